@@ -1,0 +1,67 @@
+"""QoS 2 publications of the client that it has not released yet, and what is remembered of abandoned ones."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from state.model import PacketId
+from state.transitions import InboundPhase
+
+MAX_TOMBSTONES: Final = 128
+"""Abandoned publications remembered per session; the oldest is forgotten first."""
+
+
+def content_hash(topic: str, payload: bytes) -> bytes:
+    """Eight bytes that tell a repetition of a publication from a new one with the same packet id."""
+    return hashlib.blake2b(topic.encode() + b"\0" + payload, digest_size=8).digest()
+
+
+@dataclass(slots=True, kw_only=True)
+class AwaitingRelease:
+    """received_ms: `await_rel_timeout` counts from here."""
+
+    content: bytes
+    received_ms: int
+
+
+class AwaitingRel:
+    """The awaiting-rel set and its tombstones. Both keep the order of arrival."""
+
+    __slots__ = ("entries", "tombstones")
+
+    def __init__(self) -> None:
+        self.entries: dict[PacketId, AwaitingRelease] = {}
+        self.tombstones: dict[PacketId, bytes] = {}
+
+    def phase(self, packet_id: PacketId) -> InboundPhase:
+        if packet_id in self.entries:
+            return InboundPhase.AWAITING_PUBREL
+        return InboundPhase.TOMBSTONE if packet_id in self.tombstones else InboundPhase.ABSENT
+
+    def is_late_repetition(self, packet_id: PacketId, content: bytes, *, dup: bool) -> bool:
+        """DUP is required here: a client that restarts its ids may well publish the same content under the same id anew."""
+        return dup and self.tombstones.get(packet_id) == content
+
+    def admit(self, packet_id: PacketId, content: bytes, *, now_ms: int) -> None:
+        self.tombstones.pop(packet_id, None)
+        self.entries[packet_id] = AwaitingRelease(content=content, received_ms=now_ms)
+
+    def release(self, packet_id: PacketId) -> None:
+        del self.entries[packet_id]
+
+    def abandon(self, packet_id: PacketId) -> None:
+        """Forget the entry but for its tombstone."""
+        self.tombstones[packet_id] = self.entries.pop(packet_id).content
+        if len(self.tombstones) > MAX_TOMBSTONES:
+            del self.tombstones[next(iter(self.tombstones))]
+
+    def oldest_received_ms(self) -> int | None:
+        return min((entry.received_ms for entry in self.entries.values()), default=None)
+
+    def older_than(self, time_ms: int) -> list[PacketId]:
+        """The ids received at or before that time, oldest first."""
+        return [packet_id for packet_id, entry in self.entries.items() if entry.received_ms <= time_ms]
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.tombstones.clear()

@@ -1,0 +1,174 @@
+"""What a session wants done, in the imperative. Returned by `Session.handle` in the order in which it must be carried out.
+
+`GatewayCommand`s go to the connection named in them, through `inflight.commands`; each carries a sequence number that only grows
+within a connection, and a gateway applies a number once. The others become records of the other topics.
+Encoded as arrays with an integer tag: never reuse a tag, add fields only at the end and with a default.
+"""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from state.model import (
+    NO_PROPERTIES,
+    ClientId,
+    Message,
+    MessageId,
+    Outcome,
+    PacketId,
+    PublishProperties,
+    QoS,
+    ReasonCode,
+    Value,
+)
+
+
+class AcceptConnection(Value, frozen=True, tag=1):
+    """Answer CONNACK 0x00 and start the connection.
+
+    session_expiry_interval_s: the one in force. receive_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on
+    this wire. awaiting_rel: packet ids of QoS 2 publications that the client has not released yet; max_awaiting_rel: how many
+    there may be (0 = no limit), the Receive Maximum of CONNACK.
+    """
+
+    connection_id: int
+    partition: int
+    sequence: int
+    session_present: bool = False
+    session_expiry_interval_s: int = 0
+    receive_quota: int = 65_535
+    awaiting_rel: tuple[PacketId, ...] = ()
+    max_awaiting_rel: int = 0
+
+
+class SendPublish(Value, frozen=True, tag=2):
+    """Write a PUBLISH. packet_id: 0 at QoS 0. expiry_interval_s: what is left of the message's life, None = no expiry."""
+
+    connection_id: int
+    partition: int
+    sequence: int
+    packet_id: PacketId
+    topic: str
+    payload: bytes
+    qos: QoS
+    dup: bool = False
+    retain: bool = False
+    expiry_interval_s: int | None = None
+    properties: PublishProperties = NO_PROPERTIES
+
+
+class SendPubRel(Value, frozen=True, tag=3):
+    connection_id: int
+    partition: int
+    sequence: int
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class DropAwaitingRel(Value, frozen=True, tag=4):
+    """The session has discarded these QoS 2 publications (`await_rel_timeout`): forget the ids."""
+
+    connection_id: int
+    partition: int
+    sequence: int
+    packet_ids: tuple[PacketId, ...]
+
+
+class WithdrawPublish(Value, frozen=True, tag=5):
+    """The session has given these messages up: forget them if they were never written, and do not answer for them."""
+
+    connection_id: int
+    partition: int
+    sequence: int
+    packet_ids: tuple[PacketId, ...]
+
+
+class CloseConnection(Value, frozen=True, tag=6):
+    """Send DISCONNECT with this reason (MQTT 5) and close the socket. No `ConnectionLost` is expected in return."""
+
+    connection_id: int
+    partition: int
+    sequence: int
+    reason_code: int
+    reason: str = ""
+
+
+class ForwardPublication(Value, frozen=True, tag=20):
+    """Hand a device's publication (QoS 2, or a will) to the backends, once: a record of `inflight.uplink`."""
+
+    publication_id: str
+    topic: str
+    payload: bytes
+    qos: QoS
+    retain: bool = False
+    expiry_interval_s: int | None = None
+    properties: PublishProperties = NO_PROPERTIES
+    will: bool = False
+
+
+class DeadLetter(Value, frozen=True, tag=21):
+    """Give the message to whoever collects what was not delivered: a record of `inflight.dead-letters`."""
+
+    message: Message
+    reason: Outcome
+    time_ms: int
+    detail: str = ""
+
+
+class SendReceipt(Value, frozen=True, tag=22):
+    """The last word about a message: a record of `inflight.receipts`. first_sent_ms: None = never sent."""
+
+    message_id: MessageId
+    client_id: ClientId
+    outcome: Outcome
+    reason_code: int
+    attempts: int
+    accepted_ms: int
+    first_sent_ms: int | None
+    outcome_ms: int
+    detail: str = ""
+
+
+class Transition(StrEnum):
+    """What the ledger can say about a message or a session."""
+
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+    SENT = "sent"
+    RESENT = "resent"
+    REPLAYED = "replayed"
+    PUBREL_SENT = "pubrel_sent"
+    PUBREC = "pubrec"
+    REFUSED = "refused"
+    FINISHED = "finished"
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    SESSION_ENDED = "session_ended"
+    PUBLICATION_FORWARDED = "publication_forwarded"
+    PUBLICATION_REPEATED = "publication_repeated"
+    PUBLICATION_RELEASED = "publication_released"
+    PUBLICATION_ABANDONED = "publication_abandoned"
+    UNKNOWN_ACKNOWLEDGEMENT = "unknown_acknowledgement"
+
+
+class RecordTransition(Value, frozen=True, tag=23):
+    """One row of `inflight.ledger`. message_id: None for what happens to the session itself."""
+
+    transition: Transition
+    time_ms: int
+    message_id: MessageId | None = None
+    packet_id: PacketId | None = None
+    attempt: int = 0
+    outcome: Outcome | None = None
+    reason_code: int = 0
+    detail: str = ""
+
+
+GatewayCommand: TypeAlias = AcceptConnection | SendPublish | SendPubRel | DropAwaitingRel | WithdrawPublish | CloseConnection
+Command: TypeAlias = GatewayCommand | ForwardPublication | DeadLetter | SendReceipt | RecordTransition
+
+
+class CommandBatch(Value, frozen=True):
+    """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order."""
+
+    client_id: ClientId
+    commands: tuple[GatewayCommand, ...]

@@ -1,0 +1,27 @@
+"""The session's side of the one connection that its client may have."""
+
+from dataclasses import dataclass
+
+from state.model import Will
+
+
+@dataclass(slots=True, kw_only=True)
+class Connection:
+    """partition: of `inflight.commands`, where the gateway that holds the socket reads.
+
+    receive_quota: QoS 1 and 2 messages that may be unacknowledged on the wire, min(`max_inflight`, Receive Maximum).
+    will: None = none, or withdrawn by a DISCONNECT. sequence: of the last command sent to this connection.
+    """
+
+    connection_id: int
+    partition: int
+    protocol_version: int
+    receive_quota: int
+    maximum_packet_size_bytes: int | None = None
+    will: Will | None = None
+    sequence: int = 0
+
+    def next_sequence(self) -> int:
+        """Numbers the commands of this connection 1, 2, 3 …, so that a gateway can drop the repetitions of a re-executed batch."""
+        self.sequence += 1
+        return self.sequence

@@ -1,0 +1,134 @@
+"""What can happen to a session, in the past tense. Made by gateways, bridges and the host; consumed by `Session.handle`.
+
+`GatewayEvent` is also the value of `inflight.events` (key: client id); state/codec.py has the bytes. Encoded as arrays with an
+integer tag: never reuse a tag, add fields only at the end and with a default.
+`connection_id` names the connection that the event happened on; the session ignores events of a connection it has left.
+"""
+
+from typing import TypeAlias
+
+from state.model import NO_PROPERTIES, Message, PacketId, PublishProperties, ReasonCode, Subscription, Value, Will
+
+
+class ClientConnected(Value, frozen=True, tag=1):
+    """A CONNECT was accepted on the wire and waits for `AcceptConnection`.
+
+    commands_partition: where the gateway that holds the socket reads commands.
+    protocol_version: 4 (MQTT 3.1.1) or 5. clean_start: also MQTT 3.1.1's clean session.
+    session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session), the configured default holds.
+    receive_maximum: QoS 1 and 2 messages that the client takes unacknowledged; maximum_packet_size_bytes: None = no limit.
+    """
+
+    connection_id: int
+    commands_partition: int
+    protocol_version: int = 4
+    clean_start: bool = True
+    session_expiry_interval_s: int | None = 0
+    receive_maximum: int = 65_535
+    maximum_packet_size_bytes: int | None = None
+    will: Will | None = None
+
+
+class ClientDisconnected(Value, frozen=True, tag=2):
+    """The client sent DISCONNECT. session_expiry_interval_s: a new one, if the packet carried it."""
+
+    connection_id: int
+    reason_code: int = 0
+    session_expiry_interval_s: int | None = None
+
+
+class ConnectionLost(Value, frozen=True, tag=3):
+    """The connection ended without DISCONNECT, or a gateway was told to use one that it does not hold. reason: for people."""
+
+    connection_id: int
+    reason: str = ""
+
+
+class PubAckReceived(Value, frozen=True, tag=4):
+    connection_id: int
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class PubRecReceived(Value, frozen=True, tag=5):
+    """pubrel_sent: the gateway has already answered with PUBREL, the session only records it."""
+
+    connection_id: int
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+    pubrel_sent: bool = False
+
+
+class PubCompReceived(Value, frozen=True, tag=6):
+    connection_id: int
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class PublishReceived(Value, frozen=True, tag=7):
+    """A QoS 2 PUBLISH of the device; QoS 0 and 1 never reach the session (they go to `inflight.uplink` directly).
+
+    publication_id: unique per record, the `inflight-id` of the uplink record. Set from the record's Kafka position by the host;
+    a gateway leaves it empty.
+    """
+
+    connection_id: int
+    packet_id: PacketId
+    topic: str
+    payload: bytes
+    dup: bool = False
+    retain: bool = False
+    expiry_interval_s: int | None = None
+    properties: PublishProperties = NO_PROPERTIES
+    publication_id: str = ""
+
+
+class PubRelReceived(Value, frozen=True, tag=8):
+    connection_id: int
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class Subscribed(Value, frozen=True, tag=9):
+    """Subscriptions that the gateway has granted; the same filter replaces the older subscription [MQTT-3.8.4-3]."""
+
+    connection_id: int
+    subscriptions: tuple[Subscription, ...]
+
+
+class Unsubscribed(Value, frozen=True, tag=10):
+    connection_id: int
+    topic_filters: tuple[str, ...]
+
+
+class MessageSubmitted(Value, frozen=True, tag=20):
+    """A backend's message for this client. explicit_id: the backend named the message id itself, so a repetition can exist."""
+
+    message: Message
+    explicit_id: bool = False
+
+
+class MessageRefused(Value, frozen=True, tag=21):
+    """A record of `inflight.messages` that breaks its contract. detail: what is wrong and what is allowed, for people."""
+
+    message: Message
+    detail: str
+
+
+class DeadlineReached(Value, frozen=True, tag=22):
+    """The host calls because `next_deadline_ms()` has come, or just in case; handling it early does nothing."""
+
+
+GatewayEvent: TypeAlias = (
+    ClientConnected
+    | ClientDisconnected
+    | ConnectionLost
+    | PubAckReceived
+    | PubRecReceived
+    | PubCompReceived
+    | PublishReceived
+    | PubRelReceived
+    | Subscribed
+    | Unsubscribed
+)
+Event: TypeAlias = GatewayEvent | MessageSubmitted | MessageRefused | DeadlineReached

@@ -1,0 +1,87 @@
+"""The inflight window: what has been given to the client and is not finished, in the order in which it was first sent."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from state.model import Message, PacketId
+from state.transitions import OutboundPhase
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """A message on its way through the session, in the queue or in the window.
+
+    order: grows with each message that the session takes; a message that comes back to the queue finds its old place by it.
+    attempts: transmissions that the client could have received; a lost connection gives one back.
+    first_sent_ms: None = never sent.
+    """
+
+    message: Message
+    order: int
+    attempts: int = 0
+    first_sent_ms: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class InflightEntry:
+    """One unfinished exchange. sent_ms: when the packet that is now waited for was last sent; the retry clock starts there."""
+
+    packet_id: PacketId
+    phase: OutboundPhase
+    delivery: Delivery
+    sent_ms: int
+
+
+class InflightWindow:
+    """Entries by packet id. Iteration order is the order of first transmission, whatever the ids: replay must follow it.
+
+    limit: how many QoS 1 and 2 messages may be unfinished; may shrink below the number of entries on resume, and then the window
+    drains first: `send_quota` is never negative.
+    """
+
+    __slots__ = ("_entries", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self._entries: dict[PacketId, InflightEntry] = {}
+        self.limit = limit
+
+    @property
+    def send_quota(self) -> int:
+        return max(0, self.limit - len(self._entries))
+
+    def add(self, entry: InflightEntry) -> None:
+        """The entry becomes the youngest. Its packet id must be free."""
+        self._entries[entry.packet_id] = entry
+
+    def get(self, packet_id: PacketId) -> InflightEntry | None:
+        return self._entries.get(packet_id)
+
+    def remove(self, packet_id: PacketId) -> None:
+        del self._entries[packet_id]
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def oldest_sent_ms(self) -> int | None:
+        return min((entry.sent_ms for entry in self._entries.values()), default=None)
+
+    def on_wire(self, receive_quota: int) -> Iterator[InflightEntry]:
+        """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
+        return iter(tuple(islice(self._entries.values(), receive_quota)))
+
+    def reaches_wire(self, receive_quota: int) -> InflightEntry | None:
+        """The youngest entry that is on the wire while others are held back; it got there by the removal of an older one."""
+        if len(self._entries) < receive_quota:
+            return None
+        return next(islice(self._entries.values(), receive_quota - 1, None), None)
+
+    def __contains__(self, packet_id: object) -> bool:
+        return packet_id in self._entries
+
+    def __iter__(self) -> Iterator[InflightEntry]:
+        """A snapshot: entries may be removed while iterating."""
+        return iter(tuple(self._entries.values()))
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,143 @@
+"""The nouns of a session: messages, properties, subscriptions, reasons. Immutable values without behaviour.
+
+Times are milliseconds since the Unix epoch (`_ms`), MQTT intervals are seconds (`_s`), sizes are bytes (`_bytes`).
+All values are frozen msgspec structs: keyword-only, slotted, comparable, and encodable without a second definition
+(docs/decisions/0001-msgspec-structs.md). Encoded as arrays, so new fields go last and have a default.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+MAX_PACKET_ID: Final = 65_535
+NEVER_EXPIRES_S: Final = 0xFFFF_FFFF
+"""MQTT 5 Session Expiry Interval that means "never" [MQTT-3.1.2.11.2]."""
+
+ClientId: TypeAlias = str
+MessageId: TypeAlias = str
+PacketId: TypeAlias = int
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Base of every immutable value."""
+
+
+class QoS(IntEnum):
+    AT_MOST_ONCE = 0
+    AT_LEAST_ONCE = 1
+    EXACTLY_ONCE = 2
+
+
+class ReasonCode(IntEnum):
+    """MQTT 5 reason codes that Inflight sends or judges (MQTT 5, table 2-6)."""
+
+    SUCCESS = 0x00
+    DISCONNECT_WITH_WILL = 0x04
+    NO_MATCHING_SUBSCRIBERS = 0x10
+    NO_SUBSCRIPTION_EXISTED = 0x11
+    UNSPECIFIED_ERROR = 0x80
+    MALFORMED_PACKET = 0x81
+    PROTOCOL_ERROR = 0x82
+    IMPLEMENTATION_SPECIFIC_ERROR = 0x83
+    UNSUPPORTED_PROTOCOL_VERSION = 0x84
+    CLIENT_ID_NOT_VALID = 0x85
+    BAD_USER_NAME_OR_PASSWORD = 0x86
+    NOT_AUTHORIZED = 0x87
+    SERVER_UNAVAILABLE = 0x88
+    SERVER_BUSY = 0x89
+    SERVER_SHUTTING_DOWN = 0x8B
+    BAD_AUTHENTICATION_METHOD = 0x8C
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    SESSION_TAKEN_OVER = 0x8E
+    TOPIC_FILTER_INVALID = 0x8F
+    TOPIC_NAME_INVALID = 0x90
+    PACKET_ID_IN_USE = 0x91
+    PACKET_ID_NOT_FOUND = 0x92
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93
+    TOPIC_ALIAS_INVALID = 0x94
+    PACKET_TOO_LARGE = 0x95
+    MESSAGE_RATE_TOO_HIGH = 0x96
+    QUOTA_EXCEEDED = 0x97
+    ADMINISTRATIVE_ACTION = 0x98
+    PAYLOAD_FORMAT_INVALID = 0x99
+    RETAIN_NOT_SUPPORTED = 0x9A
+    QOS_NOT_SUPPORTED = 0x9B
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E
+    SUBSCRIPTION_IDS_NOT_SUPPORTED = 0xA1
+
+
+class Outcome(StrEnum):
+    """How a message left its session: the last word of its receipt and of its ledger."""
+
+    DELIVERED = "delivered"
+    """The device completed the handshake (PUBACK, PUBCOMP)."""
+    SENT = "sent"
+    """QoS 0: handed to a live connection; nobody can say more."""
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    MAXLEN = "maxlen"
+    DELIVERY_LIMIT = "delivery_limit"
+    TOO_LARGE = "too-large"
+    SESSION_ENDED = "session_ended"
+    INVALID = "invalid"
+    OFFLINE = "offline"
+    """QoS 0 for an offline client with `mqueue_store_qos0 = false`."""
+    DUPLICATE = "duplicate"
+    """The message id was already accepted within the deduplication window."""
+
+
+class PublishProperties(Value, frozen=True):
+    """Application properties of a PUBLISH, carried end to end (MQTT 5, 3.3.2.3). MQTT 3.1.1 peers do not see them."""
+
+    payload_format: int | None = None
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user_properties: tuple[tuple[str, str], ...] = ()
+
+
+NO_PROPERTIES: Final = PublishProperties()
+
+
+class Message(Value, frozen=True):
+    """A message addressed to one client.
+
+    accepted_ms: when the session took it. expires_at_ms: absolute, None = never.
+    expiration_ms: the TTL as the backend wrote it, kept for dead letters.
+    headers: the Kafka headers that no field stands for (dead-letter routing, x-death, unknown ones), passed on as they came.
+    """
+
+    message_id: MessageId
+    topic: str
+    payload: bytes
+    qos: QoS = QoS.AT_LEAST_ONCE
+    retain: bool = False
+    priority: int = 0
+    accepted_ms: int = 0
+    expires_at_ms: int | None = None
+    expiration_ms: int | None = None
+    properties: PublishProperties = NO_PROPERTIES
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Subscription(Value, frozen=True):
+    """One granted subscription of a client (MQTT 5, 3.8.3)."""
+
+    topic_filter: str
+    qos: QoS
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+class Will(Value, frozen=True):
+    """The will message of a connection, published to uplink unless the client says goodbye (MQTT 5, 3.1.2.5)."""
+
+    topic: str
+    payload: bytes
+    qos: QoS = QoS.AT_MOST_ONCE
+    retain: bool = False
+    delay_s: int = 0
+    expiry_interval_s: int | None = None
+    properties: PublishProperties = NO_PROPERTIES

@@ -1,0 +1,351 @@
+"""Messages on their way to the client: queue, window, retries. What may follow what stands in state/transitions.py.
+
+Every method takes the connection where it may send, and the outbox that collects what it causes. Who is connected, and since
+when, is the session's business (state/session.py).
+"""
+
+from typing import Final, assert_never
+
+import msgspec
+
+from state.commands import Transition, WithdrawPublish
+from state.connection import Connection
+from state.deduplication import RecentMessageIds
+from state.errors import ProtocolViolation
+from state.events import MessageRefused, MessageSubmitted, PubAckReceived, PubCompReceived, PubRecReceived
+from state.inflight import Delivery, InflightEntry, InflightWindow
+from state.message_queue import MessageQueue
+from state.model import NO_PROPERTIES, Message, Outcome, QoS, ReasonCode
+from state.outbox import Outbox
+from state.packet_ids import PacketIds
+from state.packet_size import publish_packet_bytes
+from state.retry import backoff_wait_ms
+from state.settings import Overflow, RetryMqtt5, SessionSettings
+from state.subscriptions import Subscriptions
+from state.transitions import FIRST_PHASE, OutboundAction, OutboundEvent, OutboundPhase, outbound_step
+
+REFUSED_FOR_GOOD: Final = frozenset({ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID})
+"""Refusals that the same message would meet again: a dead letter. All others but QUOTA_EXCEEDED are tried again at once."""
+
+_REFUSED_FROM: Final = 0x80
+
+
+class Outbound:
+    """The sending half of a session.
+
+    next_order: of the next message taken. quota_refusals: rounds of 0x97 in a row; blocked_until_ms: nothing leaves the queue
+    before, None = not blocked.
+    """
+
+    __slots__ = (
+        "blocked_until_ms",
+        "next_order",
+        "packet_ids",
+        "queue",
+        "quota_refusals",
+        "recent_ids",
+        "settings",
+        "subscriptions",
+        "window",
+    )
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.settings = settings
+        self.queue = MessageQueue(max_len=settings.max_mqueue_len, max_bytes=settings.max_mqueue_bytes)
+        self.window = InflightWindow(settings.window_limit + settings.prefetch)
+        self.packet_ids = PacketIds()
+        self.subscriptions = Subscriptions()
+        self.recent_ids = RecentMessageIds(settings.deduplication_window)
+        self.next_order = 0
+        self.quota_refusals = 0
+        self.blocked_until_ms: int | None = None
+
+    # --- from the backend ---------------------------------------------------------------------------------------------------
+
+    def submit(self, event: MessageSubmitted, connection: Connection | None, outbox: Outbox) -> None:
+        """Take a message: send it if nothing is in front of it, else queue it."""
+        message = event.message
+        delivery = self._take(message)
+        if event.explicit_id and not self.recent_ids.admit(message.message_id):
+            outbox.finish(delivery, Outcome.DUPLICATE)
+            return
+        outbox.record(Transition.ACCEPTED, message.message_id)
+        if _expired(message, outbox.now_ms):
+            outbox.finish(delivery, Outcome.EXPIRED)
+        elif message.qos == QoS.AT_MOST_ONCE:
+            self._submit_qos0(delivery, connection, outbox)
+        elif connection is not None and not self.queue and self._may_dequeue(outbox.now_ms):
+            self._send(delivery, connection, outbox)
+        else:
+            self._enqueue(delivery, connection, outbox)
+
+    def refuse(self, event: MessageRefused, outbox: Outbox) -> None:
+        """A message that breaks the contract of `inflight.messages` ends here."""
+        outbox.finish(self._take(event.message), Outcome.INVALID, detail=event.detail)
+
+    def _take(self, message: Message) -> Delivery:
+        self.next_order += 1
+        return Delivery(message=message, order=self.next_order)
+
+    def _submit_qos0(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> None:
+        if connection is not None:
+            self._send(delivery, connection, outbox)
+        elif self.settings.mqueue_store_qos0:
+            self._enqueue(delivery, connection, outbox)
+        else:
+            outbox.finish(delivery, Outcome.OFFLINE)
+
+    def _enqueue(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> None:
+        size_bytes = len(delivery.message.payload)
+        if self.queue.would_overflow(size_bytes):
+            self.drop_expired(outbox)
+            self.fill(connection, outbox)  # slots freed earlier in this activation come before any loss
+        if self.settings.overflow is Overflow.REJECT and self.queue.would_overflow(size_bytes):
+            outbox.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")
+            return
+        for dropped in self.queue.make_room(size_bytes):
+            outbox.finish(dropped, Outcome.MAXLEN, detail="dropped from a full queue to make room for a newer message")
+        self.queue.append(delivery)
+        outbox.record(Transition.QUEUED, delivery.message.message_id)
+
+    # --- to the client ------------------------------------------------------------------------------------------------------
+
+    def fill(self, connection: Connection | None, outbox: Outbox) -> None:
+        """Move messages from the queue to the window while there are both messages and slots."""
+        if connection is None:
+            return
+        while self.queue and self._may_dequeue(outbox.now_ms):
+            delivery = self.queue.pop()
+            if _expired(delivery.message, outbox.now_ms):
+                outbox.finish(delivery, Outcome.EXPIRED)
+            else:
+                self._send(delivery, connection, outbox)
+
+    def replay(self, connection: Connection, outbox: Outbox) -> None:
+        """The client is back: everything unfinished again, in the order first sent [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
+        for entry in self.window:
+            self._resend(entry, OutboundEvent.REPLAY, connection, outbox)
+        for delivery in self.queue.take_qos0():
+            if _expired(delivery.message, outbox.now_ms):
+                outbox.finish(delivery, Outcome.EXPIRED)
+            else:
+                self._send(delivery, connection, outbox)
+
+    def retry(self, connection: Connection, outbox: Outbox) -> None:
+        """Send again what has waited for `retry_interval`. Not for a connection on which timers do not run (see `stalled`)."""
+        for entry in self.window.on_wire(connection.receive_quota):
+            if self._overdue(entry, outbox.now_ms):
+                self._resend(entry, OutboundEvent.RETRY_DUE, connection, outbox)
+
+    def stalled(self, connection: Connection, now_ms: int) -> bool:
+        """Whether the connection holds an acknowledgement back for longer than `retry_interval`."""
+        return any(self._overdue(entry, now_ms) for entry in self.window.on_wire(connection.receive_quota))
+
+    def timers_run(self, connection: Connection) -> bool:
+        """MQTT 5 forbids timed resends on a live connection [MQTT-4.4.0-1] unless the operator insists."""
+        return connection.protocol_version < 5 or self.settings.retry_mqtt5 is RetryMqtt5.TIMER
+
+    def _may_dequeue(self, now_ms: int) -> bool:
+        return self.window.send_quota > 0 and (self.blocked_until_ms is None or self.blocked_until_ms <= now_ms)
+
+    def _send(self, delivery: Delivery, connection: Connection, outbox: Outbox) -> None:
+        """First transmission under a new packet id, or the only one at QoS 0."""
+        message = delivery.message
+        qos = self.subscriptions.capped_qos(message.topic, message.qos)
+        if self._give_up(delivery, connection, qos, outbox):
+            return
+        self._count_attempt(delivery, outbox.now_ms)
+        if qos == QoS.AT_MOST_ONCE:
+            outbox.publish(connection, delivery, transition=Transition.SENT, packet_id=0, qos=qos, dup=False)
+            outbox.finish(delivery, Outcome.SENT)
+            return
+        packet_id = self.packet_ids.allocate(self.window)
+        self.window.add(InflightEntry(packet_id=packet_id, phase=FIRST_PHASE[qos], delivery=delivery, sent_ms=outbox.now_ms))
+        outbox.publish(connection, delivery, transition=Transition.SENT, packet_id=packet_id, qos=qos, dup=False)
+
+    def _resend(self, entry: InflightEntry, cause: OutboundEvent, connection: Connection, outbox: Outbox) -> None:
+        delivery = entry.delivery
+        entry.phase, action = outbound_step(entry.phase, cause)
+        if action is OutboundAction.RESEND_PUBREL:
+            entry.sent_ms = outbox.now_ms
+            outbox.pubrel(connection, entry.packet_id, delivery.message.message_id)
+            return
+        qos = QoS.AT_LEAST_ONCE if entry.phase is FIRST_PHASE[1] else QoS.EXACTLY_ONCE
+        if self._give_up(delivery, connection, qos, outbox):
+            self._free(entry, connection, outbox.now_ms)
+            if cause is OutboundEvent.RETRY_DUE:
+                outbox.add(
+                    WithdrawPublish(
+                        connection_id=connection.connection_id,
+                        partition=connection.partition,
+                        sequence=connection.next_sequence(),
+                        packet_ids=(entry.packet_id,),
+                    )
+                )
+            return
+        entry.sent_ms = outbox.now_ms
+        self._count_attempt(delivery, outbox.now_ms)
+        transition = Transition.REPLAYED if cause is OutboundEvent.REPLAY else Transition.RESENT
+        outbox.publish(connection, delivery, transition=transition, packet_id=entry.packet_id, qos=qos, dup=True)
+
+    def _free(self, entry: InflightEntry, connection: Connection, now_ms: int) -> None:
+        """The exchange is over. The message that the gateway held back behind it goes out now, and its clock starts now."""
+        held_back = len(self.window) > connection.receive_quota
+        self.window.remove(entry.packet_id)
+        if held_back and (reached := self.window.reaches_wire(connection.receive_quota)) is not None:
+            reached.sent_ms = now_ms
+
+    def _give_up(self, delivery: Delivery, connection: Connection, qos: QoS, outbox: Outbox) -> bool:
+        """Finish a message that must not be sent (once more); True if so."""
+        message, limit = delivery.message, self.settings.delivery_limit
+        if 0 <= limit <= delivery.attempts:
+            outbox.finish(delivery, Outcome.DELIVERY_LIMIT, detail=f"not acknowledged in {delivery.attempts} attempts")
+            return True
+        limit_bytes = connection.maximum_packet_size_bytes
+        if limit_bytes is None:
+            return False
+        size_bytes = publish_packet_bytes(
+            message, qos=qos, protocol_version=connection.protocol_version, expires=message.expires_at_ms is not None
+        )
+        if size_bytes <= limit_bytes:
+            return False
+        detail = f"the PUBLISH takes {size_bytes} bytes, the client's Maximum Packet Size is {limit_bytes}"  # [MQTT-3.1.2-25]
+        outbox.finish(delivery, Outcome.TOO_LARGE, detail=detail)
+        return True
+
+    @staticmethod
+    def _count_attempt(delivery: Delivery, now_ms: int) -> None:
+        delivery.attempts += 1
+        if delivery.first_sent_ms is None:
+            delivery.first_sent_ms = now_ms
+
+    def _overdue(self, entry: InflightEntry, now_ms: int) -> bool:
+        return entry.sent_ms + self.settings.retry_interval_ms <= now_ms
+
+    # --- from the client ----------------------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, event: PubAckReceived | PubRecReceived | PubCompReceived, connection: Connection, outbox: Outbox
+    ) -> None:
+        """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
+        packet_id, reason_code = event.packet_id, event.reason_code
+        entry = self.window.get(packet_id)
+        phase = OutboundPhase.ABSENT if entry is None else entry.phase
+        next_phase, action = outbound_step(phase, _kind(event))
+        match action:
+            case OutboundAction.IGNORE:
+                outbox.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=reason_code)
+                return
+            case OutboundAction.ANSWER_UNKNOWN_PUBREC:
+                outbox.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=reason_code)
+                known_to_v5 = ReasonCode.PACKET_ID_NOT_FOUND if connection.protocol_version >= 5 else ReasonCode.SUCCESS
+                outbox.pubrel(connection, packet_id, None, reason_code=known_to_v5)
+                return
+            case OutboundAction.PROTOCOL_ERROR:
+                raise ProtocolViolation(f"{_kind(event).name} for packet id {packet_id}, which is {phase.name}")
+        assert entry is not None  # every other action belongs to a live exchange
+        entry.phase = next_phase
+        match action:
+            case OutboundAction.COMPLETE:
+                self._free(entry, connection, outbox.now_ms)
+                self.quota_refusals, self.blocked_until_ms = 0, None
+                outbox.finish(entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code)
+            case OutboundAction.REFUSE:
+                self._free(entry, connection, outbox.now_ms)
+                self._refused(entry, reason_code, outbox)
+            case OutboundAction.RELEASE | OutboundAction.ANSWER_PUBREL:
+                entry.sent_ms = outbox.now_ms
+                message_id = entry.delivery.message.message_id
+                outbox.record(Transition.PUBREC, message_id, packet_id=packet_id, reason_code=reason_code)
+                entry.delivery.message = _without_payload(entry.delivery.message)
+                if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
+                    outbox.pubrel(connection, packet_id, message_id)
+            case OutboundAction.RESEND_PUBLISH | OutboundAction.RESEND_PUBREL:
+                raise AssertionError("a resend is never caused by an acknowledgement")
+            case _:
+                assert_never(action)
+
+    def _refused(self, entry: InflightEntry, reason_code: int, outbox: Outbox) -> None:
+        delivery = entry.delivery
+        message = delivery.message
+        outbox.record(
+            Transition.REFUSED, message.message_id, packet_id=entry.packet_id, attempt=delivery.attempts, reason_code=reason_code
+        )
+        if reason_code in REFUSED_FOR_GOOD:
+            outbox.finish(
+                delivery,
+                Outcome.REJECTED,
+                packet_id=entry.packet_id,
+                reason_code=reason_code,
+                detail=f"the client refused it with reason code 0x{reason_code:02X}",
+            )
+            return
+        # One round of refusals is one step of the backoff, however many messages of the round are refused.
+        if reason_code == ReasonCode.QUOTA_EXCEEDED and (self.blocked_until_ms is None or self.blocked_until_ms <= outbox.now_ms):
+            self.quota_refusals += 1
+            jitter_key = f"{outbox.client_id}/{message.message_id}/{delivery.attempts}"
+            wait_ms = backoff_wait_ms(self.quota_refusals, self.settings.backoff, jitter_key=jitter_key)
+            self.blocked_until_ms = entry.sent_ms + wait_ms
+        self.queue.put_back(delivery)
+
+    # --- time and endings ---------------------------------------------------------------------------------------------------
+
+    def drop_expired(self, outbox: Outbox) -> None:
+        """Messages whose time ran out while they waited."""
+        for delivery in self.queue.take_expired(outbox.now_ms):
+            outbox.finish(delivery, Outcome.EXPIRED)
+
+    def connection_ended(self, connection: Connection, now_ms: int) -> None:
+        """An attempt counts once the client had `retry_interval` to answer it; a connection that ends earlier gives it back."""
+        for position, entry in enumerate(self.window):
+            had_its_time = position < connection.receive_quota and self._overdue(entry, now_ms)
+            if entry.phase is not OutboundPhase.AWAITING_PUBCOMP and not had_its_time:
+                entry.delivery.attempts -= 1
+
+    def end(self, outbox: Outbox) -> None:
+        """The session is over: everything leaves with `session_ended`."""
+        for entry in self.window:
+            outbox.finish(
+                entry.delivery,
+                Outcome.SESSION_ENDED,
+                packet_id=entry.packet_id,
+                payload_kept=entry.phase is not OutboundPhase.AWAITING_PUBCOMP,
+            )
+        for delivery in self.queue.take_all():
+            outbox.finish(delivery, Outcome.SESSION_ENDED)
+        self.window.clear()
+        self.subscriptions.clear()
+        self.quota_refusals, self.blocked_until_ms = 0, None
+
+    def next_deadline_ms(self, connection: Connection | None) -> int | None:
+        """The earliest moment at which this half has something to do."""
+        deadlines = [self.queue.next_expiry_ms()]
+        if connection is not None:
+            if self.queue and self.window.send_quota > 0:
+                deadlines.append(self.blocked_until_ms)
+            if self.timers_run(connection) or self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT:
+                sent = [entry.sent_ms for entry in self.window.on_wire(connection.receive_quota)]
+                deadlines.append(min(sent) + self.settings.retry_interval_ms if sent else None)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def _kind(event: PubAckReceived | PubRecReceived | PubCompReceived) -> OutboundEvent:
+    refused = event.reason_code >= _REFUSED_FROM
+    match event:
+        case PubAckReceived():
+            return OutboundEvent.PUBACK_REFUSED if refused else OutboundEvent.PUBACK
+        case PubRecReceived():
+            return OutboundEvent.PUBREC_REFUSED if refused else OutboundEvent.PUBREC
+        case PubCompReceived():  # 0x92 too: the client has let the packet id go
+            return OutboundEvent.PUBCOMP
+        case _:
+            assert_never(event)
+
+
+def _expired(message: Message, now_ms: int) -> bool:
+    return message.expires_at_ms is not None and message.expires_at_ms <= now_ms
+
+
+def _without_payload(message: Message) -> Message:
+    """What must be known about a message that the client has taken over: who it was, for its receipt."""
+    return msgspec.structs.replace(message, payload=b"", properties=NO_PROPERTIES, headers=())

@@ -1,0 +1,369 @@
+"""The session of one MQTT client: a function of (session, events, time).
+
+An activation has four numbered steps, and a caller may rely on their order:
+
+ 1. the events, in the order given;
+ 2. what time has brought about: expiry, timed resends, abandoned publications, the will, the end of the session;
+ 3. free slots of the window are filled from the queue;
+ 4. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
+
+So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend is never overtaken
+by a message from the queue. The session reads no clock: `now_ms` is the caller's, and never goes back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from state.commands import (
+    AcceptConnection,
+    CloseConnection,
+    Command,
+    DropAwaitingRel,
+    ForwardPublication,
+    Transition,
+)
+from state.connection import Connection
+from state.errors import ProtocolViolation
+from state.events import (
+    ClientConnected,
+    ClientDisconnected,
+    ConnectionLost,
+    DeadlineReached,
+    Event,
+    MessageRefused,
+    MessageSubmitted,
+    PubAckReceived,
+    PubCompReceived,
+    PublishReceived,
+    PubRecReceived,
+    PubRelReceived,
+    Subscribed,
+    Unsubscribed,
+)
+from state.inbound import Inbound
+from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode, Will
+from state.outbound import Outbound
+from state.outbox import Outbox
+from state.settings import RetryMqtt5, SessionSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """What people want to query without decoding a session. oldest_unacked_ms: when the oldest awaited packet was last sent."""
+
+    connected: bool
+    inflight: int
+    queued: int
+    queued_bytes: int
+    oldest_unacked_ms: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingWill:
+    """A will whose delay runs (MQTT 5, 3.1.3.2.2)."""
+
+    will: Will
+    connection_id: int
+    due_ms: int
+
+
+class Session:
+    """Everything that Inflight knows about one client.
+
+    started_by: the connection that began the present session; events of older connections belong to a session that has ended.
+    established: a client session exists that a CONNECT can resume; without one this is only a queue of addressed messages.
+    offline_since_ms: the session's expiry counts from here; None = connected.
+    """
+
+    __slots__ = (
+        "client_id",
+        "connection",
+        "established",
+        "inbound",
+        "offline_since_ms",
+        "outbound",
+        "pending_will",
+        "session_expiry_interval_s",
+        "settings",
+        "started_by",
+    )
+
+    def __init__(self, *, client_id: ClientId, settings: SessionSettings) -> None:
+        self.client_id = client_id
+        self.settings = settings
+        self.connection: Connection | None = None
+        self.established = False
+        self.started_by = 0
+        self.offline_since_ms: int | None = None
+        self.session_expiry_interval_s = settings.session_expiry_interval_s
+        self.pending_will: PendingWill | None = None
+        self.outbound = Outbound(settings)
+        self.inbound = Inbound()
+
+    # --- the contract -------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, *, now_ms: int) -> tuple[Command, ...]:
+        """One event in an activation of its own. See `handle_all`."""
+        return self.handle_all((event,), now_ms=now_ms)
+
+    def handle_all(self, events: Iterable[Event], *, now_ms: int) -> tuple[Command, ...]:
+        """One activation (the steps of the module's docstring). Returns what to do, in order.
+
+        Never raises for what a peer did: a protocol violation closes the connection of the client that committed it.
+        """
+        outbox = Outbox(self.client_id, now_ms)
+        if self.is_empty:
+            self.offline_since_ms = now_ms
+        for event in events:  # 1
+            try:
+                self._apply(event, outbox)
+            except ProtocolViolation as violation:
+                self._close(violation.reason_code, violation.reason, outbox)
+        self._pass_time(outbox)  # 2
+        self.outbound.fill(self.connection, outbox)  # 3
+        return tuple(outbox.commands)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the session must be called next even if nothing happens; None = only when something happens."""
+        oldest = self.inbound.awaiting_rel.oldest_received_ms()
+        deadlines = (
+            self.outbound.next_deadline_ms(self.connection),
+            None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
+            self._session_ends_ms(),
+            None if self.pending_will is None else self.pending_will.due_ms,
+        )
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left that a later event could need: the caller may forget the session."""
+        return self.connection is None and not self.established and not self.outbound.queue
+
+    def summary(self) -> SessionSummary:
+        return SessionSummary(
+            connected=self.connection is not None,
+            inflight=len(self.outbound.window),
+            queued=len(self.outbound.queue),
+            queued_bytes=self.outbound.queue.payload_bytes,
+            oldest_unacked_ms=self.outbound.window.oldest_sent_ms(),
+        )
+
+    # --- 1: events ----------------------------------------------------------------------------------------------------------
+
+    def _apply(self, event: Event, outbox: Outbox) -> None:
+        match event:
+            case MessageSubmitted():
+                self.outbound.submit(event, self.connection, outbox)
+            case MessageRefused():
+                self.outbound.refuse(event, outbox)
+            case DeadlineReached():
+                pass  # steps 2 and 3 are the answer
+            case ClientConnected():
+                self._connect(event, outbox)
+            case PublishReceived():
+                self._publication(event, outbox)
+            case PubRelReceived():
+                if event.connection_id >= self.started_by:
+                    self.inbound.release(event, outbox)
+            case (
+                ClientDisconnected()
+                | ConnectionLost()
+                | PubAckReceived()
+                | PubRecReceived()
+                | PubCompReceived()
+                | Subscribed()
+                | Unsubscribed()
+            ):
+                # A connection that the session has left may still have something in the log. Its acknowledgements are safe to
+                # ignore: what they were for has been or will be replayed, and the client answers again.
+                if self.connection is not None and event.connection_id == self.connection.connection_id:
+                    self._apply_on(self.connection, event, outbox)
+            case _:
+                assert_never(event)
+
+    def _apply_on(
+        self,
+        connection: Connection,
+        event: ClientDisconnected
+        | ConnectionLost
+        | PubAckReceived
+        | PubRecReceived
+        | PubCompReceived
+        | Subscribed
+        | Unsubscribed,
+        outbox: Outbox,
+    ) -> None:
+        match event:
+            case PubAckReceived() | PubRecReceived() | PubCompReceived():
+                self.outbound.acknowledge(event, connection, outbox)
+            case Subscribed():
+                for subscription in event.subscriptions:
+                    self.outbound.subscriptions.add(subscription)
+            case Unsubscribed():
+                for topic_filter in event.topic_filters:
+                    self.outbound.subscriptions.discard(topic_filter)
+            case ClientDisconnected():
+                if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # [MQTT-3.14.2-2]
+                    self.session_expiry_interval_s = event.session_expiry_interval_s
+                if event.reason_code != ReasonCode.DISCONNECT_WITH_WILL:
+                    connection.will = None  # [MQTT-3.14.4-3]
+                self._disconnected(connection, f"DISCONNECT 0x{event.reason_code:02X}", outbox)
+            case ConnectionLost():
+                self._disconnected(connection, event.reason, outbox)
+            case _:
+                assert_never(event)
+
+    def _publication(self, event: PublishReceived, outbox: Outbox) -> None:
+        """A publication is in the log, so the client may have its PUBREC already: it counts even if the connection is history."""
+        if event.connection_id < self.started_by:
+            self.inbound.hand_on(event, outbox)  # of a session that has ended: its packet ids mean nothing to this one
+            return
+        self.inbound.publication(event, outbox)
+        limit = self.settings.max_awaiting_rel
+        if self.connection is not None and 0 < limit < len(self.inbound.awaiting_rel.entries):
+            raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+    # --- connections --------------------------------------------------------------------------------------------------------
+
+    def _connect(self, event: ClientConnected, outbox: Outbox) -> None:
+        if self.connection is not None:
+            self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", outbox)  # [MQTT-3.1.4-3]
+        if event.clean_start:
+            self._end_session("clean start", outbox)  # [MQTT-3.1.2-4]
+        session_present = self.established
+        if not session_present:
+            self.established = True
+            self.started_by = event.connection_id
+        self.pending_will = None  # [MQTT-3.1.3-9]
+        self.offline_since_ms = None
+        self.session_expiry_interval_s = (
+            self.settings.session_expiry_interval_s
+            if event.session_expiry_interval_s is None
+            else event.session_expiry_interval_s
+        )
+        connection = Connection(
+            connection_id=event.connection_id,
+            partition=event.commands_partition,
+            protocol_version=event.protocol_version,
+            receive_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9]
+            maximum_packet_size_bytes=event.maximum_packet_size_bytes,
+            will=event.will,
+        )
+        self.connection = connection
+        self.outbound.window.limit = connection.receive_quota + self.settings.prefetch
+        outbox.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
+        outbox.add(
+            AcceptConnection(
+                connection_id=connection.connection_id,
+                partition=connection.partition,
+                sequence=connection.next_sequence(),
+                session_present=session_present,
+                session_expiry_interval_s=self.session_expiry_interval_s,
+                receive_quota=connection.receive_quota,
+                awaiting_rel=tuple(self.inbound.awaiting_rel.entries),
+                max_awaiting_rel=self.settings.max_awaiting_rel,
+            )
+        )
+        self.outbound.replay(connection, outbox)
+
+    def _close(self, reason_code: ReasonCode, reason: str, outbox: Outbox) -> None:
+        """End the connection from our side. It is over for the session at once; the gateway follows."""
+        connection = self.connection
+        if connection is None:
+            return
+        outbox.add(
+            CloseConnection(
+                connection_id=connection.connection_id,
+                partition=connection.partition,
+                sequence=connection.next_sequence(),
+                reason_code=reason_code,
+                reason=reason,
+            )
+        )
+        self._disconnected(connection, reason, outbox)
+
+    def _disconnected(self, connection: Connection, reason: str, outbox: Outbox) -> None:
+        now_ms = outbox.now_ms
+        self.outbound.connection_ended(connection, now_ms)
+        self.connection = None
+        self.offline_since_ms = now_ms
+        outbox.record(Transition.DISCONNECTED, detail=reason)
+        if connection.will is not None:
+            delay_s = min(connection.will.delay_s, self.session_expiry_interval_s)
+            self.pending_will = PendingWill(
+                will=connection.will, connection_id=connection.connection_id, due_ms=now_ms + delay_s * 1_000
+            )
+            self._publish_due_will(outbox)
+        if self.session_expiry_interval_s == 0:
+            self._end_session("session expiry interval 0", outbox)
+
+    # --- 2: time ------------------------------------------------------------------------------------------------------------
+
+    def _pass_time(self, outbox: Outbox) -> None:
+        self.outbound.drop_expired(outbox)
+        abandoned = self.inbound.abandon_overdue(self.settings.await_rel_timeout_ms, outbox)
+        connection = self.connection
+        if connection is not None and abandoned:
+            outbox.add(
+                DropAwaitingRel(
+                    connection_id=connection.connection_id,
+                    partition=connection.partition,
+                    sequence=connection.next_sequence(),
+                    packet_ids=abandoned,
+                )
+            )
+        if connection is not None and self.outbound.timers_run(connection):
+            self.outbound.retry(connection, outbox)
+        elif (
+            connection is not None
+            and self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT
+            and self.outbound.stalled(connection, outbox.now_ms)
+        ):
+            # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
+            reason = "a message was not acknowledged in time: reconnect to receive it again"
+            self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, outbox)
+        self._publish_due_will(outbox)
+        ends_ms = self._session_ends_ms()
+        if ends_ms is not None and ends_ms <= outbox.now_ms:
+            self._end_session("session expiry interval passed", outbox)
+
+    def _session_ends_ms(self) -> int | None:
+        if self.offline_since_ms is None or self.session_expiry_interval_s == NEVER_EXPIRES_S:
+            return None
+        if not self.established and not self.outbound.queue:
+            return None
+        return self.offline_since_ms + self.session_expiry_interval_s * 1_000
+
+    def _publish_due_will(self, outbox: Outbox) -> None:
+        if self.pending_will is not None and self.pending_will.due_ms <= outbox.now_ms:
+            self._publish_will(self.pending_will, outbox)
+
+    def _publish_will(self, pending: PendingWill, outbox: Outbox) -> None:
+        will = pending.will
+        self.pending_will = None  # [MQTT-3.1.2-10]
+        publication_id = f"{self.client_id}:{pending.connection_id}:will"
+        outbox.add(
+            ForwardPublication(
+                publication_id=publication_id,
+                topic=will.topic,
+                payload=will.payload,
+                qos=will.qos,
+                retain=will.retain,
+                expiry_interval_s=will.expiry_interval_s,
+                properties=will.properties,
+                will=True,
+            )
+        )
+        outbox.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")
+
+    def _end_session(self, reason: str, outbox: Outbox) -> None:
+        """Everything in window and queue leaves; what comes next is a new session."""
+        if self.pending_will is not None:
+            self._publish_will(self.pending_will, outbox)  # [MQTT-3.1.2-8]
+        self.outbound.end(outbox)
+        self.inbound.awaiting_rel.clear()
+        if self.established:
+            outbox.record(Transition.SESSION_ENDED, detail=reason)
+        self.established = False
+        self.session_expiry_interval_s = self.settings.session_expiry_interval_s

@@ -1,0 +1,207 @@
+"""Sessions ⇄ the `blob` column of the Spark state. The persisted form is this module's own, separate from the classes.
+
+A blob is one version byte and the msgpack of that version's record, in arrays. The rules for whoever changes it:
+
+ 1. `Session…V1` never changes its fields, except by new ones at the end with a default.
+ 2. Any other change makes a V2 beside it, a reader for both, and a fixture of V1 (tests/unit/state/fixtures).
+ 3. The immutable values of state/model.py are persisted as they are; their own rule is the same as rule 1.
+ 4. Settings are not persisted: a session takes the limits and timers that are configured when it is next called.
+"""
+
+from typing import Final
+
+import msgspec
+
+from state.awaiting_rel import AwaitingRelease
+from state.connection import Connection
+from state.deduplication import RecentMessageIds
+from state.errors import UnreadableRecord
+from state.inflight import Delivery, InflightEntry
+from state.model import ClientId, Message, Subscription, Will
+from state.session import PendingWill, Session
+from state.settings import SessionSettings
+from state.transitions import OutboundPhase
+
+STATE_VERSION: Final = 1
+
+
+class _Record(msgspec.Struct, array_like=True, kw_only=True, frozen=True):
+    pass
+
+
+class DeliveryV1(_Record, frozen=True):
+    message: Message
+    order: int
+    attempts: int
+    first_sent_ms: int | None
+
+
+class InflightEntryV1(_Record, frozen=True):
+    packet_id: int
+    phase: int
+    delivery: DeliveryV1
+    sent_ms: int
+
+
+class ConnectionV1(_Record, frozen=True):
+    connection_id: int
+    partition: int
+    protocol_version: int
+    receive_quota: int
+    maximum_packet_size_bytes: int | None
+    will: Will | None
+    sequence: int
+
+
+class PendingWillV1(_Record, frozen=True):
+    will: Will
+    connection_id: int
+    due_ms: int
+
+
+class SessionV1(_Record, frozen=True):
+    """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first."""
+
+    connection: ConnectionV1 | None
+    established: bool
+    started_by: int
+    offline_since_ms: int | None
+    session_expiry_interval_s: int
+    pending_will: PendingWillV1 | None
+    last_packet_id: int
+    next_order: int
+    quota_refusals: int
+    blocked_until_ms: int | None
+    window_limit: int
+    window: tuple[InflightEntryV1, ...]
+    queue: tuple[DeliveryV1, ...]
+    passed_over: tuple[tuple[int, int], ...]
+    subscriptions: tuple[Subscription, ...]
+    recent_ids: bytes
+    awaiting_rel: tuple[tuple[int, bytes, int], ...]
+    tombstones: tuple[tuple[int, bytes], ...]
+
+
+_DIGEST_BYTES: Final = 8
+_VERSION_BYTE: Final = bytes([STATE_VERSION])
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(SessionV1)
+
+
+def encode_session(session: Session) -> bytes:
+    """The blob of a session. Equal sessions give equal bytes."""
+    outbound, awaiting = session.outbound, session.inbound.awaiting_rel
+    connection, pending = session.connection, session.pending_will
+    record = SessionV1(
+        connection=None
+        if connection is None
+        else ConnectionV1(
+            connection_id=connection.connection_id,
+            partition=connection.partition,
+            protocol_version=connection.protocol_version,
+            receive_quota=connection.receive_quota,
+            maximum_packet_size_bytes=connection.maximum_packet_size_bytes,
+            will=connection.will,
+            sequence=connection.sequence,
+        ),
+        established=session.established,
+        started_by=session.started_by,
+        offline_since_ms=session.offline_since_ms,
+        session_expiry_interval_s=session.session_expiry_interval_s,
+        pending_will=None
+        if pending is None
+        else PendingWillV1(will=pending.will, connection_id=pending.connection_id, due_ms=pending.due_ms),
+        last_packet_id=outbound.packet_ids.last,
+        next_order=outbound.next_order,
+        quota_refusals=outbound.quota_refusals,
+        blocked_until_ms=outbound.blocked_until_ms,
+        window_limit=outbound.window.limit,
+        window=tuple(
+            InflightEntryV1(
+                packet_id=entry.packet_id, phase=entry.phase.value, delivery=_pack(entry.delivery), sent_ms=entry.sent_ms
+            )
+            for entry in outbound.window
+        ),
+        queue=tuple(_pack(delivery) for delivery in outbound.queue),
+        passed_over=tuple(sorted(outbound.queue.passed_over.items())),
+        subscriptions=tuple(outbound.subscriptions),
+        recent_ids=b"".join(outbound.recent_ids.digests),
+        awaiting_rel=tuple((packet_id, entry.content, entry.received_ms) for packet_id, entry in awaiting.entries.items()),
+        tombstones=tuple(awaiting.tombstones.items()),
+    )
+    return _VERSION_BYTE + _encoder.encode(record)
+
+
+def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSettings) -> Session:
+    """The session that `encode_session` was given, under the settings of today.
+
+    Raises UnreadableRecord for a blob of a newer version or a damaged one: the checkpoint is not ours to guess at.
+    """
+    if blob[:1] != _VERSION_BYTE:
+        found = blob[0] if blob else "nothing"
+        raise UnreadableRecord(
+            f"the state of client {client_id!r} has version {found}, this Inflight reads {STATE_VERSION}: "
+            "start the version that wrote the checkpoint, or a newer one"
+        )
+    try:
+        record = _decoder.decode(memoryview(blob)[1:])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UnreadableRecord(f"the state of client {client_id!r} is damaged: {error}") from error
+    session = Session(client_id=client_id, settings=settings)
+    if record.connection is not None:
+        session.connection = Connection(
+            connection_id=record.connection.connection_id,
+            partition=record.connection.partition,
+            protocol_version=record.connection.protocol_version,
+            receive_quota=record.connection.receive_quota,
+            maximum_packet_size_bytes=record.connection.maximum_packet_size_bytes,
+            will=record.connection.will,
+            sequence=record.connection.sequence,
+        )
+    session.established = record.established
+    session.started_by = record.started_by
+    session.offline_since_ms = record.offline_since_ms
+    session.session_expiry_interval_s = record.session_expiry_interval_s
+    if record.pending_will is not None:
+        pending = record.pending_will
+        session.pending_will = PendingWill(will=pending.will, connection_id=pending.connection_id, due_ms=pending.due_ms)
+    outbound, awaiting = session.outbound, session.inbound.awaiting_rel
+    outbound.packet_ids.last = record.last_packet_id
+    outbound.next_order = record.next_order
+    outbound.quota_refusals = record.quota_refusals
+    outbound.blocked_until_ms = record.blocked_until_ms
+    outbound.window.limit = record.window_limit
+    for entry in record.window:
+        outbound.window.add(
+            InflightEntry(
+                packet_id=entry.packet_id,
+                phase=OutboundPhase(entry.phase),
+                delivery=_unpack(entry.delivery),
+                sent_ms=entry.sent_ms,
+            )
+        )
+    for delivery in record.queue:
+        outbound.queue.append(_unpack(delivery))
+    outbound.queue.passed_over.update(record.passed_over)
+    for subscription in record.subscriptions:
+        outbound.subscriptions.add(subscription)
+    ids = record.recent_ids
+    outbound.recent_ids = RecentMessageIds(
+        settings.deduplication_window, (ids[i : i + _DIGEST_BYTES] for i in range(0, len(ids), _DIGEST_BYTES))
+    )
+    for packet_id, content, received_ms in record.awaiting_rel:
+        awaiting.entries[packet_id] = AwaitingRelease(content=content, received_ms=received_ms)
+    awaiting.tombstones.update(record.tombstones)
+    return session
+
+
+def _pack(delivery: Delivery) -> DeliveryV1:
+    return DeliveryV1(
+        message=delivery.message, order=delivery.order, attempts=delivery.attempts, first_sent_ms=delivery.first_sent_ms
+    )
+
+
+def _unpack(delivery: DeliveryV1) -> Delivery:
+    return Delivery(
+        message=delivery.message, order=delivery.order, attempts=delivery.attempts, first_sent_ms=delivery.first_sent_ms
+    )

@@ -1,0 +1,56 @@
+"""What a session may be told. Plain values: reading, checking and explaining them is the host's work (streaming/settings.py)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from state.model import MAX_PACKET_ID
+
+
+class RetryMqtt5(StrEnum):
+    """What to do about an unacknowledged message of an MQTT 5 client on a live connection [MQTT-4.4.0-1]."""
+
+    RECONNECT = "reconnect"
+    TIMER = "timer"
+    WAIT = "wait"
+
+
+class Overflow(StrEnum):
+    """Which message a full queue gives up."""
+
+    DROP_OLDEST = "drop_oldest"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackoffSettings:
+    """RocketMQ's and gRPC's exponential backoff. jitter: part of the wait, 0.2 = ± 20 %."""
+
+    initial_ms: int = 1_000
+    multiplier: float = 1.6
+    jitter: float = 0.2
+    max_ms: int = 120_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """The limits and timers of one session; EMQX's names and meanings where EMQX has them. 0 = no limit where so marked."""
+
+    retry_interval_ms: int = 30_000
+    retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
+    max_inflight: int = 32  # 0 = no limit but 65,535
+    prefetch: int = 0
+    max_mqueue_len: int = 1_000  # 0 = no limit
+    max_mqueue_bytes: int = 1_048_576  # 0 = no limit
+    mqueue_store_qos0: bool = True
+    overflow: Overflow = Overflow.DROP_OLDEST
+    max_awaiting_rel: int = 100  # 0 = no limit
+    await_rel_timeout_ms: int = 300_000
+    session_expiry_interval_s: int = 7_200
+    delivery_limit: int = 20  # -1 = off
+    deduplication_window: int = 100  # explicit message ids remembered; 0 = off
+    backoff: BackoffSettings = BackoffSettings()
+
+    @property
+    def window_limit(self) -> int:
+        """`max_inflight` with 0 spelled out."""
+        return self.max_inflight or MAX_PACKET_ID

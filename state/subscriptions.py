@@ -1,0 +1,48 @@
+"""What a client has subscribed to, and which QoS that grants to a message on its way to it."""
+
+from collections.abc import Iterable, Iterator
+
+from state.model import QoS, Subscription
+
+
+def topic_matches(topic_filter: str, topic: str) -> bool:
+    """Whether a valid topic filter matches a topic name (MQTT 5, 4.7); `$…` only by a filter that names it [MQTT-4.7.2-1]."""
+    if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
+        return False
+    levels = topic.split("/")
+    wanted = topic_filter.split("/")
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index >= len(levels) or level not in ("+", levels[index]):
+            return False
+    return len(wanted) == len(levels)
+
+
+class Subscriptions:
+    """By topic filter; the same filter replaces the older subscription [MQTT-3.8.4-3]."""
+
+    __slots__ = ("_by_filter",)
+
+    def __init__(self, subscriptions: Iterable[Subscription] = ()) -> None:
+        self._by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
+
+    def add(self, subscription: Subscription) -> None:
+        self._by_filter[subscription.topic_filter] = subscription
+
+    def discard(self, topic_filter: str) -> None:
+        self._by_filter.pop(topic_filter, None)
+
+    def clear(self) -> None:
+        self._by_filter.clear()
+
+    def capped_qos(self, topic: str, qos: QoS) -> QoS:
+        """The message's QoS, lowered to the best grant of the matching subscriptions if there are any [MQTT-3.8.4-8]."""
+        granted = [s.qos for s in self._by_filter.values() if topic_matches(s.topic_filter, topic)]
+        return min(qos, max(granted)) if granted else qos
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._by_filter.values())
+
+    def __len__(self) -> int:
+        return len(self._by_filter)
