@@ -41,7 +41,10 @@ class AcceptConnection(Value, frozen=True, tag=1):
 
 
 class SendPublish(Value, frozen=True, tag=2):
-    """Write a PUBLISH. packet_id: 0 at QoS 0. expiry_interval_s: what is left of the message's life, None = no expiry."""
+    """Write a PUBLISH. packet_id: 0 at QoS 0. expiry_interval_s: what is left of the message's life, None = no expiry.
+
+    message_id: stays the same through resends and connections; a bridge names the message to its device by it.
+    """
 
     connection_id: int
     partition: int
@@ -54,6 +57,7 @@ class SendPublish(Value, frozen=True, tag=2):
     retain: bool = False
     expiry_interval_s: int | None = None
     properties: PublishProperties = NO_PROPERTIES
+    message_id: MessageId = ""
 
 
 class SendPubRel(Value, frozen=True, tag=3):

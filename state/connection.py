@@ -22,6 +22,6 @@ class Connection:
     sequence: int = 0
 
     def next_sequence(self) -> int:
-        """Numbers the commands of this connection 1, 2, 3 …, so that a gateway can drop the repetitions of a re-executed batch."""
+        """Numbers the commands of this connection 1, 2, 3 …; a gateway drops the repetitions of a re-executed batch by it."""
         self.sequence += 1
         return self.sequence

@@ -8,7 +8,7 @@ from state.model import MessageId
 
 
 class RecentMessageIds:
-    """The last `window` explicit message ids, as eight-byte digests: small, because the state is rewritten at every activation."""
+    """The last `window` explicit message ids, as eight-byte digests: the state is rewritten at every activation."""
 
     __slots__ = ("digests", "window")
 

@@ -16,8 +16,8 @@ class Inbound:
     def __init__(self) -> None:
         self.awaiting_rel = AwaitingRel()
 
-    def publication(self, event: PublishReceived, outbox: Outbox) -> None:
-        """Hand a publication on unless it is a repetition [MQTT-4.3.3-10]."""
+    def publication(self, event: PublishReceived, outbox: Outbox) -> bool:
+        """Hand a publication on unless it is a repetition [MQTT-4.3.3-10]. True if its id was not in the set before."""
         content = content_hash(event.topic, event.payload)
         late = self.awaiting_rel.is_late_repetition(event.packet_id, content, dup=event.dup)
         cause = InboundEvent.LATE_REPETITION if late else InboundEvent.PUBLISH
@@ -28,6 +28,7 @@ class Inbound:
             self.hand_on(event, outbox)
         else:
             outbox.record(Transition.PUBLICATION_REPEATED, event.publication_id, packet_id=event.packet_id)
+        return action is not InboundAction.IGNORE
 
     @staticmethod
     def hand_on(event: PublishReceived, outbox: Outbox) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from state.model import Message, PacketId
+from state.model import MAX_PACKET_ID, Message, PacketId
 from state.transitions import OutboundPhase
 
 
@@ -37,7 +37,7 @@ class InflightWindow:
     """Entries by packet id. Iteration order is the order of first transmission, whatever the ids: replay must follow it.
 
     limit: how many QoS 1 and 2 messages may be unfinished; may shrink below the number of entries on resume, and then the window
-    drains first: `send_quota` is never negative.
+    drains first: `send_quota` is never negative. Nor is it larger than the packet ids that are left, whatever `prefetch` adds.
     """
 
     __slots__ = ("_entries", "limit")
@@ -48,7 +48,7 @@ class InflightWindow:
 
     @property
     def send_quota(self) -> int:
-        return max(0, self.limit - len(self._entries))
+        return max(0, min(self.limit, MAX_PACKET_ID) - len(self._entries))
 
     def add(self, entry: InflightEntry) -> None:
         """The entry becomes the youngest. Its packet id must be free."""

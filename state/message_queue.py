@@ -17,7 +17,7 @@ class MessageQueue:
     leave, and the caller accounts for them.
     """
 
-    __slots__ = ("_levels", "_length", "_qos0", "max_bytes", "max_len", "passed_over", "payload_bytes")
+    __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "payload_bytes")
 
     def __init__(self, *, max_len: int, max_bytes: int) -> None:
         self.max_len = max_len
@@ -66,7 +66,7 @@ class MessageQueue:
         """The message whose turn it is. The queue must not be empty."""
         waiting = sorted(self._levels, reverse=True)
         starved = [priority for priority in waiting if self.passed_over.get(priority, 0) >= STARVATION_LIMIT]
-        priority = starved[0] if starved else waiting[0]
+        priority = starved[-1] if starved else waiting[0]  # the lowest one: serving it passes over nobody who has waited longer
         self.passed_over.pop(priority, None)
         for lower in waiting:
             if lower < priority:

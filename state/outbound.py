@@ -243,7 +243,7 @@ class Outbound:
                 return
             case OutboundAction.PROTOCOL_ERROR:
                 raise ProtocolViolation(f"{_kind(event).name} for packet id {packet_id}, which is {phase.name}")
-        assert entry is not None  # every other action belongs to a live exchange
+        assert entry is not None  # noqa: S101 - every other action belongs to a live exchange
         entry.phase = next_phase
         match action:
             case OutboundAction.COMPLETE:

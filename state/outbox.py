@@ -85,6 +85,7 @@ class Outbox:
                 # What is left, rounded up: 0 would mean "already over" (MQTT 5, 3.3.2.3.3).
                 expiry_interval_s=None if expires_at_ms is None else max(1, -(-(expires_at_ms - self.now_ms) // 1_000)),
                 properties=message.properties,
+                message_id=message.message_id,
             )
         )
         self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.attempts)

@@ -163,50 +163,44 @@ class Session:
                 self._connect(event, outbox)
             case PublishReceived():
                 self._publication(event, outbox)
-            case PubRelReceived():
-                if event.connection_id >= self.started_by:
-                    self.inbound.release(event, outbox)
-            case (
-                ClientDisconnected()
-                | ConnectionLost()
-                | PubAckReceived()
-                | PubRecReceived()
-                | PubCompReceived()
-                | Subscribed()
-                | Unsubscribed()
-            ):
+            case PubRelReceived() | Subscribed() | Unsubscribed():
+                # Answered as soon as it was in the log: it counts for the session even if the connection is history.
+                if self.established and event.connection_id >= self.started_by:
+                    self._apply_to_session(event, outbox)
+            case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
                 # A connection that the session has left may still have something in the log. Its acknowledgements are safe to
                 # ignore: what they were for has been or will be replayed, and the client answers again.
                 if self.connection is not None and event.connection_id == self.connection.connection_id:
-                    self._apply_on(self.connection, event, outbox)
+                    self._apply_to_connection(self.connection, event, outbox)
             case _:
                 assert_never(event)
 
-    def _apply_on(
-        self,
-        connection: Connection,
-        event: ClientDisconnected
-        | ConnectionLost
-        | PubAckReceived
-        | PubRecReceived
-        | PubCompReceived
-        | Subscribed
-        | Unsubscribed,
-        outbox: Outbox,
-    ) -> None:
+    def _apply_to_session(self, event: PubRelReceived | Subscribed | Unsubscribed, outbox: Outbox) -> None:
         match event:
-            case PubAckReceived() | PubRecReceived() | PubCompReceived():
-                self.outbound.acknowledge(event, connection, outbox)
+            case PubRelReceived():
+                self.inbound.release(event, outbox)
             case Subscribed():
                 for subscription in event.subscriptions:
                     self.outbound.subscriptions.add(subscription)
             case Unsubscribed():
                 for topic_filter in event.topic_filters:
                     self.outbound.subscriptions.discard(topic_filter)
+            case _:
+                assert_never(event)
+
+    def _apply_to_connection(
+        self,
+        connection: Connection,
+        event: ClientDisconnected | ConnectionLost | PubAckReceived | PubRecReceived | PubCompReceived,
+        outbox: Outbox,
+    ) -> None:
+        match event:
+            case PubAckReceived() | PubRecReceived() | PubCompReceived():
+                self.outbound.acknowledge(event, connection, outbox)
             case ClientDisconnected():
                 if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # [MQTT-3.14.2-2]
                     self.session_expiry_interval_s = event.session_expiry_interval_s
-                if event.reason_code != ReasonCode.DISCONNECT_WITH_WILL:
+                if event.reason_code == ReasonCode.SUCCESS:
                     connection.will = None  # [MQTT-3.14.4-3]
                 self._disconnected(connection, f"DISCONNECT 0x{event.reason_code:02X}", outbox)
             case ConnectionLost():
@@ -216,12 +210,13 @@ class Session:
 
     def _publication(self, event: PublishReceived, outbox: Outbox) -> None:
         """A publication is in the log, so the client may have its PUBREC already: it counts even if the connection is history."""
-        if event.connection_id < self.started_by:
-            self.inbound.hand_on(event, outbox)  # of a session that has ended: its packet ids mean nothing to this one
+        if not self.established or event.connection_id < self.started_by:
+            self.inbound.hand_on(event, outbox)  # of a session that has ended: its packet ids mean nothing to the next one
             return
-        self.inbound.publication(event, outbox)
+        entered = self.inbound.publication(event, outbox)
+        is_current = self.connection is not None and event.connection_id == self.connection.connection_id
         limit = self.settings.max_awaiting_rel
-        if self.connection is not None and 0 < limit < len(self.inbound.awaiting_rel.entries):
+        if entered and is_current and 0 < limit < len(self.inbound.awaiting_rel.entries):
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
     # --- connections --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ A blob is one version byte and the msgpack of that version's record, in arrays. 
  4. Settings are not persisted: a session takes the limits and timers that are configured when it is next called.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -38,7 +38,7 @@ class DeliveryV1(_Record, frozen=True):
 
 class InflightEntryV1(_Record, frozen=True):
     packet_id: int
-    phase: int
+    phase: Annotated[int, msgspec.Meta(ge=1, le=3)]
     delivery: DeliveryV1
     sent_ms: int
 
@@ -145,7 +145,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         )
     try:
         record = _decoder.decode(memoryview(blob)[1:])
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UnreadableRecord(f"the state of client {client_id!r} is damaged: {error}") from error
     session = Session(client_id=client_id, settings=settings)
     if record.connection is not None:

@@ -1,0 +1,118 @@
+"""Cuts a byte stream into control packets, and refuses what need not be read to the end.
+
+Common to MQTT 3.1.1 and 5. The first byte and the length are judged as soon as they are there: a packet that is too large, of a
+type that only a server sends or with forbidden flags costs its sender the connection before its body has been received.
+"""
+
+from typing import Final
+
+from state.errors import ProtocolViolation
+from state.model import ReasonCode
+
+CONNECT: Final = 0x10
+PUBLISH: Final = 0x30
+PUBACK: Final = 0x40
+PUBREC: Final = 0x50
+PUBREL: Final = 0x62
+PUBCOMP: Final = 0x70
+SUBSCRIBE: Final = 0x82
+UNSUBSCRIBE: Final = 0xA2
+PINGREQ: Final = 0xC0
+DISCONNECT: Final = 0xE0
+AUTH: Final = 0xF0
+
+_MAX_LENGTH_BYTES: Final = 4
+_CLIENT_TYPES: Final = {first_byte & 0xF0 for first_byte in (
+    CONNECT, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH)}  # fmt: skip
+_EXACT_FIRST_BYTES: Final = {CONNECT, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH}
+
+
+def encode_length(length: int) -> bytes:
+    """A Remaining Length (variable byte integer). length: 0…268,435,455."""
+    if length < 0x80:
+        return bytes((length,))
+    encoded = bytearray()
+    while length >= 0x80:
+        encoded.append(length & 0x7F | 0x80)
+        length >>= 7
+    encoded.append(length)
+    return bytes(encoded)
+
+
+def check_first_byte(first_byte: int) -> None:
+    """Raises ProtocolViolation unless a client may send a packet with this type and these flags."""
+    if first_byte in _EXACT_FIRST_BYTES:
+        return
+    if first_byte & 0xF0 == PUBLISH:
+        if first_byte & 0x06 == 0x06:
+            raise ProtocolViolation("PUBLISH with QoS 3 [MQTT-3.3.1-4]", reason_code=ReasonCode.MALFORMED_PACKET)
+        if first_byte & 0x0E == 0x08:
+            raise ProtocolViolation("PUBLISH with DUP at QoS 0 [MQTT-3.3.1-2]", reason_code=ReasonCode.MALFORMED_PACKET)
+        return
+    if first_byte & 0xF0 in _CLIENT_TYPES:
+        raise ProtocolViolation(
+            f"reserved flags in the first byte {first_byte:#04x} [MQTT-2.1.3-1]", reason_code=ReasonCode.MALFORMED_PACKET
+        )
+    if first_byte & 0xF0 == 0:
+        raise ProtocolViolation("packet type 0 is forbidden", reason_code=ReasonCode.MALFORMED_PACKET)
+    raise ProtocolViolation(f"a client may not send packets of type {first_byte >> 4}", reason_code=ReasonCode.PROTOCOL_ERROR)
+
+
+class FrameBuffer:
+    """Bytes in, whole packets out. max_packet_size_bytes: of the whole packet, fixed header included."""
+
+    __slots__ = ("_buffer", "_max_packet_size_bytes", "_position")
+
+    def __init__(self, max_packet_size_bytes: int) -> None:
+        self._buffer = bytearray()
+        self._position = 0
+        self._max_packet_size_bytes = max_packet_size_bytes
+
+    def __len__(self) -> int:
+        """Bytes received and not yet taken."""
+        return len(self._buffer) - self._position
+
+    def feed(self, data: bytes) -> None:
+        if self._position:
+            del self._buffer[: self._position]
+            self._position = 0
+        self._buffer += data
+
+    def clear(self) -> None:
+        self._buffer.clear()
+        self._position = 0
+
+    def next_packet(self) -> tuple[bytes, int] | None:
+        """The next whole packet and where its body starts in it, or None: feed more.
+
+        Raises ProtocolViolation (0x81, 0x82, 0x95); the buffer is then of no use any more.
+        """
+        buffer, start = self._buffer, self._position
+        received = len(buffer) - start
+        if received < 1:
+            return None
+        check_first_byte(buffer[start])
+        length = 0
+        for index in range(_MAX_LENGTH_BYTES):
+            if index + 1 >= received:
+                return None
+            digit = buffer[start + 1 + index]
+            length |= (digit & 0x7F) << (7 * index)
+            if digit < 0x80:
+                break
+        else:
+            raise ProtocolViolation("Remaining Length of more than four bytes", reason_code=ReasonCode.MALFORMED_PACKET)
+        if index and digit == 0:
+            raise ProtocolViolation(
+                "Remaining Length not in its shortest form [MQTT-1.5.5-1]", reason_code=ReasonCode.MALFORMED_PACKET
+            )
+        body_start = 2 + index
+        size = body_start + length
+        if size > self._max_packet_size_bytes:
+            raise ProtocolViolation(
+                f"packet of {size} bytes, the limit is {self._max_packet_size_bytes}", reason_code=ReasonCode.PACKET_TOO_LARGE
+            )
+        if received < size:
+            return None
+        self._position = start + size
+        return bytes(memoryview(buffer)[start : start + size]), body_start

@@ -1,0 +1,276 @@
+"""Sockets, Kafka and time around `Connection`: the gateway process.
+
+One event loop, no task per connection: asyncio protocols, one timer per connection, and one pass over the connections that
+something happened to, which coalesces their writes. Start it with `uvloop.run(serve(...))`.
+"""
+
+import asyncio
+import random
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Literal
+
+import structlog
+
+from sinks.kafka import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
+from sinks.mqtt.appends import Append
+from sinks.mqtt.link import Link
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.codec import decode_command_batch, encode_event
+from state.commands import CloseConnection, GatewayCommand
+from state.errors import UnreadableRecord
+from state.events import ConnectionLost
+from state.model import ReasonCode
+
+_log: Final = structlog.get_logger(__name__)
+_RANDOM_BITS: Final = 10
+_ENDED_REMEMBERED: Final = 65_536
+_RECORD_OVERHEAD_BYTES: Final = 65_536
+_OWNERSHIP_WARNING_S: Final = 15.0
+
+
+class Gateway:
+    """Every connection of one gateway, and the partitions of the commands topic over which the engine reaches them.
+
+    Implements LinkOwner (for sockets) and CommandListener (for the command tail).
+    """
+
+    def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
+        self.settings = settings
+        self.counters = counters
+        self.owns_partitions = asyncio.Event()
+        self._kafka = log
+        self._loop = asyncio.get_running_loop()
+        self._links: dict[int, Link] = {}
+        self._sockets: set[Link] = set()
+        self._partitions: list[int] = []
+        self._last_connection_id = 0
+        self._ended: OrderedDict[int, None] = OrderedDict()
+        self._dirty: dict[Link, None] = {}
+        self._sweep_scheduled = False
+        self._is_stopping = False
+
+    # --- CONNECT ------------------------------------------------------------------------------------------------------------
+
+    def register(self, link: Link) -> tuple[int, int] | None:
+        """A connection id that is larger than any before, also than those of an earlier process, and one of our partitions."""
+        if not self._partitions or self._is_stopping:
+            return None
+        fresh = time.time_ns() // 1_000 << _RANDOM_BITS | random.getrandbits(_RANDOM_BITS)
+        self._last_connection_id = max(fresh, self._last_connection_id + 1)
+        partition = self._partitions[self._last_connection_id % len(self._partitions)]
+        self._links[self._last_connection_id] = link
+        return self._last_connection_id, partition
+
+    def new_client_id(self) -> str:
+        return f"inflight-{secrets.token_hex(10)}"
+
+    # --- CommandListener ----------------------------------------------------------------------------------------------------
+
+    def partitions_assigned(self, partitions: frozenset[int]) -> None:
+        self._partitions = sorted({*self._partitions, *partitions})
+        _log.info("partitions_assigned", owned=self._partitions)
+        self.owns_partitions.set()
+
+    def partitions_revoked(self, partitions: frozenset[int]) -> None:
+        self._partitions = sorted({*self._partitions} - partitions)
+        _log.info("partitions_revoked", owned=self._partitions)
+        if not self._partitions:
+            self.owns_partitions.clear()
+        for link in list(self._links.values()):
+            if link.connection.partition in partitions:
+                link.connection.shut("the gateway lost the partition", ReasonCode.SERVER_BUSY)
+                self.touch(link)
+
+    def commands(self, partition: int, values: list[bytes]) -> None:
+        now_ms = self.now_ms()
+        links = self._links
+        for value in values:
+            try:
+                batch = decode_command_batch(value)
+            except UnreadableRecord as error:
+                self.counters.unreadable_commands += 1
+                _log.warning("unreadable_command", partition=partition, error=str(error))
+                continue
+            for command in batch.commands:
+                link = links.get(command.connection_id)
+                if link is None or link.connection.client_id != batch.client_id:
+                    self._not_here(batch.client_id, command)
+                    continue
+                link.connection.apply(command, now_ms)
+                self.touch(link)
+
+    def _not_here(self, client_id: str, command: GatewayCommand) -> None:
+        """The engine believes in a connection that is gone, with this gateway's predecessor for instance. Say so, once."""
+        self.counters.commands_without_connection += 1
+        connection_id = command.connection_id
+        if isinstance(command, CloseConnection) or connection_id in self._ended:
+            return
+        self._remember_ended(connection_id)
+        event = ConnectionLost(connection_id=connection_id, reason="no gateway holds this connection")
+        self.counters.appends_unconfirmed += 1
+        self._kafka.append(
+            self.settings.events_topic, client_id.encode(), encode_event(event), None, partial(self._told_lost, connection_id)
+        )
+
+    def _told_lost(self, connection_id: int, error: Exception | None) -> None:
+        self._count_confirmation(error)
+        if error is not None:
+            self._ended.pop(connection_id, None)  # so that the engine's next command makes us try again
+
+    def _remember_ended(self, connection_id: int) -> None:
+        """The engine knows that this connection is over; bounded."""
+        self._ended[connection_id] = None
+        if len(self._ended) > _ENDED_REMEMBERED:
+            self._ended.popitem(last=False)
+
+    # --- links --------------------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Monotonic."""
+        return int(self._loop.time() * 1_000)
+
+    def new_link(self) -> Link:
+        """The protocol of a socket that was just accepted."""
+        return Link(self)
+
+    def opened(self, link: Link) -> None:
+        self._sockets.add(link)
+
+    def touch(self, link: Link) -> None:
+        """Something happened to this connection: look after it once this turn of the loop is over."""
+        self._dirty[link] = None
+        if not self._sweep_scheduled:
+            self._sweep_scheduled = True
+            self._loop.call_soon(self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_scheduled = False
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            connection = link.connection
+            for append in connection.take_appends():
+                self.counters.appends_unconfirmed += 1
+                self._kafka.append(
+                    self.settings.uplink_topic if append.is_uplink else self.settings.events_topic,
+                    connection.key,
+                    append.value,
+                    append.headers,
+                    partial(self._confirmed, link, append),
+                )
+            link.write_out()
+            if connection.is_closed:
+                self._links.pop(connection.connection_id, None)
+
+    def _confirmed(self, link: Link, append: Append, error: Exception | None) -> None:
+        self._count_confirmation(error)
+        connection = link.connection
+        if append.is_farewell and error is None:
+            self._remember_ended(connection.connection_id)
+        connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
+        self.touch(link)
+
+    def _count_confirmation(self, error: Exception | None) -> None:
+        self.counters.appends_unconfirmed -= 1
+        if error is None:
+            self.counters.appends_confirmed += 1
+        else:
+            self.counters.appends_failed += 1
+            _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
+
+    def closed(self, link: Link) -> None:
+        self._sockets.discard(link)
+
+    # --- the end ------------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take nobody in any more, say goodbye to everybody."""
+        self._is_stopping = True
+        for link in list(self._sockets | set(self._links.values())):
+            link.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+            self.touch(link)
+        self._sweep()
+
+
+async def serve(
+    settings: GatewaySettings,
+    *,
+    on_ready: Callable[[str, int], None] | None = None,
+    stop: asyncio.Event,
+    counters: GatewayCounters | None = None,
+) -> None:
+    """Run a gateway until `stop` is set.
+
+    on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
+    Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does
+    not exist. After that nothing that a device or Kafka does ends it.
+    """
+    log = KafkaEventLog(
+        bootstrap_servers=settings.bootstrap_servers,
+        linger_ms=settings.producer_linger_ms,
+        timeout_ms=settings.append_timeout_ms,
+        max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
+        options=settings.kafka_options,
+    )
+    await log.start((settings.events_topic, settings.uplink_topic))
+    tail = KafkaCommandTail(
+        bootstrap_servers=settings.bootstrap_servers,
+        topic=settings.commands_topic,
+        group_id=settings.group_id,
+        group_instance_id=settings.group_instance_id,
+        session_timeout_ms=settings.group_session_timeout_ms,
+        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        options=settings.kafka_options,
+    )
+    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
+
+
+async def run_gateway(
+    settings: GatewaySettings,
+    log: EventLog,
+    tail: CommandTail,
+    *,
+    on_ready: Callable[[str, int], None] | None,
+    stop: asyncio.Event,
+    counters: GatewayCounters,
+) -> None:
+    """`serve` on any Kafka. Closes log and tail."""
+    gateway = Gateway(settings, log, counters)
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(gateway.new_link, settings.host, settings.port, backlog=1_024)
+        tail.start(gateway)
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await _until_ready(gateway, stopping)
+            if not stop.is_set() and on_ready is not None:
+                host, port = server.sockets[0].getsockname()[:2]
+                on_ready(host, port)
+            await stopping
+        finally:
+            # 1. nobody new, 2. goodbye to everybody, 3. the farewells into the log, 4. Kafka
+            stopping.cancel()
+            server.close()
+            gateway.stop()
+    finally:
+        await tail.close(settings.stop_timeout_ms / 1_000)
+        await log.close(settings.stop_timeout_ms / 1_000)
+
+
+async def _until_ready(gateway: Gateway, stopping: "asyncio.Future[Literal[True]]") -> None:
+    ready = asyncio.ensure_future(gateway.owns_partitions.wait())
+    try:
+        while not ready.done() and not stopping.done():
+            done, _ = await asyncio.wait((ready, stopping), timeout=_OWNERSHIP_WARNING_S, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                _log.warning(
+                    "no_partition_yet",
+                    topic=gateway.settings.commands_topic,
+                    action="check that the topic exists and has at least as many partitions as there are gateways",
+                )
+    finally:
+        ready.cancel()

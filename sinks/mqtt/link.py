@@ -1,0 +1,119 @@
+"""One accepted socket: an asyncio protocol that carries bytes, pauses and timers between a transport and a `Connection`."""
+
+import asyncio
+from typing import Final, Protocol, cast
+
+from sinks.mqtt.connection import Connection
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+
+_LINGER_S: Final = 5.0
+"""How long a closed connection may take to read its last bytes (DISCONNECT, CONNACK) before it is cut off."""
+
+
+class LinkOwner(Protocol):
+    """The gateway, as a link sees it."""
+
+    settings: GatewaySettings
+    counters: GatewayCounters
+
+    def now_ms(self) -> int: ...
+    def register(self, link: "Link") -> tuple[int, int] | None: ...
+    def new_client_id(self) -> str: ...
+    def opened(self, link: "Link") -> None: ...
+    def touch(self, link: "Link") -> None: ...
+    def closed(self, link: "Link") -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """The owner calls `write_out` after it was told by `touch`."""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._is_reading = True
+        self._loop = asyncio.get_running_loop()
+        self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms())
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting
+        transport.set_write_buffer_limits(high=self._owner.settings.max_write_buffer_bytes)
+        self._transport = transport
+        self._owner.opened(self)
+        self._owner.touch(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.connection.receive(data, self._owner.now_ms())
+        self._owner.touch(self)
+
+    def pause_writing(self) -> None:
+        self.connection.writing_blocked(True, self._owner.now_ms())
+        self._owner.touch(self)
+
+    def resume_writing(self) -> None:
+        self.connection.writing_blocked(False, self._owner.now_ms())
+        self._owner.touch(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.connection.peer_closed(self._owner.now_ms())
+        self._owner.touch(self)
+        self._owner.closed(self)
+
+    # --- Registrar ----------------------------------------------------------------------------------------------------------
+
+    def register(self, connection: Connection) -> tuple[int, int] | None:
+        return self._owner.register(self)
+
+    def new_client_id(self) -> str:
+        return self._owner.new_client_id()
+
+    # --- for the owner ------------------------------------------------------------------------------------------------------
+
+    def write_out(self) -> None:
+        """Carry the connection's wishes out: bytes, pauses, the next timer, the end."""
+        connection = self.connection
+        data = connection.take_output()
+        transport = self._transport
+        if transport is None:
+            self._arm(connection.next_deadline_ms())
+            return
+        if transport.is_closing():
+            return
+        if data:
+            transport.write(data)
+        if connection.is_closed:
+            transport.close()
+            self._cancel_timer()
+            self._timer = self._loop.call_later(_LINGER_S, transport.abort)
+            return
+        if connection.wants_data is not self._is_reading:
+            self._is_reading = not self._is_reading
+            if self._is_reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+        self._arm(connection.next_deadline_ms())
+
+    def _arm(self, deadline_ms: int | None) -> None:
+        """A timer that is armed too early only asks again: a packet moves the keep alive, it does not touch the timer."""
+        if deadline_ms is None:
+            self._cancel_timer()
+        elif self._timer is None or deadline_ms < self._timer_ms:
+            self._cancel_timer()
+            self._timer_ms = deadline_ms
+            self._timer = self._loop.call_at((deadline_ms + 1) / 1_000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.connection.tick(self._owner.now_ms())
+        self._owner.touch(self)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

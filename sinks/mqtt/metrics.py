@@ -1,0 +1,91 @@
+"""What a gateway counts, and how Prometheus reads it.
+
+The counters are plain integers that only the event loop's thread changes: a prometheus-client counter takes a lock per packet.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayCounters:
+    """One gateway's numbers since it started; gauges are marked."""
+
+    connections_open: int = 0  # gauge: CONNACK 0x00 sent, socket open
+    connections_accepted: int = 0
+    connections_refused: Counter[int] = field(default_factory=Counter)  # by CONNACK reason code
+    connections_lost: Counter[str] = field(default_factory=Counter)  # by cause
+    protocol_errors: Counter[int] = field(default_factory=Counter)  # by reason code
+    packets_received: Counter[str] = field(default_factory=Counter)  # by packet type
+    publishes_sent: int = 0
+    resends_dropped: int = 0
+    qos0_dropped: int = 0  # for devices that do not read
+    unsendable: int = 0  # messages that MQTT cannot carry
+    commands_applied: int = 0
+    commands_repeated: int = 0
+    commands_without_connection: int = 0
+    unreadable_commands: int = 0
+    appends_unconfirmed: int = 0  # gauge
+    appends_confirmed: int = 0
+    appends_failed: int = 0
+
+
+class GatewayCollector(Collector):
+    """Register once with a prometheus-client registry. Read from the exporter's thread: a sample may be one packet old."""
+
+    def __init__(self, counters: GatewayCounters) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        counters = self._counters
+        yield _gauge("connections", "Devices connected", counters.connections_open)
+        yield _gauge("appends_unconfirmed", "Records given to Kafka and not yet confirmed", counters.appends_unconfirmed)
+        yield _counter("connections_accepted", "CONNACK 0x00 sent", counters.connections_accepted)
+        yield _counter("publishes_sent", "PUBLISH packets written", counters.publishes_sent)
+        yield _counter("resends_dropped", "Resends that the device no longer needed", counters.resends_dropped)
+        yield _counter("qos0_dropped", "QoS 0 messages dropped because the device does not read", counters.qos0_dropped)
+        yield _counter("unsendable", "Messages that MQTT cannot carry", counters.unsendable)
+        yield _counter("commands_applied", "Commands of the engine carried out", counters.commands_applied)
+        yield _counter("commands_repeated", "Commands ignored because they were carried out before", counters.commands_repeated)
+        yield _counter(
+            "commands_without_connection", "Commands for a connection that is not held here", counters.commands_without_connection
+        )
+        yield _counter("unreadable_commands", "Records of the commands topic that are none", counters.unreadable_commands)
+        yield _counter("appends_confirmed", "Records confirmed by Kafka", counters.appends_confirmed)
+        yield _counter("appends_failed", "Records that Kafka did not take in time", counters.appends_failed)
+        yield _labelled(
+            "connections_refused",
+            "CONNECT refused",
+            "code",
+            {f"{k:#04x}": v for k, v in counters.connections_refused.copy().items()},
+        )
+        yield _labelled(
+            "connections_lost", "Connections that ended without DISCONNECT", "cause", counters.connections_lost.copy()
+        )
+        yield _labelled(
+            "protocol_errors",
+            "Connections closed for what the device sent",
+            "code",
+            {f"{k:#04x}": v for k, v in counters.protocol_errors.copy().items()},
+        )
+        yield _labelled("packets_received", "Packets from devices", "type", counters.packets_received.copy())
+
+
+def _gauge(name: str, text: str, value: int) -> Metric:
+    return GaugeMetricFamily(f"inflight_gateway_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, value: int) -> Metric:
+    return CounterMetricFamily(f"inflight_gateway_{name}", text, value=value)
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(f"inflight_gateway_{name}", text, labels=(label,))
+    for key, value in sorted(values.items()):
+        family.add_metric((key,), value)
+    return family

@@ -1,0 +1,125 @@
+"""MQTT control packets as values, the same for MQTT 3.1.1 and 5.
+
+`ClientPacket` is what a codec decodes, `ServerPacket` what it encodes; a property that a version does not have keeps its default.
+Sizes are bytes, times seconds, as on the wire.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from state.model import NO_PROPERTIES, PacketId, PublishProperties, QoS, ReasonCode, Subscription, Will
+
+DEFAULT_RECEIVE_MAXIMUM: Final = 65_535
+
+
+class Packet(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every packet."""
+
+
+class Connect(Packet, frozen=True):
+    """session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session)."""
+
+    protocol_version: int
+    client_id: str
+    clean_start: bool
+    keep_alive_s: int = 0
+    session_expiry_interval_s: int | None = 0
+    username: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    receive_maximum: int = DEFAULT_RECEIVE_MAXIMUM
+    maximum_packet_size_bytes: int | None = None
+    authentication_method: str | None = None
+
+
+class ConnAck(Packet, frozen=True):
+    """reason_code: an MQTT 5 reason code; the MQTT 3.1.1 codec translates it. None = the property is left out."""
+
+    reason_code: int = ReasonCode.SUCCESS
+    session_present: bool = False
+    session_expiry_interval_s: int | None = None
+    receive_maximum: int | None = None
+    maximum_packet_size_bytes: int | None = None
+    assigned_client_id: str | None = None
+    topic_alias_maximum: int = 0
+
+
+class Publish(Packet, frozen=True):
+    """packet_id: 0 at QoS 0. topic: empty when only `topic_alias` names it."""
+
+    topic: str
+    payload: bytes
+    qos: QoS = QoS.AT_MOST_ONCE
+    packet_id: PacketId = 0
+    dup: bool = False
+    retain: bool = False
+    expiry_interval_s: int | None = None
+    topic_alias: int | None = None
+    properties: PublishProperties = NO_PROPERTIES
+
+
+class PubAck(Packet, frozen=True):
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class PubRec(Packet, frozen=True):
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class PubRel(Packet, frozen=True):
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class PubComp(Packet, frozen=True):
+    packet_id: PacketId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class Subscribe(Packet, frozen=True):
+    """subscriptions: as asked for, filters not yet checked. subscription_id: None = not given."""
+
+    packet_id: PacketId
+    subscriptions: tuple[Subscription, ...]
+    subscription_id: int | None = None
+
+
+class SubAck(Packet, frozen=True):
+    packet_id: PacketId
+    reason_codes: tuple[int, ...]
+
+
+class Unsubscribe(Packet, frozen=True):
+    packet_id: PacketId
+    topic_filters: tuple[str, ...]
+
+
+class UnsubAck(Packet, frozen=True):
+    packet_id: PacketId
+    reason_codes: tuple[int, ...]
+
+
+class PingReq(Packet, frozen=True):
+    pass
+
+
+class PingResp(Packet, frozen=True):
+    pass
+
+
+class Disconnect(Packet, frozen=True):
+    """session_expiry_interval_s: a new one, only from an MQTT 5 client. reason: a text for people, only to an MQTT 5 client."""
+
+    reason_code: int = ReasonCode.SUCCESS
+    session_expiry_interval_s: int | None = None
+    reason: str = ""
+
+
+ClientPacket: TypeAlias = Connect | Publish | PubAck | PubRec | PubRel | PubComp | Subscribe | Unsubscribe | PingReq | Disconnect
+ServerPacket: TypeAlias = ConnAck | Publish | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck | PingResp | Disconnect
+
+PING_REQ: Final = PingReq()
+PING_RESP: Final = PingResp()

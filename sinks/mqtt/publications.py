@@ -1,0 +1,107 @@
+"""What a device publishes on one connection: topic aliases, our Receive Maximum, the packet ids that await PUBREL."""
+
+from collections.abc import Iterable
+
+from sinks.mqtt.packets import Publish
+from sinks.uplink import uplink_headers
+from state.errors import ProtocolViolation
+from state.model import PacketId, ReasonCode
+
+
+class Publications:
+    """client_id, connection_id: part of each publication's `inflight-id`.
+
+    awaiting_rel: ids that the session already holds; max_awaiting_rel: how many there may be, 0 = no limit.
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_awaiting_rel",
+        "_client_id",
+        "_count",
+        "_id_prefix",
+        "_is_v5",
+        "_max_awaiting_rel",
+        "_topic_alias_maximum",
+    )
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        connection_id: int,
+        is_v5: bool,
+        topic_alias_maximum: int,
+        awaiting_rel: Iterable[PacketId],
+        max_awaiting_rel: int,
+    ) -> None:
+        self._client_id = client_id
+        self._id_prefix = f"{client_id}:{connection_id}:"
+        self._is_v5 = is_v5
+        self._topic_alias_maximum = topic_alias_maximum
+        self._awaiting_rel = set(awaiting_rel)
+        self._max_awaiting_rel = max_awaiting_rel
+        self._aliases: dict[int, str] = {}
+        self._count = 0
+
+    def topic_of(self, publish: Publish) -> str:
+        """The topic name, alias resolved and remembered. Raises ProtocolViolation."""
+        topic, alias = publish.topic, publish.topic_alias
+        if alias is None:
+            return topic
+        if alias > self._topic_alias_maximum:
+            raise ProtocolViolation(
+                f"topic alias {alias}, the maximum is {self._topic_alias_maximum} [MQTT-3.3.2-9]",
+                reason_code=ReasonCode.TOPIC_ALIAS_INVALID,
+            )
+        if topic:
+            self._aliases[alias] = topic
+            return topic
+        known = self._aliases.get(alias)
+        if known is None:
+            raise ProtocolViolation(f"topic alias {alias} was never given a topic")
+        return known
+
+    def admit_qos1(self, unanswered: int) -> None:
+        """Raises ProtocolViolation if the device has more publications under way than CONNACK's Receive Maximum [MQTT-3.3.4-7].
+
+        unanswered: its QoS 1 publications without PUBACK. MQTT 3.1.1 knows no such limit.
+        """
+        if self._is_v5:
+            self._require_room(len(self._awaiting_rel) + unanswered)
+
+    def admit_qos2(self, packet_id: PacketId, unanswered: int) -> None:
+        """Raises ProtocolViolation as above; a repetition of an id that awaits PUBREL is no overflow."""
+        if packet_id not in self._awaiting_rel:
+            self._require_room(len(self._awaiting_rel) + (unanswered if self._is_v5 else 0))
+            self._awaiting_rel.add(packet_id)
+
+    def release(self, packet_id: PacketId) -> bool:
+        """PUBREL has come. False: the id is unknown, which MQTT 5 answers with PUBCOMP 0x92."""
+        known = packet_id in self._awaiting_rel
+        self._awaiting_rel.discard(packet_id)
+        return known
+
+    def forget(self, packet_ids: Iterable[PacketId]) -> None:
+        """The session does not wait for PUBREL of these any longer."""
+        self._awaiting_rel.difference_update(packet_ids)
+
+    def headers(self, publish: Publish, topic: str) -> list[tuple[str, bytes]]:
+        """Of the uplink record of a QoS 0 or 1 publication; each call makes another `inflight-id`."""
+        self._count += 1
+        return uplink_headers(
+            client_id=self._client_id,
+            inflight_id=f"{self._id_prefix}{self._count}",
+            topic=topic,
+            qos=publish.qos,
+            retain=publish.retain,
+            expiry_interval_s=publish.expiry_interval_s,
+            properties=publish.properties,
+        )
+
+    def _require_room(self, taken: int) -> None:
+        if self._max_awaiting_rel and taken >= self._max_awaiting_rel:
+            raise ProtocolViolation(
+                f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-9]",
+                reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )

@@ -1,0 +1,48 @@
+"""What a gateway may be told. Plain values: reading, checking and explaining them is the host's work (streaming/settings.py)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Where one gateway listens, which Kafka it talks to, and what it lets a device do.
+
+    port: 0 = any free one, told to `on_ready`.
+    credentials: user name → password; None = anyone may connect.
+    kafka_options: given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…).
+    group_instance_id: a name that this gateway keeps over restarts; a restarted gateway then gets its partitions back at once
+    instead of after `group_session_timeout_ms`. Two running gateways must never share one.
+    connect_timeout_ms: from the socket to a complete CONNECT. accept_timeout_ms: from CONNECT to the engine's `AcceptConnection`.
+    append_timeout_ms: how long Kafka may take to confirm a record before the connection that wrote it is closed.
+    max_unconfirmed_appends, max_unconfirmed_bytes: records of one connection that Kafka has not confirmed; beyond either the
+    gateway stops reading from that device until Kafka has caught up.
+    max_write_buffer_bytes: bytes that a device has not taken yet; beyond it the gateway sends it nothing new.
+    stalled_write_timeout_ms: a device that takes nothing for this long is closed (one with keep alive: 1.5 times that).
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    bootstrap_servers: str = "127.0.0.1:9092"
+    events_topic: str = "inflight.events"
+    commands_topic: str = "inflight.commands"
+    uplink_topic: str = "inflight.uplink"
+    group_id: str = "inflight-gateways"
+    group_instance_id: str | None = None
+    group_session_timeout_ms: int = 10_000
+    connect_timeout_ms: int = 10_000
+    accept_timeout_ms: int = 30_000
+    append_timeout_ms: int = 30_000
+    stop_timeout_ms: int = 5_000
+    stalled_write_timeout_ms: int = 60_000
+    max_packet_size_bytes: int = 1_048_576
+    max_client_id_bytes: int = 1_024
+    max_unconfirmed_appends: int = 256
+    max_unconfirmed_bytes: int = 4_194_304
+    max_write_buffer_bytes: int = 262_144
+    topic_alias_maximum: int = 16
+    producer_linger_ms: int = 0
+    fetch_max_wait_ms: int = 20
+    credentials: Mapping[str, str] | None = None
+    kafka_options: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,114 @@
+"""Starts programs that do not outlive us, and picks ports for them.
+
+This file is also run as a script, as a wrapper around each child: it asks Linux to kill the process when its parent dies
+(PR_SET_PDEATHSIG, prctl(2)) and then becomes the program by exec, so the child keeps the process id that the parent saw. A wrapper
+and not a `preexec_fn`, because code between fork and exec may deadlock in a process with threads. The signal is SIGKILL: nothing
+here needs a goodbye to be safe (Kafka and the checkpoint survive kill -9), and a process that hangs would ignore anything else.
+Elsewhere than on Linux the children are only stopped by a parent that stops properly.
+
+The kernel takes the *thread* that started the child for its parent: start children from a thread that lives as long as they may.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_DEFAULT_EPHEMERAL_START: Final = 32_768
+_LOWEST_PORT: Final = 15_000
+_PORT_ATTEMPTS: Final = 200
+
+
+def bound_to_parent(command: Sequence[str]) -> list[str]:
+    """The same command, run so that it dies with the calling process."""
+    # -I: the wrapper's own directory stays off sys.path, where our settings.py and others would shadow foreign modules.
+    return [sys.executable, "-I", __file__, str(os.getpid()), *command]
+
+
+def start_child(
+    command: Sequence[str],
+    *,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> "subprocess.Popen[bytes]":
+    """Starts a child that dies with us, in a session of its own so that Ctrl-C in a terminal reaches only us."""
+    return subprocess.Popen(
+        bound_to_parent(command),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment,
+        cwd=cwd,
+        start_new_session=True,
+    )
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that nobody listens on right now; somebody may take it before you do, so be ready to try another.
+
+    It lies below the range that the kernel gives to outgoing connections: a client that keeps dialling a dead port *inside* that
+    range can be given the same port as its source, connect to itself, and keep the server from coming back.
+    """
+    highest = _ephemeral_start() - 1
+    for _ in range(_PORT_ATTEMPTS if highest > _LOWEST_PORT else 0):
+        port = random.randint(_LOWEST_PORT, highest)  # noqa: S311
+        if is_free(port, host):
+            return port
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """True if a listener could be opened on the port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def tail(path: Path, lines: int = 20, limit_bytes: int = 16_384) -> str:
+    """The last lines of a log, indented; a sentence if there is no log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - limit_bytes))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return f"  (there is no {path})"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return _DEFAULT_EPHEMERAL_START
+
+
+def _become(parent: int, command: Sequence[str]) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call above, and no signal will come
+            os._exit(1)
+    try:
+        os.execvp(command[0], list(command))  # noqa: S606
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,35 @@
+"""Puts the commands together. Heavy imports (PySpark, Kafka, pydantic) stand inside the commands, so that `--help` is quick."""
+
+import sys
+
+import typer
+
+from state.errors import InflightError
+from streaming.cli import administration, processes, sending
+from streaming.errors import ConfigurationError
+
+app = typer.Typer(
+    name="inflight",
+    help="Delivers messages between Kafka and MQTT devices, and does not lose them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(processes.up)
+app.command()(processes.engine)
+app.command()(processes.gateway)
+app.command()(processes.demo)
+app.command()(sending.send)
+app.command()(administration.topics)
+app.command()(administration.jars)
+app.command()(administration.config)
+
+
+def main() -> None:
+    """Entry point. Exit code 0: done; 1: something went wrong, said on standard error; 2: wrong configuration or usage."""
+    try:
+        app()
+    except InflightError as error:
+        # Plainly: a message may contain brackets, which rich takes for markup.
+        sys.stderr.write(f"inflight: {error}\n")
+        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None

@@ -1,0 +1,104 @@
+"""The commands that run: `up`, `engine`, `gateway`, `demo`."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streaming.cli.options import Config, DataDir, JsonLogs, Overrides, load
+
+if TYPE_CHECKING:
+    from streaming.endpoints import Endpoints
+
+
+def up(
+    data_dir: DataDir = None,
+    mqtt_port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 = any free one; default: gateway.port.")] = None,
+    kafka_port: Annotated[int, typer.Option(min=0, max=65_535, help="0 = any free one.")] = 0,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run everything on this machine: a real Kafka, the engine and a gateway, until Ctrl-C.
+
+    Prints one line on standard output when a device can connect: ready mqtt=HOST:PORT kafka=HOST:PORT
+    """
+    import asyncio
+
+    from streaming.java import find_java
+    from streaming.supervisor import READY, Supervisor, UpOptions
+
+    settings = load(config, overrides, data_dir)
+    find_java()
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"[{time.monotonic() - started:6.1f} s] {text}\n")
+
+    def announce(endpoints: "Endpoints") -> None:
+        typer.echo(f"{READY} mqtt={endpoints.mqtt} kafka={endpoints.kafka}")
+
+    options = UpOptions(
+        data_dir=settings.engine.data_dir,
+        mqtt_port=mqtt_port,
+        kafka_port=kafka_port,
+        config=config,
+        overrides=tuple(overrides or ()),
+    )
+    asyncio.run(Supervisor(options, say=say, announce=announce).run())
+
+
+def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
+    """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works."""
+    import threading
+
+    from streaming.logs import configure_logging
+
+    settings = load(config, overrides, data_dir)
+    configure_logging(json=json_logs)
+    stop = threading.Event()
+    for number in signal.SIGINT, signal.SIGTERM:
+        signal.signal(number, lambda *_: stop.set())
+    from streaming.job import run_engine
+
+    run_engine(settings, on_ready=lambda: typer.echo("ready engine"), stop=stop)
+
+
+def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonLogs = False) -> None:
+    """Run one gateway: the MQTT listener. Prints `ready mqtt=HOST:PORT` when devices can connect."""
+    import asyncio
+
+    import uvloop
+
+    from sinks.mqtt.gateway import serve
+    from streaming.logs import configure_logging
+    from streaming.settings import gateway_settings
+
+    settings = gateway_settings(load(config, overrides))
+    configure_logging(json=json_logs)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(settings, on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}"), stop=stop)
+
+    uvloop.run(run())
+
+
+def demo(
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Default: a new directory under var/.")] = None,
+) -> None:
+    """Watch it work: devices with bad manners, an engine that is killed, and a count of what arrived."""
+    import tempfile
+
+    from rich.console import Console
+
+    from streaming.demo.run import run_demo
+
+    if data_dir is None:
+        Path("var").mkdir(exist_ok=True)
+        data_dir = Path(tempfile.mkdtemp(prefix="demo-", dir="var"))
+    raise SystemExit(run_demo(data_dir, Console(stderr=True)))

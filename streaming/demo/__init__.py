@@ -1,0 +1,1 @@
+"""`inflight demo`: real devices with bad manners, a killed engine, and a count of what arrived."""

@@ -1,0 +1,160 @@
+"""The engine: one process, one Spark session, the query `sessions`.
+
+Steps of a start, in this order:
+1. check the topics;
+2. start Spark;
+3. take the lock of the checkpoint, and check that its shape is the configured one;
+4. start the query;
+5. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.checkpoint import check_state_partitions, lock_checkpoint
+from streaming.engine_errors import QueryFailed
+from streaming.jars import ensure_jars
+from streaming.pipeline import read_records, sessions, sessions_writer
+from streaming.pipeline_settings import PipelineSettings, Profile, Topics
+from streaming.progress import BatchProgress, ProgressFile, ProgressReader
+from streaming.settings import Settings
+from streaming.spark_session import SparkSettings, spark_session
+from streaming.topics import require_safe_topics
+
+_LOOK_S: Final = 0.1
+SESSIONS_CHECKPOINT: Final = "sessions"
+
+
+def run_engine(
+    settings: Settings,
+    *,
+    on_ready: Callable[[], None],
+    stop: threading.Event,
+    on_progress: Callable[[BatchProgress], None] = lambda batch: None,
+) -> None:
+    """Runs the engine until `stop` is set. Returns when everything is stopped; a micro-batch that was running is repeated at the
+    next start.
+
+    on_ready: called once, when devices get answers. on_progress: called after every micro-batch.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch before anything runs, QueryFailed when the query dies.
+    """
+    report = require_safe_topics(settings)  # 1
+    partitions = {topic.name: topic.partitions for topic in report.topics}
+    pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands])
+    spark = start_spark(settings)  # 2
+    try:
+        location = sessions_checkpoint(settings)
+        lock = lock_checkpoint(spark, location)  # 3
+        check_state_partitions(spark, location, settings.engine.state_partitions)
+        query = start_sessions(spark, settings, pipeline)  # 4
+        try:
+            _watch(query, settings.engine.data_dir, on_ready, stop, on_progress)  # 5
+        finally:
+            query.stop()
+        del lock
+    finally:
+        spark.stop()
+
+
+def start_spark(settings: Settings) -> SparkSession:
+    """The Spark session of the engine as configured."""
+    engine = settings.engine
+    logs = engine.data_dir.absolute() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    local = engine.master.startswith("local")
+    return spark_session(
+        SparkSettings(
+            checkpoint_location=settings.checkpoint_location,
+            log_file=logs / "spark.log",
+            master=engine.master,
+            state_partitions=engine.state_partitions,
+            driver_memory=engine.driver_memory,
+            extra={key: _spark_value(value) for key, value in engine.spark.items()},
+        ),
+        ensure_jars() if local else None,
+    )
+
+
+def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSettings) -> StreamingQuery:
+    """Starts the query `sessions`; it runs until it is stopped or dies."""
+    kafka_options = settings.kafka.spark_options()
+    records = read_records(
+        spark, pipeline, kafka_options=kafka_options, max_offsets_per_trigger=settings.engine.max_offsets_per_trigger
+    )
+    return sessions_writer(
+        sessions(records, pipeline),
+        pipeline,
+        kafka_options=kafka_options,
+        checkpoint_location=sessions_checkpoint(settings),
+        trigger_interval_ms=settings.engine.trigger_interval_ms,
+    ).start()
+
+
+def sessions_checkpoint(settings: Settings) -> str:
+    """Where the sessions are: a directory of its own, each query has one."""
+    return f"{settings.checkpoint_location.rstrip('/')}/{SESSIONS_CHECKPOINT}"
+
+
+def pipeline_settings(settings: Settings, *, commands_partitions: int) -> PipelineSettings:
+    """The part of the configuration that the Python workers need. commands_partitions: as Kafka has them."""
+    engine, topics = settings.engine, settings.topics
+    return PipelineSettings(
+        commands_partitions=commands_partitions,
+        topics=Topics(
+            messages=topics.messages,
+            events=topics.events,
+            commands=topics.commands,
+            uplink=topics.uplink,
+            receipts=topics.receipts,
+            dead_letters=topics.dead_letters,
+            ledger=topics.ledger,
+        ),
+        session=settings.session.to_session_settings(),
+        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.profiles),
+        max_payload_bytes=engine.max_payload_bytes,
+        max_headers_bytes=engine.max_headers_bytes,
+        max_record_bytes=engine.max_record_bytes,
+        max_client_id_bytes=settings.gateway.max_client_id_bytes,
+        receipts=engine.receipts,
+        ledger=engine.ledger,
+    )
+
+
+def _watch(
+    query: StreamingQuery,
+    data_dir: Path,
+    on_ready: Callable[[], None],
+    stop: threading.Event,
+    on_progress: Callable[[BatchProgress], None],
+) -> None:
+    """Follows the query until `stop`. Raises QueryFailed when it ends by itself."""
+    reader, file, ready = ProgressReader(query), ProgressFile(data_dir), False
+    while not stop.wait(_LOOK_S):
+        batches = reader.new()
+        file.append(batches)
+        for batch in batches:
+            on_progress(batch)
+        if batches and not ready:
+            ready = True
+            on_ready()
+        if not query.isActive:
+            raise QueryFailed(_explanation(query))
+
+
+def _explanation(query: StreamingQuery) -> str:
+    error = query.exception()
+    cause = "nobody said why" if error is None else str(error).split("=== Streaming Query ===")[0].strip()
+    return (
+        f"the query {query.name!r} died: {cause}\n"
+        "Nothing is lost: start the engine again and it goes on where it was. If it dies again with the same words, look at "
+        "logs/spark.log in the data directory and at docs/operations.md."
+    )
+
+
+def _spark_value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

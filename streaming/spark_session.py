@@ -1,0 +1,114 @@
+"""The Spark session of the engine: every setting that the pipeline depends on, with its reason (figures: docs/performance.md).
+
+Locally the whole of Spark runs inside one JVM of ours. On a cluster the engine is started by spark-submit, and then what concerns
+the machine (jars, memory, Python) is spark-submit's business; what concerns the query is still set here.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlparse
+
+from pyspark.sql import SparkSession
+
+from streaming.jars import Jars
+from streaming.resources import conf_file
+
+_PACKAGES: Final = Path(__file__).resolve().parent.parent
+_LOOPBACK: Final = "127.0.0.1"
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
+    state_partitions: fixed for the life of the checkpoint. log_file: where Spark's own log goes (local mode).
+    extra: more Spark settings, which win over ours.
+    """
+
+    checkpoint_location: str
+    log_file: Path
+    master: str | None = "local[*]"
+    state_partitions: int = 2
+    driver_memory: str = "1g"
+    app_name: str = "inflight"
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def spark_session(settings: SparkSettings, jars: Jars | None) -> SparkSession:
+    """Starts Spark (some seconds). jars: None when spark-submit brings them.
+
+    There is one session in a process; a second call with other settings gets the first one's JVM.
+    """
+    # PySpark looks at the environment only; without this the workers are whatever `python3` is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(settings.app_name)
+    for key, value in spark_options(settings, jars).items():
+        builder = builder.config(key, value)
+    if settings.master is not None:
+        builder = builder.master(settings.master)
+    return builder.getOrCreate()
+
+
+def spark_options(settings: SparkSettings, jars: Jars | None) -> dict[str, str]:
+    """All Spark settings for `settings`."""
+    options = dict(_query_options(settings))
+    if settings.master is not None and settings.master.startswith("local"):
+        options |= _local_options(settings, jars)
+    if is_local_path(settings.checkpoint_location) and jars is not None:
+        options |= _LOCAL_CHECKPOINT
+    return options | dict(settings.extra)
+
+
+def is_local_path(checkpoint_location: str) -> bool:
+    """True for a path of this machine's file system, False for HDFS and object stores."""
+    return urlparse(checkpoint_location).scheme in ("", "file")
+
+
+def _query_options(settings: SparkSettings) -> dict[str, str]:
+    return {
+        # One state store and two Python runs (data, time-outs) for each partition and micro-batch.
+        "spark.sql.shuffle.partitions": str(settings.state_partitions),
+        "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+        # Writes what has changed, not a snapshot of everything, in each micro-batch.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Counting rows reads before every write.
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
+        # A batch of Arrow holds this many groups or records; bounds what a worker has in memory at once.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _local_options(settings: SparkSettings, jars: Jars | None) -> dict[str, str]:
+    """Local mode: driver and executor are one JVM, which we start."""
+    log_configuration = conf_file("spark-log4j2.properties").as_uri()
+    log_options = f"-Dlog4j2.configurationFile={log_configuration} -Dinflight.spark.log={settings.log_file}"
+    options = {
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": log_options,
+        # Python workers import `state` and `streaming` by name.
+        "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
+        "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
+    }
+    if jars is not None:
+        # Not `spark.jars`: those are copied at each start, and come too late for the file system of the checkpoint.
+        options["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in (jars.local_fs, *jars.spark))
+    return options
+
+
+_LOCAL_CHECKPOINT: Final = {
+    # Hadoop's own local file system forks a process for every checkpoint file when its native library is missing.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+}
