@@ -1,0 +1,154 @@
+# Everything that a newcomer, a developer and the CI need. `make` alone lists it.
+# Nothing is installed outside this directory (.venv, .cache), except by `make test-interop`, which says so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.ONESHELL:
+
+BIN := .venv/bin
+INTEROP := .cache/interop
+INSTALLED := .venv/.installed
+MINIMUM_JAVA := 17
+
+# The first Python that is new enough; PYTHON=… overrules. 3.11 first, because that is what is tested most.
+find_python = for candidate in $${PYTHON:-} python3.11 python3.12 python3.13 python3.14 python3; do \
+	"$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$candidate" && exit; done; true
+
+# Shows what a step is and how long it took: $(call step,what,command)
+define step
+printf '\n\033[1m== %s\033[0m\n' "$(1)"; started=$$SECONDS; $(2); printf '== %s: %d s\n' "$(1)" "$$((SECONDS - started))"
+endef
+
+.PHONY: help
+help: ## Show this list
+	@printf 'Usage: make TARGET\n\n'
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	printf '\nStart with: make demo\n'
+
+# ---- setting up ----------------------------------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: java-check $(INSTALLED) ## Create .venv with everything pinned (quick when it is there)
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@python="$$($(find_python))"
+	if [ -z "$$python" ]; then
+		echo "Python 3.11 or newer was not found. Install it (Debian, Ubuntu: sudo apt-get install python3 python3-venv), or name one: make PYTHON=/path/to/python3.11 …" >&2; exit 1
+	fi
+	if [ ! -x $(BIN)/python ]; then
+		echo "creating .venv with $$("$$python" --version)"
+		"$$python" -m venv .venv || { rm -rf .venv; echo "Python's venv module is incomplete. Install it (Debian, Ubuntu: sudo apt-get install python3-venv) and try again." >&2; exit 1; }
+	fi
+	echo "installing packages into .venv (about 600 MB with PySpark; once, some minutes on a slow line)"
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+.PHONY: java-check
+java-check:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"
+	major="$$("$$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' || true)"
+	if [ "$${major:-0}" -lt $(MINIMUM_JAVA) ]; then
+		echo "Java $(MINIMUM_JAVA) or newer is needed, found: $${major:-none}. Install it (Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless; Fedora: sudo dnf install java-21-openjdk-headless) and try again." >&2; exit 1
+	fi
+
+.PHONY: jars
+jars: setup ## Fetch the jars of Kafka and of Spark's connectors into .cache (100 MB, once)
+	@$(BIN)/inflight jars
+
+# ---- trying it -----------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: jars ## Watch it work: devices, a killed engine, and a count of what arrived
+	@$(BIN)/inflight demo
+
+.PHONY: demo-bridge
+demo-bridge: jars ## The same behind a broker that you already run: Mosquitto is killed and frozen under 50 devices
+	@$(BIN)/inflight demo-bridge
+
+# ---- checking it ---------------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: jars ## Lint, types, layers and all tests that need nothing from outside
+	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
+	$(call step,types,$(BIN)/mypy)
+	$(call step,layers,$(BIN)/lint-imports)
+	$(call step,tests,$(BIN)/pytest -m "not interop and not rabbitmq and not faults and not slow" --durations=10)
+
+.PHONY: test-unit
+test-unit: setup ## Only what needs neither Java nor other processes: seconds
+	@$(BIN)/pytest tests/unit tests/spec tests/properties tests/scenarios tests/mutation
+
+.PHONY: test-faults
+test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes
+	@$(call step,faults,$(BIN)/pytest -m "faults and not interop and not slow" --durations=10)
+
+.PHONY: mutation
+mutation: setup ## Break each row of the transition tables in turn: a test has to fail each time
+	@$(BIN)/pytest tests/mutation
+
+.PHONY: test-interop
+test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get
+	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "interop or rabbitmq" --durations=10)
+
+.PHONY: interop-tools
+interop-tools:
+	@missing=()
+	command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
+	PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null || missing+=(mosquitto)
+	PATH="$$PATH:/usr/sbin" command -v rabbitmq-server >/dev/null || missing+=(rabbitmq-server)  # its service is not used
+	command -v chromium >/dev/null || missing+=(chromium)  # looks at the report
+	command -v node >/dev/null || missing+=(nodejs)
+	command -v npm >/dev/null || missing+=(npm)
+	if [ $${#missing[@]} -gt 0 ]; then
+		command -v apt-get >/dev/null || { echo "Please install $${missing[*]} (there is no apt-get here) and try again." >&2; exit 1; }
+		as_root=(); [ "$$(id -u)" -eq 0 ] || as_root=(sudo)
+		echo "installing $${missing[*]} with apt-get"
+		"$${as_root[@]}" apt-get update --quiet=2
+		DEBIAN_FRONTEND=noninteractive "$${as_root[@]}" apt-get install --yes --quiet=2 --no-install-recommends "$${missing[@]}"
+	fi
+
+$(INTEROP)/node_modules/mqtt/package.json: | interop-tools
+	@mkdir -p $(INTEROP)
+	npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error mqtt@5
+
+.PHONY: bench
+bench: jars ## Measure latency and throughput on this machine
+	@$(BIN)/python -m bench
+
+.PHONY: bench-archive
+bench-archive: jars ## Measure the archive with a million ledger rows, and `inflight trace` in them
+	@$(BIN)/python -m bench.archive
+
+.PHONY: soak
+soak: setup ## Hours of random histories for the session: 100,000 for the model, 25,000 for each other property
+	@INFLIGHT_SOAK=1 $(BIN)/pytest tests/properties -o timeout=0
+
+# ---- developing ----------------------------------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: setup ## Lint, types and layers, without tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+.PHONY: format
+format: setup ## Format the code and mend what ruff can
+	@$(BIN)/ruff check --fix . || true
+	$(BIN)/ruff format .
+
+.PHONY: requirements
+requirements: setup ## Compile requirements.txt from pyproject.toml (the only target that resolves versions)
+	@tools="$$(mktemp -d)"; trap 'rm -rf "$$tools"' EXIT
+	$(BIN)/python -m venv "$$tools/venv"
+	"$$tools/venv/bin/python" -m pip install --quiet pip-tools
+	grep '^#' requirements.txt > "$$tools/header"
+	cp requirements.txt "$$tools/requirements.txt"
+	"$$tools/venv/bin/pip-compile" --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --output-file "$$tools/requirements.txt" pyproject.toml
+	{ cat "$$tools/header"; grep -v '^#' "$$tools/requirements.txt"; } > requirements.txt
+
+.PHONY: clean
+clean: ## Remove what was built and the data under var/; .venv and .cache stay
+	@rm -rf build dist var spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.cache/*' -prune -exec rm -rf {} +
