@@ -10,22 +10,22 @@ import msgspec
 
 from state.commands import CommandBatch
 from state.errors import UnreadableRecord
-from state.events import GatewayEvent
+from state.events import LoggedEvent
 
 WIRE_VERSION: Final = 1
 
 _VERSION_BYTE: Final = bytes([WIRE_VERSION])
 _encoder: Final = msgspec.msgpack.Encoder()
-_event_decoder: Final[msgspec.msgpack.Decoder[GatewayEvent]] = msgspec.msgpack.Decoder(GatewayEvent)
+_event_decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
 _command_batch_decoder: Final = msgspec.msgpack.Decoder(CommandBatch)
 
 
-def encode_event(event: GatewayEvent) -> bytes:
+def encode_event(event: LoggedEvent) -> bytes:
     """The value of a record of `inflight.events`."""
     return _VERSION_BYTE + _encoder.encode(event)
 
 
-def decode_event(data: bytes) -> GatewayEvent:
+def decode_event(data: bytes) -> LoggedEvent:
     """Raises UnreadableRecord for anything but the output of `encode_event` of this or an older version."""
     _require_version(data)
     try:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from state.model import (
     NO_PROPERTIES,
     ClientId,
+    Destination,
     Message,
     MessageId,
     Outcome,
@@ -110,16 +111,25 @@ class ForwardPublication(Value, frozen=True, tag=20):
 
 
 class DeadLetter(Value, frozen=True, tag=21):
-    """Give the message to whoever collects what was not delivered: a record of `inflight.dead-letters`."""
+    """Give the message to one destination of those that an exchange has for it. message: with the death in its history.
+
+    destination: None = the engine's own dead-letter topic, for what never reached a session.
+    """
 
     message: Message
     reason: Outcome
     time_ms: int
     detail: str = ""
+    destination: Destination | None = None
 
 
 class SendReceipt(Value, frozen=True, tag=22):
-    """The last word about a message: a record of `inflight.receipts`. first_sent_ms: None = never sent."""
+    """The last word of this session about a message: a record of `inflight.receipts`. first_sent_ms: None = never sent.
+
+    destinations: where its dead letters went; deaths: how often it has died by now, this time included. While one of the
+    destinations is the queue of a client, that client's session has the next word.
+    response_topic, correlation_data: of the message; see docs/receipts.md for who else gets the receipt.
+    """
 
     message_id: MessageId
     client_id: ClientId
@@ -130,6 +140,10 @@ class SendReceipt(Value, frozen=True, tag=22):
     first_sent_ms: int | None
     outcome_ms: int
     detail: str = ""
+    destinations: tuple[Destination, ...] = ()
+    deaths: int = 0
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
 
 
 class Transition(StrEnum):
@@ -144,6 +158,9 @@ class Transition(StrEnum):
     PUBREC = "pubrec"
     REFUSED = "refused"
     FINISHED = "finished"
+    DEAD_LETTERED = "dead_lettered"
+    DEAD_LETTER_DROPPED = "dead_letter_dropped"
+    RETURNED = "returned"
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     SESSION_ENDED = "session_ended"
@@ -167,8 +184,21 @@ class RecordTransition(Value, frozen=True, tag=23):
     detail: str = ""
 
 
+class SetThrottle(Value, frozen=True, tag=24):
+    """Ask backends to send this client nothing for now: a record of `inflight.throttle`. since_ms: when this began."""
+
+    since_ms: int
+    reason: str = ""
+
+
+class ClearThrottle(Value, frozen=True, tag=25):
+    """Backends may send to this client again: a null record of `inflight.throttle`."""
+
+
 GatewayCommand: TypeAlias = AcceptConnection | SendPublish | SendPubRel | DropAwaitingRel | WithdrawPublish | CloseConnection
-Command: TypeAlias = GatewayCommand | ForwardPublication | DeadLetter | SendReceipt | RecordTransition
+Command: TypeAlias = (
+    GatewayCommand | ForwardPublication | DeadLetter | SendReceipt | RecordTransition | SetThrottle | ClearThrottle
+)
 
 
 class CommandBatch(Value, frozen=True):

@@ -1,10 +1,14 @@
-"""Message ids that a session has accepted lately, so that a repeated send is one message."""
+"""What a session has accepted lately, so that a repeated send is one message."""
 
 import hashlib
 from collections import deque
 from collections.abc import Iterable
 
+from typing import Final
+
 from state.model import MessageId
+
+DIGEST_BYTES: Final = 8
 
 
 class RecentMessageIds:
@@ -18,8 +22,38 @@ class RecentMessageIds:
 
     def admit(self, message_id: MessageId) -> bool:
         """Remember the id; False if it was known. A window of 0 knows nothing."""
-        digest = hashlib.blake2b(message_id.encode(), digest_size=8).digest()
+        digest = _digest(message_id)
         if digest in self.digests:
             return False
         self.digests.append(digest)
         return True
+
+
+class ReturnsOfBatch:
+    """The dead letters that came from the latest micro-batch which sent any, as digests of their ids.
+
+    That is all that has to be known. A micro-batch that is executed again writes its dead letters a second time, with the same
+    time, and before any later one can write its own; so a copy comes after the letters of its own batch and before all others.
+    A window of a fixed length would not do: one batch may send thousands to one queue.
+    """
+
+    __slots__ = ("batch_ms", "digests")
+
+    def __init__(self, batch_ms: int = 0, digests: Iterable[bytes] = ()) -> None:
+        self.batch_ms = batch_ms
+        self.digests = dict.fromkeys(digests)
+
+    def admit(self, return_id: str, batch_ms: int) -> bool:
+        """Remember the letter; False if it was known. batch_ms: when the message died. A clock that steps back loses nothing."""
+        if batch_ms != self.batch_ms:
+            self.batch_ms = batch_ms
+            self.digests.clear()
+        digest = _digest(return_id)
+        if digest in self.digests:
+            return False
+        self.digests[digest] = None
+        return True
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()

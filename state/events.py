@@ -1,6 +1,6 @@
 """What can happen to a session, in the past tense. Made by gateways, bridges and the host; consumed by `Session.handle`.
 
-`GatewayEvent` is also the value of `inflight.events` (key: client id); state/codec.py has the bytes. Encoded as arrays with an
+`LoggedEvent` is also the value of `inflight.events` (key: client id); state/codec.py has the bytes. Encoded as arrays with an
 integer tag: never reuse a tag, add fields only at the end and with a default.
 `connection_id` names the connection that the event happened on; the session ignores events of a connection it has left.
 """
@@ -101,6 +101,19 @@ class Unsubscribed(Value, frozen=True, tag=10):
     topic_filters: tuple[str, ...]
 
 
+class MessageReturned(Value, frozen=True, tag=11):
+    """A dead letter that an exchange has routed to this client's queue. Written by the engine itself, and by `inflight replay`.
+
+    It travels in `inflight.events`, which no backend may write: that is why its history can be believed.
+    message: `accepted_ms` is set by the host, to when Kafka took the record.
+    return_id: tells repetitions of the record from other returns of the same message, as message ids do; empty = an exchange
+    has sent it, and message id and history tell.
+    """
+
+    message: Message
+    return_id: str = ""
+
+
 class MessageSubmitted(Value, frozen=True, tag=20):
     """A backend's message for this client. explicit_id: the backend named the message id itself, so a repetition can exist."""
 
@@ -131,4 +144,5 @@ GatewayEvent: TypeAlias = (
     | Subscribed
     | Unsubscribed
 )
-Event: TypeAlias = GatewayEvent | MessageSubmitted | MessageRefused | DeadlineReached
+LoggedEvent: TypeAlias = GatewayEvent | MessageReturned
+Event: TypeAlias = LoggedEvent | MessageSubmitted | MessageRefused | DeadlineReached

@@ -14,13 +14,34 @@ class Delivery:
 
     order: grows with each message that the session takes; a message that comes back to the queue finds its old place by it.
     attempts: transmissions that the client could have received; a lost connection gives one back.
-    first_sent_ms: None = never sent.
+    first_sent_ms: None = never sent. queue_ttl_ends_ms: until when the queue may hold it, None = the policy sets no limit.
     """
 
     message: Message
     order: int
     attempts: int = 0
     first_sent_ms: int | None = None
+    queue_ttl_ends_ms: int | None = None
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When it may no longer be taken from the queue: its own time to live or the queue's, whichever ends first.
+
+        Only its own is the Message Expiry Interval that the device sees.
+        """
+        own, queue = self.message.expires_at_ms, self.queue_ttl_ends_ms
+        if own is None or queue is None:
+            return queue if own is None else own
+        return min(own, queue)
+
+    def expired(self, now_ms: int, *, at_once: bool = False) -> bool:
+        """at_once: it can be sent in this very activation, which is all that a time to live of 0 asks for."""
+        own, queue = self.message.expires_at_ms, self.queue_ttl_ends_ms
+        if at_once and self.message.expiration_ms == 0:
+            own = None
+        if at_once and queue == self.message.accepted_ms:
+            queue = None
+        return (own is not None and own <= now_ms) or (queue is not None and queue <= now_ms)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,11 +91,9 @@ class InflightWindow:
         """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
         return iter(tuple(islice(self._entries.values(), receive_quota)))
 
-    def reaches_wire(self, receive_quota: int) -> InflightEntry | None:
-        """The youngest entry that is on the wire while others are held back; it got there by the removal of an older one."""
-        if len(self._entries) < receive_quota:
-            return None
-        return next(islice(self._entries.values(), receive_quota - 1, None), None)
+    def youngest_on_wire(self, receive_quota: int) -> InflightEntry:
+        """The last one that a gateway can have written. There must be at least `receive_quota` entries."""
+        return next(islice(self._entries.values(), receive_quota - 1, None))
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries

@@ -11,10 +11,11 @@ STARVATION_LIMIT: Final = 8
 
 
 class MessageQueue:
-    """FIFO within a priority; higher priorities first, but no waiting priority is passed over more than STARVATION_LIMIT times.
+    """FIFO within a priority [MQTT-4.6.0-5] [MQTT-4.6.0-6]; higher priorities first, but no waiting priority is passed over more
+    than STARVATION_LIMIT times.
 
-    max_len and max_bytes (payload bytes): 0 = no limit. The queue itself admits everything: `excess` says which messages have to
-    leave, and the caller accounts for them.
+    max_len and max_bytes (payload bytes): 0 = no limit. The queue itself admits everything: `make_room` takes out what has to
+    leave, and the caller accounts for it.
     """
 
     __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "payload_bytes")
@@ -62,6 +63,14 @@ class MessageQueue:
             dropped.append(victim)
         return dropped
 
+    @property
+    def load(self) -> float:
+        """How full it is, by the limit that is nearer: 1.0 = nothing more fits. 0 without a limit."""
+        return max(
+            self._length / self.max_len if self.max_len else 0.0,
+            self.payload_bytes / self.max_bytes if self.max_bytes else 0.0,
+        )
+
     def pop(self) -> Delivery:
         """The message whose turn it is. The queue must not be empty."""
         waiting = sorted(self._levels, reverse=True)
@@ -83,13 +92,13 @@ class MessageQueue:
 
     def take_expired(self, now_ms: int) -> list[Delivery]:
         """Remove all messages whose time is over, in order."""
-        return self._take([d for d in self if d.message.expires_at_ms is not None and d.message.expires_at_ms <= now_ms])
+        return self._take([delivery for delivery in self if delivery.expired(now_ms)])
 
     def take_all(self) -> list[Delivery]:
         return self._take(list(self))
 
     def next_expiry_ms(self) -> int | None:
-        return min((d.message.expires_at_ms for d in self if d.message.expires_at_ms is not None), default=None)
+        return min((expires_at_ms for d in self if (expires_at_ms := d.expires_at_ms) is not None), default=None)
 
     def _take(self, deliveries: list[Delivery]) -> list[Delivery]:
         for delivery in deliveries:
@@ -97,13 +106,8 @@ class MessageQueue:
         return deliveries
 
     def _victim(self) -> Delivery:
-        lowest_first = sorted(self._levels)
-        if self._qos0:
-            for priority in lowest_first:
-                for delivery in self._levels[priority]:
-                    if delivery.message.qos == 0:
-                        return delivery
-        return self._levels[lowest_first[0]][0]
+        lowest_first = (delivery for priority in sorted(self._levels) for delivery in self._levels[priority])
+        return next(delivery for delivery in lowest_first if not self._qos0 or delivery.message.qos == 0)
 
     def _remove(self, delivery: Delivery) -> None:
         level = self._levels[delivery.message.priority]

@@ -85,6 +85,22 @@ class Outcome(StrEnum):
     """QoS 0 for an offline client with `mqueue_store_qos0 = false`."""
     DUPLICATE = "duplicate"
     """The message id was already accepted within the deduplication window."""
+    DEAD_LETTER_UNROUTABLE = "dead_letter_unroutable"
+    """It died, and no destination was left for the dead letter: unknown exchange, no binding that fits, or only cycles."""
+
+
+DEAD_LETTERED: Final = frozenset(
+    {
+        Outcome.EXPIRED,
+        Outcome.REJECTED,
+        Outcome.MAXLEN,
+        Outcome.DELIVERY_LIMIT,
+        Outcome.TOO_LARGE,
+        Outcome.SESSION_ENDED,
+        Outcome.INVALID,
+    }
+)
+"""The outcomes that make a dead letter, where no policy says otherwise; the others are deliveries and named drops."""
 
 
 class PublishProperties(Value, frozen=True):
@@ -100,12 +116,63 @@ class PublishProperties(Value, frozen=True):
 NO_PROPERTIES: Final = PublishProperties()
 
 
+class DestinationKind(StrEnum):
+    """What a dead letter can be sent to: a topic of Kafka, the queue of a client, a Delta table."""
+
+    TOPIC = "topic"
+    CLIENT = "client"
+    TABLE = "table"
+
+
+class Destination(Value, frozen=True):
+    kind: DestinationKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}" if self.name else "the dead-letter topic"
+
+
+class Death(Value, frozen=True):
+    """All deaths of a message in one queue for one reason: an element of `x-death`.
+
+    time_ms, exchange, routing_keys (with CC, without BCC) and original_expiration_ms are those of the first of them.
+    exchange, routing_keys: what the message had been published with when it died, not what the dead letter got.
+    """
+
+    queue: ClientId
+    reason: Outcome
+    time_ms: int
+    exchange: str
+    routing_keys: tuple[str, ...]
+    count: int = 1
+    original_expiration_ms: int | None = None
+
+
+class DeathHistory(Value, frozen=True):
+    """What has happened to a message that was dead-lettered; only the engine writes one (state/dead_letter.py).
+
+    deaths: newest first, at most one for each queue and reason. first_…: of the first death ever.
+    last_exchange, last_time_ms: which the message had been published to when it last died, and when that was.
+    exchange, routing_key: what the dead letter was published with.
+    """
+
+    deaths: tuple[Death, ...]
+    first_reason: Outcome
+    first_queue: ClientId
+    first_exchange: str
+    last_exchange: str
+    last_time_ms: int
+    exchange: str
+    routing_key: str
+
+
 class Message(Value, frozen=True):
     """A message addressed to one client.
 
     accepted_ms: when the session took it. expires_at_ms: absolute, None = never.
     expiration_ms: the TTL as the backend wrote it, kept for dead letters.
     headers: the Kafka headers that no field stands for (dead-letter routing, x-death, unknown ones), passed on as they came.
+    history: None = never dead-lettered by this engine, whatever an `x-death` among the headers says.
     """
 
     message_id: MessageId
@@ -119,6 +186,7 @@ class Message(Value, frozen=True):
     expiration_ms: int | None = None
     properties: PublishProperties = NO_PROPERTIES
     headers: tuple[tuple[str, bytes], ...] = ()
+    history: DeathHistory | None = None
 
 
 class Subscription(Value, frozen=True):

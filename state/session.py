@@ -4,7 +4,7 @@ An activation has four numbered steps, and a caller may rely on their order:
 
  1. the events, in the order given;
  2. what time has brought about: expiry, timed resends, abandoned publications, the will, the end of the session;
- 3. free slots of the window are filled from the queue;
+ 3. free slots of the window are filled from the queue, and what is left in it is compared with the watermarks;
  4. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
 
 So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend is never overtaken
@@ -32,6 +32,7 @@ from state.events import (
     DeadlineReached,
     Event,
     MessageRefused,
+    MessageReturned,
     MessageSubmitted,
     PubAckReceived,
     PubCompReceived,
@@ -112,16 +113,17 @@ class Session:
 
         Never raises for what a peer did: a protocol violation closes the connection of the client that committed it.
         """
-        outbox = Outbox(self.client_id, now_ms)
+        outbox = Outbox(self.client_id, now_ms, self.settings)
         if self.is_empty:
             self.offline_since_ms = now_ms
         for event in events:  # 1
             try:
                 self._apply(event, outbox)
-            except ProtocolViolation as violation:
+            except ProtocolViolation as violation:  # [MQTT-4.13.1-1]
                 self._close(violation.reason_code, violation.reason, outbox)
         self._pass_time(outbox)  # 2
         self.outbound.fill(self.connection, outbox)  # 3
+        self.outbound.follow_queue(outbox)
         return tuple(outbox.commands)
 
     def next_deadline_ms(self) -> int | None:
@@ -155,6 +157,8 @@ class Session:
         match event:
             case MessageSubmitted():
                 self.outbound.submit(event, self.connection, outbox)
+            case MessageReturned():
+                self.outbound.take_back(event, self.connection, outbox)
             case MessageRefused():
                 self.outbound.refuse(event, outbox)
             case DeadlineReached():
@@ -198,7 +202,7 @@ class Session:
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
                 self.outbound.acknowledge(event, connection, outbox)
             case ClientDisconnected():
-                if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # [MQTT-3.14.2-2]
+                if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # MQTT 5, 3.14.2.2.2
                     self.session_expiry_interval_s = event.session_expiry_interval_s
                 if event.reason_code == ReasonCode.SUCCESS:
                     connection.will = None  # [MQTT-3.14.4-3]
@@ -217,6 +221,7 @@ class Session:
         is_current = self.connection is not None and event.connection_id == self.connection.connection_id
         limit = self.settings.max_awaiting_rel
         if entered and is_current and 0 < limit < len(self.inbound.awaiting_rel.entries):
+            # [MQTT-3.3.4-7]
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
     # --- connections --------------------------------------------------------------------------------------------------------
@@ -226,7 +231,7 @@ class Session:
             self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", outbox)  # [MQTT-3.1.4-3]
         if event.clean_start:
             self._end_session("clean start", outbox)  # [MQTT-3.1.2-4]
-        session_present = self.established
+        session_present = self.established  # [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
         if not session_present:
             self.established = True
             self.started_by = event.connection_id
@@ -241,9 +246,9 @@ class Session:
             connection_id=event.connection_id,
             partition=event.commands_partition,
             protocol_version=event.protocol_version,
-            receive_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9]
+            receive_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
-            will=event.will,
+            will=event.will,  # [MQTT-3.1.2-7]
         )
         self.connection = connection
         self.outbound.window.limit = connection.receive_quota + self.settings.prefetch
@@ -265,7 +270,7 @@ class Session:
     def _close(self, reason_code: ReasonCode, reason: str, outbox: Outbox) -> None:
         """End the connection from our side. It is over for the session at once; the gateway follows."""
         connection = self.connection
-        if connection is None:
+        if connection is None:  # pragma: no cover - nobody but a connected client is closed
             return
         outbox.add(
             CloseConnection(
@@ -324,6 +329,7 @@ class Session:
             self._end_session("session expiry interval passed", outbox)
 
     def _session_ends_ms(self) -> int | None:
+        """Never while connected [MQTT-4.1.0-1]; then kept for its interval [MQTT-3.1.2-23] and no longer [MQTT-4.1.0-2]."""
         if self.offline_since_ms is None or self.session_expiry_interval_s == NEVER_EXPIRES_S:
             return None
         if not self.established and not self.outbound.queue:

@@ -8,13 +8,14 @@ A blob is one version byte and the msgpack of that version's record, in arrays. 
  4. Settings are not persisted: a session takes the limits and timers that are configured when it is next called.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
 
 from state.awaiting_rel import AwaitingRelease
 from state.connection import Connection
-from state.deduplication import RecentMessageIds
+from state.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.errors import UnreadableRecord
 from state.inflight import Delivery, InflightEntry
 from state.model import ClientId, Message, Subscription, Will
@@ -34,6 +35,7 @@ class DeliveryV1(_Record, frozen=True):
     order: int
     attempts: int
     first_sent_ms: int | None
+    queue_ttl_ends_ms: int | None = None
 
 
 class InflightEntryV1(_Record, frozen=True):
@@ -80,9 +82,11 @@ class SessionV1(_Record, frozen=True):
     recent_ids: bytes
     awaiting_rel: tuple[tuple[int, bytes, int], ...]
     tombstones: tuple[tuple[int, bytes], ...]
+    throttled_since_ms: int | None = None
+    returns_batch_ms: int = 0
+    returns: bytes = b""
 
 
-_DIGEST_BYTES: Final = 8
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(SessionV1)
@@ -128,6 +132,9 @@ def encode_session(session: Session) -> bytes:
         recent_ids=b"".join(outbound.recent_ids.digests),
         awaiting_rel=tuple((packet_id, entry.content, entry.received_ms) for packet_id, entry in awaiting.entries.items()),
         tombstones=tuple(awaiting.tombstones.items()),
+        throttled_since_ms=outbound.throttled_since_ms,
+        returns_batch_ms=outbound.returns.batch_ms,
+        returns=b"".join(outbound.returns.digests),
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -170,6 +177,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
+    outbound.throttled_since_ms = record.throttled_since_ms
     outbound.window.limit = record.window_limit
     for entry in record.window:
         outbound.window.add(
@@ -185,23 +193,33 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.queue.passed_over.update(record.passed_over)
     for subscription in record.subscriptions:
         outbound.subscriptions.add(subscription)
-    ids = record.recent_ids
-    outbound.recent_ids = RecentMessageIds(
-        settings.deduplication_window, (ids[i : i + _DIGEST_BYTES] for i in range(0, len(ids), _DIGEST_BYTES))
-    )
+    outbound.recent_ids = RecentMessageIds(settings.deduplication_window, _digests(record.recent_ids))
+    outbound.returns = ReturnsOfBatch(record.returns_batch_ms, _digests(record.returns))
     for packet_id, content, received_ms in record.awaiting_rel:
         awaiting.entries[packet_id] = AwaitingRelease(content=content, received_ms=received_ms)
     awaiting.tombstones.update(record.tombstones)
     return session
 
 
+def _digests(joined: bytes) -> Iterator[bytes]:
+    return (joined[i : i + DIGEST_BYTES] for i in range(0, len(joined), DIGEST_BYTES))
+
+
 def _pack(delivery: Delivery) -> DeliveryV1:
     return DeliveryV1(
-        message=delivery.message, order=delivery.order, attempts=delivery.attempts, first_sent_ms=delivery.first_sent_ms
+        message=delivery.message,
+        order=delivery.order,
+        attempts=delivery.attempts,
+        first_sent_ms=delivery.first_sent_ms,
+        queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
     )
 
 
 def _unpack(delivery: DeliveryV1) -> Delivery:
     return Delivery(
-        message=delivery.message, order=delivery.order, attempts=delivery.attempts, first_sent_ms=delivery.first_sent_ms
+        message=delivery.message,
+        order=delivery.order,
+        attempts=delivery.attempts,
+        first_sent_ms=delivery.first_sent_ms,
+        queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
     )

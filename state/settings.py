@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from state.exchanges import NO_EXCHANGES, Exchanges
 from state.model import MAX_PACKET_ID
+from state.policy import NO_POLICY, Policy
 
 
 class RetryMqtt5(StrEnum):
@@ -33,7 +35,10 @@ class BackoffSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """The limits and timers of one session; EMQX's names and meanings where EMQX has them. 0 = no limit where so marked."""
+    """The limits and timers of one session; EMQX's names and meanings where EMQX has them. 0 = no limit where so marked.
+
+    policy: the one that holds for this client. exchanges: those of the installation, the same for every client.
+    """
 
     retry_interval_ms: int = 30_000
     retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
@@ -49,6 +54,10 @@ class SessionSettings:
     delivery_limit: int = 20  # -1 = off
     deduplication_window: int = 100  # explicit message ids remembered; 0 = off
     backoff: BackoffSettings = BackoffSettings()
+    high_watermark: float = 0.8  # of max_mqueue_len or max_mqueue_bytes: backends are asked to wait; 0 = off
+    low_watermark: float = 0.5  # they may go on
+    policy: Policy = NO_POLICY
+    exchanges: Exchanges = NO_EXCHANGES
 
     @property
     def window_limit(self) -> int:

@@ -6,7 +6,8 @@ from state.model import QoS, Subscription
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Whether a valid topic filter matches a topic name (MQTT 5, 4.7); `$…` only by a filter that names it [MQTT-4.7.2-1]."""
+    """Whether a valid topic filter matches a topic name [MQTT-4.7.1-1] [MQTT-4.7.1-2], character by character [MQTT-4.7.3-4];
+    `$…` only by a filter that names it [MQTT-4.7.2-1]."""
     if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
         return False
     levels = topic.split("/")
@@ -31,13 +32,14 @@ class Subscriptions:
         self._by_filter[subscription.topic_filter] = subscription
 
     def discard(self, topic_filter: str) -> None:
+        """UNSUBSCRIBE, by exactly the same filter [MQTT-3.10.4-1] [MQTT-3.10.4-2]; what is in flight goes on [MQTT-3.10.4-3]."""
         self._by_filter.pop(topic_filter, None)
 
     def clear(self) -> None:
         self._by_filter.clear()
 
     def capped_qos(self, topic: str, qos: QoS) -> QoS:
-        """The message's QoS, lowered to the best grant of the matching subscriptions if there are any [MQTT-3.8.4-8]."""
+        """The message's QoS, lowered to the best grant of all that match, if any do [MQTT-3.3.4-2] [MQTT-3.8.4-8]."""
         granted = [s.qos for s in self._by_filter.values() if topic_matches(s.topic_filter, topic)]
         return min(qos, max(granted)) if granted else qos
 

@@ -2,7 +2,7 @@
 
 Rules of the outbound exchange (session → client), one row each below:
 
- 1. A QoS 1 PUBLISH waits for PUBACK; a QoS 2 PUBLISH waits for PUBREC, then its PUBREL waits for PUBCOMP.
+ 1. A QoS 1 PUBLISH waits for PUBACK; a QoS 2 PUBLISH waits for PUBREC [MQTT-4.3.3-3], then its PUBREL waits for PUBCOMP.
  2. What is sent again is the PUBLISH of rule 1 or the PUBREL, never anything else; after PUBREC never PUBLISH [MQTT-4.3.3-6].
  3. A PUBACK or PUBREC of 0x80 or more ends the exchange: the packet id is free and no PUBREL follows [MQTT-4.4.0-2].
  4. A PUBREC that comes again is answered by PUBREL again.
@@ -113,7 +113,7 @@ OUTBOUND: Final[OutboundTable] = {
 }
 
 INBOUND: Final[InboundTable] = {
-    (InboundPhase.ABSENT, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),  # [MQTT-4.3.3-9]
+    (InboundPhase.ABSENT, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),  # [MQTT-4.3.3-12]
     (InboundPhase.ABSENT, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),  # [MQTT-4.3.3-10]
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-11]

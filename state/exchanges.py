@@ -1,0 +1,166 @@
+"""Exchanges: where a dead letter goes, given an exchange and routing keys. PROTOCOL.md §6, RabbitMQ's model.
+
+An exchange is a list of bindings, each of a key to a destination; its type says when a binding matches a routing key:
+
+| type | matches |
+|---|---|
+| `direct` | the key is equal |
+| `topic` | the key fits the pattern of words: `*` is exactly one word, `#` any number of them, none too |
+| `fanout` | always |
+
+Words end at `.` and at `/`: RabbitMQ's MQTT plugin turns the `/` of an MQTT topic into the `.` of a routing key, so `a/b` and
+`a.b` fit the same patterns there and here.
+
+The default exchange, named "", has no bindings: it routes to the client that the routing key names. A destination gets a dead
+letter once, however many keys and bindings lead to it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, assert_never
+
+from state.model import ClientId, Destination, DestinationKind
+
+DEFAULT_EXCHANGE: Final = ""
+DEAD_LETTERS: Final = "dead-letters"
+"""The exchange that always exists: a fanout to the engine's own dead-letter topic. Where no policy says otherwise, it is used."""
+
+DEAD_LETTER_TOPIC: Final = Destination(kind=DestinationKind.TOPIC, name="")
+"""The engine's own dead-letter topic, whatever the configuration calls it."""
+
+CLIENT_PLACEHOLDER: Final = "{client}"
+"""In the name of a `client:` destination and in a policy's routing key: the client whose queue the message dies in."""
+
+_WORD_END: Final = re.compile(r"[./]")
+_KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_MAX_CLIENT_ID_BYTES: Final = 65_535
+
+
+class ExchangeType(StrEnum):
+    DIRECT = "direct"
+    TOPIC = "topic"
+    FANOUT = "fanout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """key: a routing key (`direct`), a pattern (`topic`), or without a meaning (`fanout`)."""
+
+    destination: Destination
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    name: str
+    type: ExchangeType
+    bindings: tuple[Binding, ...] = ()
+
+    def route(self, keys: Sequence[str]) -> Iterator[Destination]:
+        """The destination of every binding that matches one of the keys, in the order of the bindings."""
+        match self.type:
+            case ExchangeType.DIRECT:
+                yield from (binding.destination for binding in self.bindings if binding.key in keys)
+            case ExchangeType.TOPIC:
+                words = [_words(key) for key in keys]
+                for binding in self.bindings:
+                    pattern = _words(binding.key)
+                    if any(_fits(pattern, key) for key in words):
+                        yield binding.destination
+            case ExchangeType.FANOUT:
+                yield from (binding.destination for binding in self.bindings)
+            case _:
+                assert_never(self.type)
+
+
+_BUILT_IN: Final = Exchange(name=DEAD_LETTERS, type=ExchangeType.FANOUT, bindings=(Binding(destination=DEAD_LETTER_TOPIC),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanges:
+    """All exchanges of the installation. declared: all but the default one; a `dead-letters` among them replaces the built-in."""
+
+    declared: tuple[Exchange, ...] = ()
+
+    def find(self, name: str) -> Exchange | None:
+        """None for a name that is declared nowhere, and for the default exchange."""
+        return next((exchange for exchange in (*self.declared, _BUILT_IN) if exchange.name == name), None)
+
+    def exists(self, name: str) -> bool:
+        return name == DEFAULT_EXCHANGE or self.find(name) is not None
+
+    def route(self, name: str, keys: Sequence[str], *, queue: ClientId) -> tuple[Destination, ...]:
+        """Where a message with these routing keys goes from the exchange `name`, each destination once.
+
+        queue: the client whose queue the message dies in, for `{client}`. An exchange that does not exist leads nowhere; ask
+        `exists` to tell the two apart.
+        """
+        exchange = self.find(name)
+        if name == DEFAULT_EXCHANGE:
+            found: Iterable[Destination] = (Destination(kind=DestinationKind.CLIENT, name=key) for key in keys if key)
+        elif exchange is None:
+            found = ()
+        else:
+            found = (_expanded(destination, queue) for destination in exchange.route(keys))
+        return tuple(dict.fromkeys(found))
+
+
+NO_EXCHANGES: Final = Exchanges()
+"""What every installation has: the default exchange and `dead-letters`."""
+
+
+def topic_matches(pattern: str, key: str) -> bool:
+    """Whether a `topic` exchange takes a binding with this pattern for this routing key."""
+    return _fits(_words(pattern), _words(key))
+
+
+def parse_destination(text: str) -> Destination:
+    """`topic:NAME`, `client:ID` or `table:NAME`. Raises ValueError with what is allowed."""
+    prefix, colon, name = text.partition(":")
+    if not colon or prefix not in tuple(DestinationKind):
+        raise ValueError(f"{text!r} is no destination: write topic:NAME (Kafka), client:ID (a queue) or table:NAME (Delta)")
+    kind = DestinationKind(prefix)
+    if kind is DestinationKind.TOPIC and (name in (".", "..") or not _KAFKA_TOPIC.fullmatch(name)):
+        raise ValueError(f"{name!r} is no topic of Kafka: 1…249 letters, digits, '.', '_' and '-' are allowed")
+    if kind is DestinationKind.CLIENT and not 1 <= len(name.encode()) <= _MAX_CLIENT_ID_BYTES:
+        raise ValueError(f"{name!r} is no client id: 1…{_MAX_CLIENT_ID_BYTES} bytes are allowed")
+    if kind is DestinationKind.TABLE and not _TABLE.fullmatch(name):
+        raise ValueError(f"{name!r} is no table: a letter or '_', then letters, digits and '_' are allowed")
+    return Destination(kind=kind, name=name)
+
+
+def _expanded(destination: Destination, queue: ClientId) -> Destination:
+    if destination.kind is not DestinationKind.CLIENT or CLIENT_PLACEHOLDER not in destination.name:
+        return destination
+    return Destination(kind=DestinationKind.CLIENT, name=destination.name.replace(CLIENT_PLACEHOLDER, queue))
+
+
+def _words(key: str) -> list[str]:
+    return _WORD_END.split(key) if key else []  # an empty key has no words, as in RabbitMQ
+
+
+def _fits(pattern: list[str], words: list[str]) -> bool:
+    """Keeps all positions of the pattern that the words so far can have reached: no backtracking, whatever the pattern."""
+    reached = _past_hashes(pattern, {0})
+    for word in words:
+        here = [position for position in reached if position < len(pattern)]
+        following = {position for position in here if pattern[position] == "#"}
+        following |= {position + 1 for position in here if pattern[position] in ("*", word) and pattern[position] != "#"}
+        reached = _past_hashes(pattern, following)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _past_hashes(pattern: list[str], positions: set[int]) -> set[int]:
+    """A `#` may stand for no word at all."""
+    reached = set(positions)
+    for position in positions:
+        following = position
+        while following < len(pattern) and pattern[following] == "#":
+            following += 1
+            reached.add(following)
+    return reached

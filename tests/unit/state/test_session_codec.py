@@ -1,0 +1,140 @@
+"""Persisted sessions of every version stay readable. The round trip after every step is in tests/properties.
+
+A fixture is made once and never again: `python -m tests.unit.state.test_session_codec` writes it if it is missing.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from state.errors import UnreadableRecord
+from state.model import NO_PROPERTIES, Outcome, PublishProperties, QoS, Subscription, Will
+from state.session import Session
+from state.session_codec import decode_session, encode_session
+from state.settings import SessionSettings
+from state.transitions import OutboundPhase
+from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
+
+FIXTURE_V1 = Path(__file__).parent / "fixtures" / "session_v1.bin"
+
+
+def connected_session() -> Session:
+    """A session with something in every field, as the scenario language tells it."""
+    s = Scenario(max_inflight=3, max_awaiting_rel=0)
+    s.connect(version=5, maximum_packet_size_bytes=10_000, will=will("gone", delay_s=5, retain=True, expiry_interval_s=9))
+    s.subscribe("x/#", 2, no_local=True, retain_as_published=True, retain_handling=1)
+    s.publish(7, "abandoned").after(300).publish(8, "not released")
+    s.submit("done", explicit_id=True).puback(1)
+    s.submit("half", qos=2).pubrec(2)
+    s.submit("whole", qos=2, retain=True, properties=PublishProperties(content_type="c", user_properties=(("k", "v"),)))
+    s.submit("refused", priority=9).puback(4, reason_code=0x97)
+    s.submit("waiting", expires_at_ms=s.now_ms + 60_000, expiration_ms=60_000, headers=(("h", b"\xff"),))
+    s.submit("low", priority=1)
+    return s.session
+
+
+def offline_session() -> Session:
+    s = Scenario().connect(expiry_s=100, will=Will(topic="status", payload=b"gone", delay_s=50)).submit("a").lose_connection()
+    return s.session
+
+
+def test_a_session_of_version_1_is_still_readable() -> None:
+    settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
+    first, second = FIXTURE_V1.read_bytes().split(b"\n--\n")
+    session = decode_session(first, client_id=CLIENT, settings=settings)
+    now_ms = START_MS + 300_000
+
+    connection = session.connection
+    assert connection is not None
+    assert (connection.connection_id, connection.partition, connection.protocol_version) == (1, 3, 5)
+    assert (connection.receive_quota, connection.maximum_packet_size_bytes) == (3, 10_000)
+    assert connection.will == will("gone", delay_s=5, retain=True, expiry_interval_s=9)
+    assert connection.sequence == 7
+    assert (session.established, session.started_by, session.offline_since_ms) == (True, 1, None)
+    assert (session.session_expiry_interval_s, session.pending_will) == (3_600, None)
+
+    outbound = session.outbound
+    assert [(e.packet_id, e.phase, e.delivery.message.message_id, e.sent_ms) for e in outbound.window] == [
+        (2, OutboundPhase.AWAITING_PUBCOMP, "half", now_ms),
+        (3, OutboundPhase.AWAITING_PUBREC, "whole", now_ms),
+    ]
+    half, whole = outbound.window
+    assert half.delivery.message.payload == b""
+    assert whole.delivery.message == message(
+        "whole",
+        qos=2,
+        retain=True,
+        accepted_ms=now_ms,
+        properties=PublishProperties(content_type="c", user_properties=(("k", "v"),)),
+    )
+    assert [(d.message.message_id, d.message.priority, d.order, d.attempts, d.first_sent_ms) for d in outbound.queue] == [
+        ("refused", 9, 4, 1, now_ms),
+        ("low", 1, 6, 0, None),
+        ("waiting", 0, 5, 0, None),
+    ]
+    waiting = list(outbound.queue)[-1].message
+    assert (waiting.expires_at_ms, waiting.expiration_ms) == (now_ms + 60_000, 60_000)
+    assert (waiting.headers, waiting.properties) == ((("h", b"\xff"),), NO_PROPERTIES)
+    assert (outbound.packet_ids.last, outbound.next_order, outbound.window.limit) == (4, 6, 3)
+    assert (outbound.quota_refusals, outbound.blocked_until_ms) == (1, now_ms + 1_000)
+    assert list(outbound.subscriptions) == [
+        Subscription(topic_filter="x/#", qos=QoS.EXACTLY_ONCE, no_local=True, retain_as_published=True, retain_handling=1)
+    ]
+    assert not outbound.recent_ids.admit("done")
+    awaiting = session.inbound.awaiting_rel
+    assert {packet_id: entry.received_ms for packet_id, entry in awaiting.entries.items()} == {8: now_ms}
+    assert list(awaiting.tombstones) == [7]
+
+    offline = decode_session(second, client_id=CLIENT, settings=settings)
+    assert offline.connection is None
+    assert offline.offline_since_ms == START_MS
+    pending = offline.pending_will
+    assert pending is not None
+    assert (pending.will.payload, pending.connection_id, pending.due_ms) == (b"gone", 1, START_MS + 50_000)
+
+
+def test_a_session_of_version_1_goes_on() -> None:
+    s = Scenario(max_inflight=3, max_awaiting_rel=0)
+    s.session = decode_session(FIXTURE_V1.read_bytes().split(b"\n--\n")[0], client_id=CLIENT, settings=s.settings)
+    s.connection_id, s.now_ms = 1, START_MS + 301_000
+    s.publish(7, "abandoned", dup=True)
+    assert s.uplink == []
+    s.pubcomp(2).pubrec(3).pubcomp(3)
+    assert s.outcomes == {"half": Outcome.DELIVERED, "whole": Outcome.DELIVERED}
+    assert s.sees() == ["PUBLISH 5 refused", "PUBLISH 6 low", "PUBREL 3", "PUBLISH 7 waiting"]
+
+
+def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
+    """Fails when the persisted form changes: then follow the rules at the top of state/session_codec.py, and add a fixture."""
+    settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
+    for blob, session in zip(FIXTURE_V1.read_bytes().split(b"\n--\n"), (connected_session(), offline_session()), strict=True):
+        old = decode_session(blob, client_id=CLIENT, settings=settings)
+        assert encode_session(old) == encode_session(session)
+
+
+@pytest.mark.parametrize("phase", [0, 4, -1])
+def test_a_phase_that_does_not_exist_is_damage(phase: int) -> None:
+    import msgspec
+
+    blob = FIXTURE_V1.read_bytes().split(b"\n--\n")[0]
+    record = msgspec.msgpack.decode(blob[1:])
+    record[11][0][1] = phase
+    with pytest.raises(UnreadableRecord, match="is damaged"):
+        decode_session(blob[:1] + msgspec.msgpack.encode(record), client_id=CLIENT, settings=SessionSettings())
+
+
+def test_settings_are_not_persisted_but_those_of_today() -> None:
+    s = Scenario(deduplication_window=5, max_mqueue_len=10).submit("a", "b", "c", explicit_id=True)
+    session = decode_session(
+        encode_session(s.session),
+        client_id=CLIENT,
+        settings=SessionSettings(deduplication_window=1, max_mqueue_len=1, retry_interval_ms=1),
+    )
+    assert len(session.outbound.recent_ids.digests) == 1
+    assert not session.outbound.recent_ids.admit("c")
+    assert session.outbound.queue.max_len == 1
+    assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
+
+
+if __name__ == "__main__" and not FIXTURE_V1.exists():
+    FIXTURE_V1.write_bytes(b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())))
