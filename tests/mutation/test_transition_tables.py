@@ -1,0 +1,121 @@
+"""Are the tests any good? Every row of both transition tables is broken in turn, and each time some test must fail.
+
+Each row gets every other target phase and every other action, and is left out; then the spec tests that take no time run, in
+this process, on the broken table. A mutant that nothing can notice is declared with its reason, and the declaration is checked.
+"""
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state.errors import InflightError
+from state.transitions import INBOUND, OUTBOUND
+
+TESTS = Path(__file__).parent.parent
+FAST = ("spec/test_transition_tables.py", "spec/test_sending.py", "spec/test_acknowledgements.py", "spec/test_receiving.py")
+SKIPPED = "not bounded and not refuses_for_ever"  # they take long
+
+_ANSWERED_ALIKE = "the session does the same for a first and for a repeated PUBREC: the table names them apart for readers"
+_BY_NOTHING_BUT_THE_CLOCK = "a time-out has one consequence, and the session does not ask for it by name"
+_NOT_RELEASED = "whatever is not RELEASE leaves the awaiting-rel set as it is"
+_RECOGNISED = "whatever is neither HAND_ON nor IGNORE enters the set and is not handed on"
+
+EQUIVALENT = {
+    "outbound-AWAITING_PUBREC-PUBREC-do-ANSWER_PUBREL": _ANSWERED_ALIKE,
+    "outbound-AWAITING_PUBCOMP-PUBREC-do-RELEASE": _ANSWERED_ALIKE,
+    "inbound-ABSENT-PUBREL-do-RECOGNISE": _NOT_RELEASED,
+    "inbound-ABSENT-PUBREL-do-ABANDON": _NOT_RELEASED,
+    "inbound-TOMBSTONE-PUBREL-do-RECOGNISE": _NOT_RELEASED,
+    "inbound-TOMBSTONE-PUBREL-do-ABANDON": _NOT_RELEASED,
+    "inbound-AWAITING_PUBREL-TIMEOUT-do-RECOGNISE": _BY_NOTHING_BUT_THE_CLOCK,
+    "inbound-AWAITING_PUBREL-TIMEOUT-do-RELEASE": _BY_NOTHING_BUT_THE_CLOCK,
+    "inbound-AWAITING_PUBREL-TIMEOUT-do-IGNORE": _BY_NOTHING_BUT_THE_CLOCK,
+    "inbound-TOMBSTONE-LATE_REPETITION-do-RELEASE": _RECOGNISED,
+    "inbound-TOMBSTONE-LATE_REPETITION-do-ABANDON": _RECOGNISED,
+}
+"""Mutants that are no bugs. Remove one as soon as a test can tell it apart."""
+
+
+def another(member: Enum) -> Iterator[Enum]:
+    """Every other member of its enumeration."""
+    return (other for other in type(member) if other is not member)
+
+
+def mutants() -> Iterator[Any]:
+    for name, table in (("outbound", OUTBOUND), ("inbound", INBOUND)):
+        for (phase, event), (target, action) in list(table.items()):
+            row = f"{name}-{phase.name}-{event.name}"
+            for other in another(target):
+                yield pytest.param(table, (phase, event), (other, action), id=f"{row}-to-{other.name}")
+            for other in another(action):
+                yield pytest.param(table, (phase, event), (target, other), id=f"{row}-do-{other.name}")
+            yield pytest.param(table, (phase, event), None, id=f"{row}-missing")
+
+
+class _Collected:
+    """A pytest plugin that keeps what was collected."""
+
+    def __init__(self) -> None:
+        self.items: list[pytest.Item] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.items = session.items
+
+
+@pytest.fixture(scope="module")
+def suite() -> list[tuple[str, Callable[[], None]]]:
+    """The fast tests as plain calls: they use parameters and no fixtures."""
+    collected = _Collected()
+    files = [str(TESTS / name) for name in FAST]
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *files, "-k", SKIPPED], plugins=[collected])
+    calls = []
+    for item in collected.items:
+        assert isinstance(item, pytest.Function)
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        calls.append((item.nodeid, functools.partial(item.obj, **parameters)))
+    assert len(calls) > 100
+    return calls
+
+
+def first_failure(suite: list[tuple[str, Callable[[], None]]]) -> str | None:
+    for name, call in suite:
+        try:
+            call()
+        except (AssertionError, InflightError, LookupError, ValueError, AttributeError):
+            return name
+    return None
+
+
+def test_the_fast_tests_pass_on_the_unbroken_tables(suite: list[tuple[str, Callable[[], None]]]) -> None:
+    assert first_failure(suite) is None
+
+
+@pytest.mark.parametrize(("table", "row", "value"), mutants())
+def test_some_test_notices_a_broken_row(
+    table: dict[Any, Any],
+    row: Any,
+    value: Any,
+    suite: list[tuple[str, Callable[[], None]]],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    if value is None:
+        monkeypatch.delitem(table, row)
+    else:
+        monkeypatch.setitem(table, row, value)
+    noticed_by = first_failure(suite)
+    if request.node.callspec.id in EQUIVALENT:
+        assert noticed_by is None, f"{noticed_by} notices it: remove it from EQUIVALENT"
+    else:
+        assert noticed_by is not None, "the mutant survives: write the test that it breaks"
+
+
+def test_the_declared_mutants_exist() -> None:
+    assert set(EQUIVALENT) <= {mutant.id for mutant in mutants()}

@@ -1,0 +1,3 @@
+from tests.properties import profiles
+
+profiles.load()

@@ -1,0 +1,157 @@
+"""Whatever the bytes are, decoding gives a value or UnreadableRecord: a foreign record never stops the query."""
+
+from contextlib import suppress
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from state import commands, events
+from state.codec import decode_command_batch, decode_event, encode_command_batch, encode_event
+from state.commands import CommandBatch, SendPublish
+from state.errors import UnreadableRecord
+from state.events import ConnectionLost, PublishReceived
+from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
+from state.session import Session
+from state.session_codec import decode_session, encode_session
+from state.settings import SessionSettings
+from tests.scenarios.scenario import CLIENT, Scenario, message, will
+
+SETTINGS = SessionSettings()
+
+text = st.text(max_size=20)
+optional_text = st.none() | text
+properties = st.builds(
+    PublishProperties,
+    payload_format=st.none() | st.integers(0, 1),
+    content_type=optional_text,
+    response_topic=optional_text,
+    correlation_data=st.none() | st.binary(max_size=10),
+    user_properties=st.lists(st.tuples(text, text), max_size=3).map(tuple),
+) | st.just(NO_PROPERTIES)
+fields: dict[str, st.SearchStrategy[Any]] = {
+    "properties": properties,
+    "qos": st.sampled_from(QoS),
+    "will": st.none()
+    | st.builds(Will, topic=text, payload=st.binary(max_size=10), qos=st.sampled_from(QoS), properties=properties),
+    "packet_ids": st.lists(st.integers(0, 65_535), max_size=3).map(tuple),
+    "awaiting_rel": st.lists(st.integers(0, 65_535), max_size=3).map(tuple),
+    "message": st.builds(message, text, qos=st.integers(0, 2), properties=properties),
+    "subscriptions": st.lists(st.builds(Subscription, topic_filter=text, qos=st.sampled_from(QoS)), max_size=3).map(tuple),
+}
+
+
+def values(union: Any) -> st.SearchStrategy[Any]:
+    """Any member of a union of structs. Integers are those that msgpack can carry."""
+
+    def member(kind: Any) -> st.SearchStrategy[Any]:
+        own = {name: st.integers(0, 2**63 - 1) for name, hint in get_type_hints(kind).items() if hint in (int, ReasonCode)}
+        own |= {name: st.none() | st.integers(0, 2**32) for name, hint in get_type_hints(kind).items() if hint == (int | None)}
+        return st.builds(kind, **own, **{name: s for name, s in fields.items() if name in kind.__struct_fields__})
+
+    return st.one_of([member(kind) for kind in get_args(union)])
+
+
+def full_session() -> bytes:
+    """A blob with something in every field."""
+    s = Scenario(max_inflight=2, max_awaiting_rel=0).connect(version=5, will=will(properties=PublishProperties(content_type="c")))
+    s.subscribe("x/#", 2, no_local=True).publish(1, "late").after(300).publish(2, "a").submit("r", explicit_id=True)
+    s.puback(1, reason_code=0x97).submit("a", qos=2, properties=PublishProperties(user_properties=(("k", "v"),)))
+    s.submit("b", expires_at_ms=s.now_ms + 60_000, headers=(("h", b"\xff"),)).submit("c", priority=3).submit("z", priority=1)
+    return encode_session(s.session)
+
+
+def decode_with_every_reader(data: bytes) -> None:
+    """Whatever escapes fails the test, but for UnreadableRecord."""
+    with suppress(UnreadableRecord):
+        decode_event(data)
+    with suppress(UnreadableRecord):
+        decode_command_batch(data)
+    with suppress(UnreadableRecord):
+        decode_session(data, client_id=CLIENT, settings=SETTINGS)
+
+
+@given(values(events.LoggedEvent))
+def test_every_event_survives_its_codec(event: Any) -> None:
+    assert decode_event(encode_event(event)) == event
+
+
+@given(text, st.lists(values(commands.GatewayCommand), max_size=4).map(tuple))
+def test_every_batch_of_commands_survives_its_codec(client_id: str, batch: Any) -> None:
+    value = CommandBatch(client_id=client_id, commands=batch)
+    assert decode_command_batch(encode_command_batch(value)) == value
+
+
+DEEP = b"\x01" + b"\x91" * 20_000
+HUGE = b"\x01\x93\x07\xdd\xff\xff\xff\xff"
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda tail: b"\x01" + tail))
+@example(b"")
+@example(DEEP)
+@example(HUGE)
+@example(b"\x01\x92" + b"\x90" + b"\x91" * 20_000)
+def test_arbitrary_bytes_are_a_value_or_an_unreadable_record(data: bytes) -> None:
+    decode_with_every_reader(data)
+
+
+@given(st.data())
+def test_a_damaged_record_is_a_value_or_an_unreadable_record(data: st.DataObject) -> None:
+    """Closer to home than arbitrary bytes: a good record with some bytes changed, cut off or inserted."""
+    good = data.draw(st.sampled_from(GOOD))
+    damaged = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(damaged) - 1))
+        match data.draw(st.sampled_from(["change", "cut", "insert"])):
+            case "change":
+                damaged[position] = data.draw(st.integers(0, 255))
+            case "cut" if position:
+                del damaged[position:]
+            case "insert":
+                damaged[position:position] = data.draw(st.binary(min_size=1, max_size=4))
+    decode_with_every_reader(bytes(damaged))
+
+
+GOOD = (
+    full_session(),
+    encode_event(PublishReceived(connection_id=1, packet_id=2, topic="t", payload=b"p")),
+    encode_command_batch(
+        CommandBatch(
+            client_id=CLIENT,
+            commands=(
+                SendPublish(
+                    connection_id=1, partition=0, sequence=1, packet_id=1, topic="t", payload=b"p", qos=QoS.AT_LEAST_ONCE
+                ),
+            ),
+        )
+    ),
+)
+
+
+def test_a_record_of_a_newer_version_says_what_to_do() -> None:
+    newer = b"\x02" + encode_event(ConnectionLost(connection_id=1))[1:]
+    with pytest.raises(UnreadableRecord, match="record version 2, expected 1"):
+        decode_event(newer)
+    blob = encode_session(Session(client_id=CLIENT, settings=SETTINGS))
+    with pytest.raises(UnreadableRecord, match="start the version that wrote the checkpoint, or a newer one"):
+        decode_session(b"\x02" + blob[1:], client_id=CLIENT, settings=SETTINGS)
+    with pytest.raises(UnreadableRecord, match="version nothing"):
+        decode_session(b"", client_id=CLIENT, settings=SETTINGS)
+
+
+def test_a_writer_may_add_fields_at_the_end_and_old_readers_ignore_them() -> None:
+    """The rule of state/codec.py: no new version for a field with a default."""
+    record = msgspec.msgpack.decode(encode_event(ConnectionLost(connection_id=1, reason="x"))[1:])
+    longer = b"\x01" + msgspec.msgpack.encode([*record, "a field of tomorrow"])
+    assert decode_event(longer) == ConnectionLost(connection_id=1, reason="x")
+    shorter = b"\x01" + msgspec.msgpack.encode(record[:-1])
+    assert decode_event(shorter) == ConnectionLost(connection_id=1)
+
+
+def test_equal_sessions_give_equal_bytes_and_a_blob_is_a_fixed_point() -> None:
+    blob = full_session()
+    assert blob == full_session()
+    session = decode_session(blob, client_id=CLIENT, settings=SETTINGS)
+    assert encode_session(session) == blob

@@ -1,0 +1,395 @@
+"""A session between a random backend, a random network and a random device: what must hold whatever happens. PROTOCOL.md §7.
+
+After every activation:
+
+ * the activation has been executed twice, the second time on a decoded copy, with the same commands and the same blob;
+ * the window is within its limit, packet ids are unique and in range, and a new PUBLISH has an id that was free;
+ * DUP = 1 exactly on the repetitions of an exchange, under its own id; no PUBLISH after PUBREC under that id [MQTT-4.3.3-6];
+ * first transmissions are in the order of submission, QoS 0 for itself and QoS 1 and 2 together [MQTT-4.6.0-6], and repetitions
+   in the order of first transmissions [MQTT-4.6.0-1];
+ * every message that was taken is held, or has left with exactly one receipt;
+ * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
+ * a QoS 2 publication of the device was handed on at most once, and exactly once when the log has been read;
+ * the next deadline is in the future: a host that obeys it never spins.
+
+In the end a good device on a good network empties the session.
+"""
+
+from collections import Counter, deque
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from state.commands import (
+    AcceptConnection,
+    CloseConnection,
+    Command,
+    DropAwaitingRel,
+    ForwardPublication,
+    SendPublish,
+    SendPubRel,
+    SendReceipt,
+    WithdrawPublish,
+)
+from state.events import (
+    ClientConnected,
+    ClientDisconnected,
+    DeadlineReached,
+    Event,
+    GatewayEvent,
+    MessageSubmitted,
+    PubRecReceived,
+)
+from state.model import Message, Outcome, QoS
+from state.session import Session
+from state.session_codec import decode_session, encode_session
+from state.settings import Overflow, RetryMqtt5, SessionSettings
+from tests.properties.world import Device, Gateway, HandOn, PubCompToDevice, Publication, PubRecToDevice, ToDevice
+
+CLIENT = "device"
+REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
+
+limits = st.builds(
+    SessionSettings,
+    max_inflight=st.sampled_from([1, 2, 3, 5]),
+    prefetch=st.sampled_from([0, 0, 2]),
+    retry_mqtt5=st.sampled_from(RetryMqtt5),
+    delivery_limit=st.sampled_from([-1, 1, 3, 20]),
+    max_mqueue_len=st.sampled_from([0, 3, 1_000]),
+    max_mqueue_bytes=st.sampled_from([0, 40, 1_000_000]),
+    overflow=st.sampled_from(Overflow),
+    mqueue_store_qos0=st.booleans(),
+    max_awaiting_rel=st.sampled_from([0, 2, 100]),
+)
+
+
+class SessionModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_700_000_000_000
+        self.log: deque[GatewayEvent | MessageSubmitted] = deque()
+        self.gateways: dict[int, Gateway] = {}
+        self.gateway: Gateway | None = None
+        self.connection_id = 0
+        self.submitted: dict[str, Message] = {}
+        self.taken: set[str] = set()
+        self.receipts: dict[str, Outcome] = {}
+        self.exchanges: dict[int, str] = {}  # packet id → message id, as far as the session goes
+        self.began: dict[int, int] = {}  # packet id → number of the exchange, in the order of their first transmissions
+        self.received: set[int] = set()  # packet ids of exchanges past PUBREC, as far as the session goes
+        self.first_sent: dict[bool, list[int]] = {True: [], False: []}
+        self.ever_sent: set[str] = set()
+        self.uplink: Counter[bytes] = Counter()
+        self.logged: set[bytes] = set()
+        self.numbers = 0
+
+    @initialize(limits=limits, hand_on=st.sampled_from(["at PUBLISH", "at PUBREL"]), answers_pubrec=st.booleans())
+    def begin(self, limits: SessionSettings, hand_on: HandOn, answers_pubrec: bool) -> None:
+        self.settings = limits
+        self.answers_pubrec = answers_pubrec
+        self.session = Session(client_id=CLIENT, settings=limits)
+        self.device = Device(hand_on=hand_on)
+
+    # --- the backend --------------------------------------------------------------------------------------------------------
+
+    @rule(qos=st.sampled_from([0, 1, 1, 2, 2]), life_s=st.sampled_from([None, None, None, 20]), count=st.integers(1, 4))
+    def submit(self, qos: int, life_s: int | None, count: int) -> None:
+        for _ in range(count):
+            self.numbers += 1
+            name = f"m{self.numbers:05}"
+            message = Message(
+                message_id=name,
+                topic="down",
+                payload=name.encode(),
+                qos=QoS(qos),
+                accepted_ms=self.now_ms,
+                expires_at_ms=None if life_s is None else self.now_ms + life_s * 1_000,
+            )
+            self.submitted[name] = message
+            self.log.append(MessageSubmitted(message=message, explicit_id=True))
+
+    @precondition(lambda self: self.submitted)
+    @rule()
+    def submit_the_latest_again(self) -> None:
+        """Within the deduplication window, so it is one message."""
+        self.log.append(MessageSubmitted(message=self.submitted[max(self.submitted)], explicit_id=True))
+
+    # --- connections --------------------------------------------------------------------------------------------------------
+
+    @rule(
+        version=st.sampled_from([4, 5]),
+        clean_start=st.sampled_from([False, False, False, True]),
+        expiry_s=st.sampled_from([0, 60, 3_600, 3_600, 0xFFFF_FFFF]),
+        receive_maximum=st.sampled_from([1, 2, 65_535]),
+    )
+    def connect(self, version: int, clean_start: bool, expiry_s: int, receive_maximum: int) -> None:
+        """Also while connected: a takeover, whose old socket dies here."""
+        if self.gateway is not None and self.gateway.open:
+            self.gateway.lose()
+        self.connection_id += 1
+        self.gateway = Gateway(self.connection_id, version, self.log, answers_pubrec=self.answers_pubrec)
+        self.gateways[self.connection_id] = self.gateway
+        self.log.append(
+            ClientConnected(
+                connection_id=self.connection_id,
+                commands_partition=0,
+                protocol_version=version,
+                clean_start=clean_start,
+                session_expiry_interval_s=expiry_s,
+                receive_maximum=receive_maximum if version == 5 else 65_535,
+            )
+        )
+
+    @precondition(lambda self: self.gateway and self.gateway.open)
+    @rule()
+    def lose_connection(self) -> None:
+        self.gateway.lose()
+
+    @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
+    @rule(expiry_s=st.sampled_from([None, None, 0, 60]))
+    def disconnect(self, expiry_s: int | None) -> None:
+        self.gateway.open = False
+        self.gateway.wire.clear()
+        self.log.append(ClientDisconnected(connection_id=self.connection_id, session_expiry_interval_s=expiry_s))
+
+    # --- the device ---------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.gateway and self.gateway.wire)
+    @rule(count=st.integers(1, 8), refusal=st.sampled_from([0, 0, 0, *REFUSALS]))
+    def device_reads_and_answers(self, count: int, refusal: int) -> None:
+        for _ in range(count):
+            if self.gateway.wire:
+                self._device_reads(self.gateway.wire.popleft(), refusal=refusal)
+
+    @precondition(lambda self: self.gateway and self.gateway.wire)
+    @rule()
+    def device_reads_and_its_answer_is_lost(self) -> None:
+        if not isinstance(self.gateway.wire[0], AcceptConnection):
+            self._device_reads(self.gateway.wire.popleft(), answer=False)
+
+    @precondition(lambda self: self.gateway and self.gateway.wire)
+    @rule()
+    def a_packet_is_lost(self) -> None:
+        if not isinstance(self.gateway.wire[0], AcceptConnection):
+            self.gateway.wire.popleft()
+
+    @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
+    @rule()
+    def device_publishes(self) -> None:
+        device = self.device
+        device.last_id = device.last_id % 7 + 1  # ids come round soon
+        limit = self.settings.max_awaiting_rel or 65_535
+        if device.last_id in device.publications or len(device.publications) >= limit:
+            return  # a device that keeps to the Receive Maximum of CONNACK
+        if isinstance(next(iter(self.gateway.wire), None), AcceptConnection):
+            return  # has not read CONNACK yet
+        self.numbers += 1
+        publication = Publication(packet_id=device.last_id, content=f"p{self.numbers}".encode())
+        device.publications[publication.packet_id] = publication
+        self._device_sends(publication)
+
+    def _device_sends(self, publication: Publication) -> None:
+        self.numbers += 1
+        self.logged.add(publication.content)
+        self.gateway.publish(publication, f"events-0-{self.numbers}")
+        publication.sent = True
+
+    def _device_reads(self, packet: ToDevice, *, refusal: int = 0, answer: bool = True) -> None:
+        gateway, device = self.gateway, self.device
+        refusal = refusal if gateway.version == 5 else 0
+        match packet:
+            case AcceptConnection():
+                for publication in list(device.publications.values()):
+                    if publication.received:
+                        gateway.pubrel(publication.packet_id)
+                    else:
+                        self._device_sends(publication)
+            case SendPublish(qos=QoS.AT_MOST_ONCE):
+                device.take(packet)
+            case SendPublish():
+                if refusal and packet.packet_id in device.received_ids:
+                    refusal = 0  # it has taken this one before
+                if not refusal:
+                    device.take(packet)
+                if answer and packet.qos == QoS.AT_LEAST_ONCE:
+                    gateway.puback(packet.packet_id, refusal)
+                elif answer:
+                    gateway.pubrec(packet.packet_id, refusal)
+            case SendPubRel():
+                known = device.release(packet.packet_id)
+                if answer:
+                    gateway.pubcomp(packet.packet_id, 0 if known or gateway.version == 4 else 0x92)
+            case PubRecToDevice():
+                publication = device.publications.get(packet.packet_id)
+                if publication is not None:
+                    publication.received = True
+                    if answer:
+                        gateway.pubrel(packet.packet_id)
+            case PubCompToDevice():
+                publication = device.publications.get(packet.packet_id)
+                if publication is not None and publication.received:
+                    del device.publications[packet.packet_id]
+
+    # --- the engine ---------------------------------------------------------------------------------------------------------
+
+    @rule(count=st.sampled_from([1, 2, 5, 100]), passed_s=st.sampled_from([0, 0, 0.5, 1, 10, 30, 100, 301]))
+    def engine_runs_a_micro_batch(self, count: int, passed_s: float) -> None:
+        self.now_ms += round(passed_s * 1_000)
+        self._activate([self.log.popleft() for _ in range(min(count, len(self.log)))])
+
+    @rule(passed_s=st.sampled_from([0, 0.5, 10]))
+    def a_good_round_trip(self, passed_s: float) -> None:
+        """Everything in the log is handled, everything on the wire is read and answered. Brings stories further into a life."""
+        self.engine_runs_a_micro_batch(count=1_000, passed_s=passed_s)
+        if self.gateway is not None:
+            for packet in list(self.gateway.wire):
+                self.gateway.wire.popleft()
+                self._device_reads(packet)
+
+    @rule(
+        version=st.sampled_from([4, 5]),
+        clean_start=st.sampled_from([False, False, True]),
+        expiry_s=st.sampled_from([0, 60, 3_600]),
+    )
+    def connect_and_read_connack(self, version: int, clean_start: bool, expiry_s: int) -> None:
+        self.connect(version=version, clean_start=clean_start, expiry_s=expiry_s, receive_maximum=65_535)
+        self.engine_runs_a_micro_batch(count=1_000, passed_s=0)
+        if self.gateway.wire:
+            self._device_reads(self.gateway.wire.popleft())
+
+    @rule()
+    def engine_runs_at_the_next_deadline(self) -> None:
+        deadline_ms = self.session.next_deadline_ms()
+        if deadline_ms is not None:
+            self.now_ms = deadline_ms
+            self._activate([DeadlineReached()])
+
+    def _activate(self, events: list[Event]) -> None:
+        before = encode_session(self.session)
+        limits = [self.session.outbound.window.limit, len(self.session.outbound.window)]
+        again = decode_session(before, client_id=CLIENT, settings=self.settings)
+        commands = self.session.handle_all(events, now_ms=self.now_ms)
+        assert again.handle_all(events, now_ms=self.now_ms) == commands
+        after = encode_session(self.session)
+        assert encode_session(again) == after
+        self.session = decode_session(after, client_id=CLIENT, settings=self.settings)
+        self.taken.update(event.message.message_id for event in events if isinstance(event, MessageSubmitted))
+        self._check(commands, events)
+        limits += [c.receive_quota + self.settings.prefetch for c in commands if isinstance(c, AcceptConnection)]
+        assert len(self.session.outbound.window) <= max(limits)
+        deadline_ms = self.session.next_deadline_ms()
+        assert deadline_ms is None or deadline_ms > self.now_ms
+
+    def _check(self, commands: tuple[Command, ...], events: list[Event]) -> None:
+        replayed = 0
+        for command in commands:
+            match command:
+                case SendPublish():
+                    self._check_publish(command)
+                    if command.dup:
+                        assert self.began[command.packet_id] > replayed, "a replay out of order"
+                        replayed = self.began[command.packet_id]
+                case SendPubRel():
+                    self.received.add(command.packet_id)
+                case SendReceipt():
+                    assert command.message_id not in self.receipts, "two receipts"
+                    self.receipts[command.message_id] = command.outcome
+                    for packet_id in [p for p, name in self.exchanges.items() if name == command.message_id]:
+                        del self.exchanges[packet_id]
+                        self.received.discard(packet_id)
+                case AcceptConnection(session_present=True):
+                    replayed = 0
+                case AcceptConnection():
+                    # Even if this CONNACK never arrives: MQTT has no way to tell such a client, at its next CONNECT, that the
+                    # session it finds is not the one it knew. "Exactly once" holds for as long as the session lives.
+                    self.device.forget()
+                case ForwardPublication():
+                    self.uplink[command.payload] += 1
+                case _:
+                    pass
+            if isinstance(
+                command, AcceptConnection | SendPublish | SendPubRel | DropAwaitingRel | WithdrawPublish | CloseConnection
+            ):
+                self.gateways[command.connection_id].apply(command)
+        # A PUBREC whose PUBREL the gateway has sent leaves no command: read the phases from the session.
+        if any(isinstance(event, PubRecReceived) for event in events):
+            self.received.update(e.packet_id for e in self.session.outbound.window if e.phase.name == "AWAITING_PUBCOMP")
+        # A refused message leaves its exchange without a receipt.
+        in_use = {entry.packet_id: entry.delivery.message.message_id for entry in self.session.outbound.window}
+        self.exchanges = in_use
+        self.received &= in_use.keys()
+
+    def _check_publish(self, publish: SendPublish) -> None:
+        name = publish.payload.decode()
+        if publish.qos == QoS.AT_MOST_ONCE:
+            assert publish.packet_id == 0
+            assert not publish.dup
+        else:
+            assert 1 <= publish.packet_id <= 65_535
+            assert publish.packet_id not in self.received, "PUBLISH after PUBREC"
+            if publish.dup:
+                assert self.exchanges[publish.packet_id] == name, "a repetition under another id"
+            else:
+                assert self.exchanges.get(publish.packet_id) != name, "a repetition without DUP"
+                self.exchanges[publish.packet_id] = name
+                self.numbers += 1
+                self.began[publish.packet_id] = self.numbers
+        if name not in self.ever_sent:
+            assert not publish.dup
+            self.ever_sent.add(name)
+            sent = self.first_sent[publish.qos == QoS.AT_MOST_ONCE]
+            number = int(name[1:])
+            assert not sent or sent[-1] < number, "first transmissions out of order"
+            sent.append(number)
+
+    # --- what holds after every step ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        if not hasattr(self, "session"):
+            return
+        outbound = self.session.outbound
+        held = [entry.delivery.message.message_id for entry in outbound.window]
+        held += [delivery.message.message_id for delivery in outbound.queue]
+        assert len(held) == len(set(held)), "a message is held twice"
+        assert not self.receipts.keys() & set(held), "a message has left and is still held"
+        assert self.receipts.keys() | set(held) == self.taken, "a message has disappeared"
+
+    @invariant()
+    def nothing_is_delivered_twice_at_qos_2(self) -> None:
+        if not hasattr(self, "session"):
+            return
+        for name, message in self.submitted.items():
+            if message.qos == QoS.EXACTLY_ONCE:
+                times = self.device.seen[message.payload]
+                assert times <= 1
+                assert times == 1 or self.receipts.get(name) is not Outcome.DELIVERED
+        for content in self.logged:
+            assert self.uplink[content] <= 1
+            assert self.log or self.uplink[content] == 1, "a publication is lost"
+
+    def teardown(self) -> None:
+        """A good device on a good network empties the session."""
+        if not hasattr(self, "session"):
+            return
+        self.connect(version=4, clean_start=False, expiry_s=3_600, receive_maximum=65_535)
+        for _ in range(10_000):
+            self._activate([self.log.popleft() for _ in range(len(self.log))])
+            while self.gateway.wire:
+                self._device_reads(self.gateway.wire.popleft())
+            self.nothing_is_lost()
+            self.nothing_is_delivered_twice_at_qos_2()
+            if not self.log:
+                if not self.session.outbound.window and not self.session.outbound.queue:
+                    break
+                deadline_ms = self.session.next_deadline_ms()
+                assert deadline_ms is not None, "something is held and nothing will ever happen"
+                self.now_ms = max(self.now_ms, deadline_ms)
+        assert self.receipts.keys() == self.taken
+        assert not self.device.publications
+
+
+TestSessionModel: Any = SessionModel.TestCase
+TestSessionModel.settings = settings(max_examples=4 * settings().max_examples)

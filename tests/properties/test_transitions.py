@@ -1,0 +1,116 @@
+"""Every state × every event is a known transition or a declared error; nothing that a peer can send is an error of ours."""
+
+from itertools import product
+
+import pytest
+
+from state.errors import SessionMisuse
+from state.transitions import (
+    FIRST_PHASE,
+    INBOUND,
+    OUTBOUND,
+    InboundAction,
+    InboundEvent,
+    InboundPhase,
+    OutboundAction,
+    OutboundEvent,
+    OutboundPhase,
+    inbound_step,
+    outbound_step,
+)
+
+OURS_OUT = {OutboundEvent.RETRY_DUE, OutboundEvent.REPLAY}
+"""Causes of our own; everything else is what a peer sends."""
+
+DECLARED_OUT = {(OutboundPhase.ABSENT, event) for event in OURS_OUT}
+"""Nobody retries what does not exist."""
+
+DECLARED_IN = {
+    (InboundPhase.ABSENT, InboundEvent.LATE_REPETITION),  # only a tombstone can tell that a repetition is late
+    (InboundPhase.AWAITING_PUBREL, InboundEvent.LATE_REPETITION),
+    (InboundPhase.ABSENT, InboundEvent.TIMEOUT),
+    (InboundPhase.TOMBSTONE, InboundEvent.TIMEOUT),
+}
+
+
+@pytest.mark.parametrize(("phase", "event"), product(OutboundPhase, OutboundEvent))
+def test_every_outbound_pair_is_a_transition_or_a_declared_error(phase: OutboundPhase, event: OutboundEvent) -> None:
+    if (phase, event) in DECLARED_OUT:
+        with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
+            outbound_step(phase, event)
+    else:
+        assert outbound_step(phase, event) == OUTBOUND[phase, event]
+
+
+@pytest.mark.parametrize(("phase", "event"), product(InboundPhase, InboundEvent))
+def test_every_inbound_pair_is_a_transition_or_a_declared_error(phase: InboundPhase, event: InboundEvent) -> None:
+    if (phase, event) in DECLARED_IN:
+        with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
+            inbound_step(phase, event)
+    else:
+        assert inbound_step(phase, event) == INBOUND[phase, event]
+
+
+def test_no_outbound_pair_that_a_peer_can_cause_is_an_error_of_ours() -> None:
+    assert not {(phase, event) for phase, event in DECLARED_OUT if event not in OURS_OUT}
+    assert {event for _, event in product(OutboundPhase, OutboundEvent)} - OURS_OUT == {
+        OutboundEvent.PUBACK,
+        OutboundEvent.PUBACK_REFUSED,
+        OutboundEvent.PUBREC,
+        OutboundEvent.PUBREC_REFUSED,
+        OutboundEvent.PUBCOMP,
+    }
+
+
+def test_a_peers_publish_and_pubrel_are_defined_in_every_inbound_phase() -> None:
+    for phase in InboundPhase:
+        inbound_step(phase, InboundEvent.PUBLISH)
+        inbound_step(phase, InboundEvent.PUBREL)
+
+
+def test_only_a_tombstone_ever_meets_a_late_repetition() -> None:
+    """The other two pairs cannot be caused: `is_late_repetition` asks the tombstones."""
+    from state.awaiting_rel import AwaitingRel
+
+    awaiting = AwaitingRel()
+    awaiting.admit(1, b"content", now_ms=0)
+    assert not awaiting.is_late_repetition(1, b"content", dup=True)
+    assert not awaiting.is_late_repetition(2, b"content", dup=True)
+    awaiting.abandon(1)
+    assert awaiting.is_late_repetition(1, b"content", dup=True)
+
+
+def test_no_row_leads_from_after_pubrec_back_to_a_publish() -> None:
+    """[MQTT-4.3.3-6]"""
+    for (phase, event), (target, action) in OUTBOUND.items():
+        if phase is OutboundPhase.AWAITING_PUBCOMP:
+            assert target in (OutboundPhase.AWAITING_PUBCOMP, OutboundPhase.ABSENT), (phase, event)
+            assert action is not OutboundAction.RESEND_PUBLISH, (phase, event)
+
+
+def test_no_refusal_is_answered_by_pubrel() -> None:
+    """[MQTT-4.3.3-4] [MQTT-4.4.0-2]"""
+    for (phase, event), (_, action) in OUTBOUND.items():
+        if event is OutboundEvent.PUBREC_REFUSED:
+            assert action not in (OutboundAction.RELEASE, OutboundAction.ANSWER_PUBREL, OutboundAction.ANSWER_UNKNOWN_PUBREC), (
+                phase
+            )
+
+
+def test_a_protocol_error_changes_no_phase() -> None:
+    for (phase, _), (target, action) in OUTBOUND.items():
+        if action is OutboundAction.PROTOCOL_ERROR:
+            assert target is phase
+
+
+def test_every_phase_can_be_reached_and_left() -> None:
+    reached = {OutboundPhase.ABSENT, *FIRST_PHASE.values()} | {target for target, _ in OUTBOUND.values()}
+    assert reached == set(OutboundPhase)
+    for phase in set(OutboundPhase) - {OutboundPhase.ABSENT}:
+        assert any(source is phase and target is not phase for (source, _), (target, _) in OUTBOUND.items())
+    assert {target for target, _ in INBOUND.values()} == set(InboundPhase)
+
+
+def test_every_action_occurs_in_a_table() -> None:
+    assert {action for _, action in OUTBOUND.values()} == set(OutboundAction)
+    assert {action for _, action in INBOUND.values()} == set(InboundAction)

@@ -1,0 +1,281 @@
+"""A small language for tests that read like a transcript of what a backend, a device and an engine do to one session.
+
+    s = Scenario(max_inflight=2).connect()
+    s.submit("a", "b", "c")
+    assert s.sees() == ["PUBLISH 1 a", "PUBLISH 2 b"]
+    s.puback(1)
+    assert s.sees() == ["PUBLISH 3 c"]
+
+Every step is an activation of its own, or part of one inside `with s.micro_batch():`. Every activation is run twice, as Spark may
+do: once on the session and once on a session decoded from the blob of before. Both must give the same commands and the same
+blob, so each scenario is a test of re-execution and of the codec, too. The session that goes on is always the decoded one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from state.commands import (
+    AcceptConnection,
+    CloseConnection,
+    Command,
+    DeadLetter,
+    DropAwaitingRel,
+    ForwardPublication,
+    RecordTransition,
+    SendPublish,
+    SendPubRel,
+    SendReceipt,
+    WithdrawPublish,
+)
+from state.events import (
+    ClientConnected,
+    ClientDisconnected,
+    ConnectionLost,
+    DeadlineReached,
+    Event,
+    MessageRefused,
+    MessageSubmitted,
+    PubAckReceived,
+    PubCompReceived,
+    PublishReceived,
+    PubRecReceived,
+    PubRelReceived,
+    Subscribed,
+    Unsubscribed,
+)
+from state.model import Message, Outcome, QoS, Subscription, Will
+from state.session import Session
+from state.session_codec import decode_session, encode_session
+from state.settings import SessionSettings
+
+CLIENT = "sensor-1"
+START_MS = 1_700_000_000_000
+PARTITION = 3
+
+
+def message(name: str, *, qos: int = 1, payload: bytes | None = None, **fields: Any) -> Message:
+    """A message called `name`, whose payload is its name unless said otherwise."""
+    fields.setdefault("topic", "t")
+    return Message(message_id=name, payload=name.encode() if payload is None else payload, qos=QoS(qos), **fields)
+
+
+def on_wire(command: Command) -> str | None:
+    """How a transcript shows a command to a gateway; None for the other commands."""
+    match command:
+        case SendPublish(packet_id=packet_id, qos=qos, dup=dup):
+            name = command.payload.decode(errors="replace")[:20]
+            return f"PUBLISH {packet_id} {name}" + (" DUP" if dup else "") if qos else f"PUBLISH qos0 {name}"
+        case SendPubRel(packet_id=packet_id, reason_code=0):
+            return f"PUBREL {packet_id}"
+        case SendPubRel(packet_id=packet_id, reason_code=reason_code):
+            return f"PUBREL {packet_id} 0x{reason_code:02X}"
+        case AcceptConnection(session_present=present):
+            return "CONNACK present" if present else "CONNACK"
+        case CloseConnection(reason_code=reason_code):
+            return f"CLOSE 0x{reason_code:02X}"
+        case WithdrawPublish(packet_ids=packet_ids):
+            return f"WITHDRAW {packet_ids}"
+        case DropAwaitingRel(packet_ids=packet_ids):
+            return f"FORGET {packet_ids}"
+        case _:
+            return None
+
+
+class Scenario:
+    """One session and everything around it. `commands`: of the whole scenario; `last`: of the latest activation."""
+
+    def __init__(self, *, settings: SessionSettings | None = None, **changes: Any) -> None:
+        self.settings = settings or SessionSettings(**changes)
+        self.now_ms = START_MS
+        self.commands: list[Command] = []
+        self.last: tuple[Command, ...] = ()
+        self.connection_id = 0
+        self.session = Session(client_id=CLIENT, settings=self.settings)
+        self._seen = 0
+        self._batch: list[Event] | None = None
+        self._publications = 0
+
+    # --- the engine ---------------------------------------------------------------------------------------------------------
+
+    def handle(self, *events: Event) -> tuple[Command, ...]:
+        """One activation, executed twice (see the module's docstring)."""
+        if self._batch is not None:
+            self._batch.extend(events)
+            return ()
+        blob = encode_session(self.session)
+        again = decode_session(blob, client_id=CLIENT, settings=self.settings)
+        self.last = self.session.handle_all(events, now_ms=self.now_ms)
+        assert again.handle_all(events, now_ms=self.now_ms) == self.last, "a re-executed activation gave other commands"
+        after = encode_session(self.session)
+        assert encode_session(again) == after, "a re-executed activation left another state"
+        self.session = decode_session(after, client_id=CLIENT, settings=self.settings)
+        deadline_ms = self.session.next_deadline_ms()
+        assert deadline_ms is None or deadline_ms > self.now_ms, "the session asks to be called at once: a busy loop"
+        self.commands.extend(self.last)
+        return self.last
+
+    @contextmanager
+    def micro_batch(self) -> Iterator[None]:
+        """What is done inside arrives in one activation."""
+        self._batch = events = []
+        yield
+        self._batch = None
+        self.handle(*events)
+
+    def after(self, seconds: float) -> Self:
+        """Time passes, and the host calls at every deadline on the way."""
+        until_ms = self.now_ms + round(seconds * 1_000)
+        while (deadline_ms := self.session.next_deadline_ms()) is not None and deadline_ms <= until_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.handle(DeadlineReached())
+        self.now_ms = until_ms
+        return self
+
+    def later(self, seconds: float) -> Self:
+        """Time passes and nobody calls: the engine was down or busy."""
+        self.now_ms += round(seconds * 1_000)
+        return self
+
+    # --- the backend --------------------------------------------------------------------------------------------------------
+
+    def submit(self, *names: str, explicit_id: bool = False, **fields: Any) -> Self:
+        for name in names:
+            given = {"accepted_ms": self.now_ms, **fields}
+            self.handle(MessageSubmitted(message=message(name, **given), explicit_id=explicit_id))
+        return self
+
+    def refuse(self, name: str, detail: str) -> Self:
+        self.handle(MessageRefused(message=message(name), detail=detail))
+        return self
+
+    # --- the device and its gateway -----------------------------------------------------------------------------------------
+
+    def connect(self, *, version: int = 4, clean_start: bool = False, expiry_s: int | None = 3_600, **fields: Any) -> Self:
+        self.connection_id += 1
+        self.handle(
+            ClientConnected(
+                connection_id=self.connection_id,
+                commands_partition=PARTITION,
+                protocol_version=version,
+                clean_start=clean_start,
+                session_expiry_interval_s=expiry_s,
+                **fields,
+            )
+        )
+        return self
+
+    def lose_connection(self, connection_id: int | None = None) -> Self:
+        self.handle(ConnectionLost(connection_id=connection_id or self.connection_id, reason="cable"))
+        return self
+
+    def disconnect(self, reason_code: int = 0, *, expiry_s: int | None = None) -> Self:
+        self.handle(
+            ClientDisconnected(connection_id=self.connection_id, reason_code=reason_code, session_expiry_interval_s=expiry_s)
+        )
+        return self
+
+    def puback(self, *packet_ids: int, reason_code: int = 0, connection_id: int | None = None) -> Self:
+        for packet_id in packet_ids:
+            connection = connection_id or self.connection_id
+            self.handle(PubAckReceived(connection_id=connection, packet_id=packet_id, reason_code=reason_code))
+        return self
+
+    def pubrec(self, *packet_ids: int, reason_code: int = 0, pubrel_sent: bool = False) -> Self:
+        for packet_id in packet_ids:
+            self.handle(
+                PubRecReceived(
+                    connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=pubrel_sent
+                )
+            )
+        return self
+
+    def pubcomp(self, *packet_ids: int, reason_code: int = 0) -> Self:
+        for packet_id in packet_ids:
+            self.handle(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code))
+        return self
+
+    def publish(self, packet_id: int, name: str, *, dup: bool = False, connection_id: int | None = None, **fields: Any) -> Self:
+        """The device publishes at QoS 2."""
+        self._publications += 1
+        self.handle(
+            PublishReceived(
+                connection_id=connection_id or self.connection_id,
+                packet_id=packet_id,
+                topic="up",
+                payload=name.encode(),
+                dup=dup,
+                publication_id=f"events-0-{self._publications}",
+                **fields,
+            )
+        )
+        return self
+
+    def pubrel(self, *packet_ids: int, connection_id: int | None = None) -> Self:
+        for packet_id in packet_ids:
+            self.handle(PubRelReceived(connection_id=connection_id or self.connection_id, packet_id=packet_id))
+        return self
+
+    def subscribe(self, topic_filter: str, qos: int, *, connection_id: int | None = None, **options: Any) -> Self:
+        subscription = Subscription(topic_filter=topic_filter, qos=QoS(qos), **options)
+        self.handle(Subscribed(connection_id=connection_id or self.connection_id, subscriptions=(subscription,)))
+        return self
+
+    def unsubscribe(self, topic_filter: str) -> Self:
+        self.handle(Unsubscribed(connection_id=self.connection_id, topic_filters=(topic_filter,)))
+        return self
+
+    # --- what can be seen from outside --------------------------------------------------------------------------------------
+
+    def sees(self) -> list[str]:
+        """What has been sent towards the device since the last look."""
+        new, self._seen = self.commands[self._seen :], len(self.commands)
+        return [line for command in new if (line := on_wire(command)) is not None]
+
+    def sent(self, kind: type[Command]) -> list[Any]:
+        """All commands of a kind in the whole scenario."""
+        return [command for command in self.commands if isinstance(command, kind)]
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """By message id; a message with two receipts is an error."""
+        receipts = self.sent(SendReceipt)
+        by_id = {receipt.message_id: receipt.outcome for receipt in receipts}
+        assert len(by_id) == len(receipts), f"a message has two receipts: {receipts}"
+        return by_id
+
+    def receipt(self, name: str) -> SendReceipt:
+        (receipt,) = (r for r in self.sent(SendReceipt) if r.message_id == name)
+        return receipt
+
+    @property
+    def dead_letters(self) -> list[tuple[str, Outcome]]:
+        return [(letter.message.message_id, letter.reason) for letter in self.sent(DeadLetter)]
+
+    @property
+    def uplink(self) -> list[str]:
+        """Payloads handed to the backends."""
+        return [forwarded.payload.decode() for forwarded in self.sent(ForwardPublication)]
+
+    @property
+    def ledger(self) -> list[str]:
+        return [row.transition.value for row in self.sent(RecordTransition)]
+
+    @property
+    def attempts(self) -> dict[str, int]:
+        """Attempts that count, of everything that the session holds."""
+        held = [entry.delivery for entry in self.session.outbound.window] + list(self.session.outbound.queue)
+        return {delivery.message.message_id: delivery.attempts for delivery in held}
+
+    @property
+    def queued(self) -> list[str]:
+        return [delivery.message.message_id for delivery in self.session.outbound.queue]
+
+    @property
+    def packet_ids(self) -> list[int]:
+        """In the window, in the order of first transmission."""
+        return [entry.packet_id for entry in self.session.outbound.window]
+
+
+def will(name: str = "gone", **fields: Any) -> Will:
+    return Will(topic="status", payload=name.encode(), **fields)

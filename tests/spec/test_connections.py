@@ -1,0 +1,191 @@
+"""PROTOCOL.md §4, connection and session: resume, clean start, expiry, takeover, stale events. Wills are in test_wills.py."""
+
+import pytest
+
+from state.commands import AcceptConnection, CloseConnection
+from state.model import NEVER_EXPIRES_S, Outcome
+from state.settings import RetryMqtt5
+from tests.scenarios.scenario import Scenario
+
+# --- session present --------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_connection_finds_no_session_and_the_next_one_does() -> None:
+    """[MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]"""
+    s = Scenario().connect().lose_connection().connect()
+    assert s.sees() == ["CONNACK", "CONNACK present"]
+
+
+def test_messages_that_wait_for_a_client_are_not_a_session_that_it_can_resume() -> None:
+    """[MQTT-3.2.2-2]"""
+    s = Scenario().submit("a").connect()
+    assert s.sees() == ["CONNACK", "PUBLISH 1 a"]
+
+
+def test_a_clean_start_ends_the_session_and_everything_in_it_leaves_with_an_outcome() -> None:
+    """[MQTT-3.1.2-4] [MQTT-3.2.2-2]"""
+    s = Scenario(max_inflight=3).connect().subscribe("t", 0)
+    s.unsubscribe("t").submit("a").submit("b", qos=2).submit("c", qos=2).submit("d", "e").pubrec(2)
+    s.sees()
+    s.connect(clean_start=True)
+    assert s.sees() == ["CLOSE 0x8E", "CONNACK"]
+    assert s.outcomes == dict.fromkeys("abcde", Outcome.SESSION_ENDED)
+    assert [name for name, _ in s.dead_letters] == ["a", "c", "d", "e"]  # b was taken over by the client: nothing left
+    assert "session_ended" in s.ledger
+    assert s.session.summary().inflight == s.session.summary().queued == 0
+
+
+def test_a_clean_start_forgets_subscriptions() -> None:
+    """[MQTT-3.1.2-4]"""
+    s = Scenario().connect().subscribe("t", 0).connect(clean_start=True)
+    assert len(s.session.outbound.subscriptions) == 0
+
+
+def test_a_kept_session_keeps_subscriptions_over_connections() -> None:
+    """[MQTT-3.1.2-5] [MQTT-4.1.0-1]"""
+    s = Scenario().connect().subscribe("t", 0).lose_connection().connect()
+    assert [x.topic_filter for x in s.session.outbound.subscriptions] == ["t"]
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_ends_when_its_expiry_interval_has_passed_after_the_disconnect() -> None:
+    """[MQTT-3.1.2-23] [MQTT-4.1.0-2]"""
+    s = Scenario().connect(version=5, expiry_s=60).submit("a")
+    s.after(1).lose_connection()
+    s.after(59.999)
+    assert not s.session.is_empty
+    s.after(0.001)
+    assert s.session.is_empty
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED}
+    assert s.connect(version=5).sees()[-1] == "CONNACK"
+
+
+def test_a_session_does_not_expire_while_connected() -> None:
+    """[MQTT-4.1.0-1]"""
+    s = Scenario().connect(version=5, expiry_s=60).after(1_000)
+    assert s.lose_connection().connect(version=5).sees()[-1] == "CONNACK present"
+
+
+def test_an_expiry_interval_of_0_ends_the_session_with_the_connection() -> None:
+    """[MQTT-3.1.2-23]"""
+    s = Scenario().connect(version=5, expiry_s=0).submit("a").disconnect()
+    assert s.session.is_empty
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED}
+    assert s.session.next_deadline_ms() is None
+
+
+def test_the_largest_interval_never_ends() -> None:
+    """MQTT 5, 3.1.2.11.2"""
+    s = Scenario().connect(version=5, expiry_s=NEVER_EXPIRES_S).submit("a").lose_connection()
+    assert s.session.next_deadline_ms() is None
+    assert s.later(10**9).connect(version=5).sees()[-2:] == ["CONNACK present", "PUBLISH 1 a DUP"]
+
+
+def test_a_3_1_1_session_lives_as_long_as_configured() -> None:
+    s = Scenario(session_expiry_interval_s=100).connect(expiry_s=None).lose_connection()
+    assert s.session.next_deadline_ms() == s.now_ms + 100_000
+    s.after(100)
+    assert s.session.is_empty
+
+
+def test_messages_for_a_client_that_never_comes_end_after_the_configured_interval() -> None:
+    s = Scenario(session_expiry_interval_s=100).submit("a").after(50).submit("b").after(50)
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED, "b": Outcome.SESSION_ENDED}
+    assert "session_ended" not in s.ledger  # there was no session to end
+    s.submit("c")
+    assert s.session.next_deadline_ms() == s.now_ms + 100_000  # counts anew
+
+
+def test_each_connect_says_the_expiry_interval_anew() -> None:
+    s = Scenario().connect(version=5, expiry_s=10).connect(version=5, expiry_s=1_000).lose_connection().after(999)
+    assert not s.session.is_empty
+    assert [a.session_expiry_interval_s for a in s.sent(AcceptConnection)] == [10, 1_000]
+
+
+def test_a_disconnect_may_change_the_expiry_interval() -> None:
+    """MQTT 5, 3.14.2.2.2"""
+    s = Scenario().connect(version=5, expiry_s=10).disconnect(expiry_s=1_000)
+    assert s.session.next_deadline_ms() == s.now_ms + 1_000_000
+    s.connect(version=5, expiry_s=10).disconnect(expiry_s=0)
+    assert s.session.is_empty
+
+
+def test_a_disconnect_cannot_raise_an_expiry_interval_of_0() -> None:
+    """MQTT 5, 3.14.2.2.2; the gateway answers 0x82, and the session does not follow."""
+    s = Scenario().connect(version=5, expiry_s=0).disconnect(expiry_s=1_000)
+    assert s.session.is_empty
+
+
+# --- takeover ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_second_connection_takes_the_session_over(version: int) -> None:
+    """[MQTT-3.1.4-3]"""
+    s = Scenario().connect(version=version).submit("a").connect(version=version)
+    assert s.sees() == ["CONNACK", "PUBLISH 1 a", "CLOSE 0x8E", "CONNACK present", "PUBLISH 1 a DUP"]
+    (close,) = s.sent(CloseConnection)
+    assert close.connection_id == 1
+    assert s.attempts == {"a": 1}  # the attempt on the first connection had no time
+
+
+def test_a_takeover_of_a_session_that_ends_with_its_connection_starts_a_new_one() -> None:
+    """[MQTT-3.1.2-23]"""
+    s = Scenario().connect(version=5, expiry_s=0).submit("a").connect(version=5, expiry_s=0)
+    assert s.sees()[-2:] == ["CLOSE 0x8E", "CONNACK"]
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED}
+
+
+# --- events of connections that the session has left ------------------------------------------------------------------------
+
+
+def test_acknowledgements_and_endings_of_an_older_connection_are_ignored() -> None:
+    s = Scenario().connect().submit("a").connect()
+    s.sees()
+    s.puback(1, connection_id=1).lose_connection(connection_id=1)
+    assert s.last == ()
+    assert s.sees() == []
+    assert s.packet_ids == [1]
+    assert s.session.summary().connected
+
+
+def test_an_acknowledgement_after_the_connection_was_lost_is_ignored_and_the_replay_asks_again() -> None:
+    s = Scenario().connect().submit("a").lose_connection().puback(1)
+    s.sees()
+    assert s.connect().sees() == ["CONNACK present", "PUBLISH 1 a DUP"]
+
+
+def test_a_second_disconnect_changes_nothing() -> None:
+    s = Scenario().connect(version=5, expiry_s=60).lose_connection().after(30).lose_connection().disconnect(expiry_s=0)
+    assert s.session.next_deadline_ms() == s.now_ms + 30_000
+
+
+# --- when the host may forget -----------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_empty_when_nothing_is_left_that_an_event_could_need() -> None:
+    s = Scenario()
+    assert s.session.is_empty
+    s.submit("x", qos=0)
+    assert not s.session.is_empty
+    s.connect(expiry_s=0)
+    assert not s.session.is_empty
+    s.disconnect()
+    assert s.session.is_empty
+
+
+def test_the_summary_says_what_people_want_to_know() -> None:
+    s = Scenario(max_inflight=1).connect().submit("a").later(5).submit("bb", "ccc")
+    summary = s.session.summary()
+    assert (summary.connected, summary.inflight, summary.queued, summary.queued_bytes) == (True, 1, 2, 5)
+    assert summary.oldest_unacked_ms == s.now_ms - 5_000
+
+
+def test_a_stalled_pubrel_closes_an_mqtt_5_connection_too() -> None:
+    """[MQTT-4.4.0-1] PUBREL is not resent on a live connection either."""
+    s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5).submit("a", qos=2).pubrec(1)
+    s.sees()
+    assert s.after(30).sees() == ["CLOSE 0x83"]
+    assert s.connect(version=5).sees() == ["CONNACK present", "PUBREL 1"]

@@ -1,0 +1,232 @@
+"""PROTOCOL.md §3, QoS 2 publications of a device. QoS 0 and 1 never reach the session."""
+
+import pytest
+
+from state.awaiting_rel import MAX_TOMBSTONES
+from state.commands import AcceptConnection, ForwardPublication
+from state.model import PublishProperties, QoS
+from tests.scenarios.scenario import Scenario
+
+
+def test_a_publication_is_handed_on_once_and_its_id_is_kept_until_pubrel() -> None:
+    """[MQTT-4.3.3-8] [MQTT-4.3.3-11]"""
+    s = Scenario().connect().publish(5, "a")
+    assert s.uplink == ["a"]
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+    s.pubrel(5)
+    assert list(s.session.inbound.awaiting_rel.entries) == []
+    assert s.session.next_deadline_ms() is None
+
+
+def test_what_is_handed_on_is_what_was_published() -> None:
+    """[MQTT-3.3.2-4] [MQTT-3.3.2-17] [MQTT-3.3.2-18]"""
+    properties = PublishProperties(content_type="text/plain", user_properties=(("a", "b"),))
+    s = Scenario().connect(version=5).publish(5, "a", retain=True, expiry_interval_s=60, properties=properties)
+    assert s.sent(ForwardPublication) == [
+        ForwardPublication(
+            publication_id="events-0-1",
+            topic="up",
+            payload=b"a",
+            qos=QoS.EXACTLY_ONCE,
+            retain=True,
+            expiry_interval_s=60,
+            properties=properties,
+        )
+    ]
+
+
+@pytest.mark.parametrize("dup", [False, True])
+def test_the_same_id_before_pubrel_is_a_repetition_whatever_dup_says(dup: bool) -> None:
+    """[MQTT-4.3.3-10]"""
+    s = Scenario().connect().publish(5, "a").publish(5, "a", dup=dup)
+    assert s.uplink == ["a"]
+    assert s.ledger.count("publication_repeated") == 1
+    s.pubrel(5)
+    assert list(s.session.inbound.awaiting_rel.entries) == []
+
+
+def test_an_unseen_id_with_dup_is_a_new_publication_and_is_handed_on_once() -> None:
+    """[MQTT-4.3.3-12] [MQTT-3.3.1-3]; brokers that trust DUP lose it."""
+    s = Scenario().connect().publish(5, "a", dup=True).publish(5, "a", dup=True)
+    assert s.uplink == ["a"]
+
+
+def test_after_pubrel_the_same_id_is_a_new_publication_whatever_dup_says() -> None:
+    """[MQTT-4.3.3-12]"""
+    s = Scenario().connect().publish(5, "a").pubrel(5).publish(5, "b").pubrel(5).publish(5, "c", dup=True)
+    assert s.uplink == ["a", "b", "c"]
+
+
+def test_an_unknown_pubrel_is_no_event() -> None:
+    s = Scenario().connect().pubrel(9)
+    assert s.last == ()
+
+
+def test_publications_are_handed_on_in_the_order_of_arrival() -> None:
+    """[MQTT-4.6.0-5]"""
+    s = Scenario().connect()
+    with s.micro_batch():
+        for packet_id in (9, 3, 7):
+            s.publish(packet_id, str(packet_id))
+        s.pubrel(3)
+        s.publish(3, "3 again")
+    assert s.uplink == ["9", "3", "7", "3 again"]
+
+
+# --- across connections -----------------------------------------------------------------------------------------------------
+
+
+def test_a_repetition_on_the_next_connection_of_the_session_is_not_handed_on_again() -> None:
+    """[MQTT-4.4.0-1] A gateway died between log and answer; the device resends."""
+    s = Scenario().connect().publish(5, "a").lose_connection().connect()
+    assert s.sent(AcceptConnection)[-1].awaiting_rel == (5,)
+    s.publish(5, "a", dup=True)
+    assert s.uplink == ["a"]
+    s.pubrel(5)
+    s.lose_connection().connect()
+    assert s.sent(AcceptConnection)[-1].awaiting_rel == ()
+
+
+def test_a_publication_of_an_older_connection_of_the_same_session_counts() -> None:
+    """It is in the log, so the device may have its PUBREC already."""
+    s = Scenario().connect().connect()
+    s.publish(5, "a", connection_id=1).publish(5, "a", dup=True)
+    assert s.uplink == ["a"]
+    s.pubrel(5, connection_id=1)
+    assert list(s.session.inbound.awaiting_rel.entries) == []
+
+
+def test_a_publication_of_a_session_that_has_ended_is_handed_on_and_its_id_means_nothing_to_the_next_one() -> None:
+    s = Scenario().connect().connect(clean_start=True)
+    s.publish(5, "old", connection_id=1).publish(5, "new")
+    assert s.uplink == ["old", "new"]
+    s.pubrel(5, connection_id=1)
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+
+
+def test_a_publication_that_arrives_after_its_session_has_ended_leaves_no_id_behind() -> None:
+    """The next session would take the first publication under that id for a repetition, and lose it."""
+    s = Scenario().connect(expiry_s=0).submit("x", qos=2).puback(1)  # wrong kind: the connection and its session end
+    s.publish(5, "logged meanwhile", connection_id=1)
+    assert s.session.is_empty
+    s.connect(expiry_s=0)
+    assert s.sent(AcceptConnection)[-1].awaiting_rel == ()
+    s.publish(5, "new")
+    assert s.uplink == ["logged meanwhile", "new"]
+
+
+def test_a_clean_start_forgets_ids_and_tombstones() -> None:
+    """[MQTT-3.1.2-4]"""
+    s = Scenario().connect().publish(5, "a").publish(6, "b").after(300).publish(7, "c")
+    s.connect(clean_start=True)
+    s.publish(5, "a", dup=True).publish(7, "c", dup=True)
+    assert s.uplink == ["a", "b", "c", "a", "c"]
+
+
+# --- a full set -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_publication_more_than_the_receive_maximum_closes_the_connection_with_0x93() -> None:
+    """[MQTT-3.3.4-7]; it is in the log and may be answered, so it is handed on all the same."""
+    s = Scenario(max_awaiting_rel=2).connect(version=5)
+    assert s.sent(AcceptConnection)[0].max_awaiting_rel == 2
+    s.publish(1, "a").publish(2, "b")
+    s.sees()
+    s.publish(3, "c")
+    assert s.sees() == ["CLOSE 0x93"]
+    assert s.uplink == ["a", "b", "c"]
+
+
+def test_a_repetition_while_the_set_is_full_is_not_an_overflow() -> None:
+    s = Scenario(max_awaiting_rel=2).connect(version=5).publish(1, "a").publish(2, "b")
+    s.sees()
+    s.publish(1, "a", dup=True).publish(2, "b")
+    assert s.sees() == []
+    assert s.uplink == ["a", "b"]
+
+
+def test_after_an_overflow_the_repetitions_of_the_next_connection_are_not_overflows() -> None:
+    """Else a device that obeys the standard could never come back: it has to resend before it can release."""
+    s = Scenario(max_awaiting_rel=1).connect(version=5).publish(1, "a").publish(2, "b").connect(version=5)
+    s.sees()
+    s.publish(1, "a", dup=True).publish(2, "b", dup=True).pubrel(1, 2)
+    assert s.sees() == []
+    assert s.uplink == ["a", "b"]
+
+
+def test_an_overflow_of_an_older_connection_does_not_close_the_present_one() -> None:
+    s = Scenario(max_awaiting_rel=1).connect(version=5).publish(1, "a").connect(version=5)
+    s.sees()
+    s.publish(2, "b", connection_id=1)
+    assert s.sees() == []
+    assert s.uplink == ["a", "b"]
+
+
+def test_a_maximum_of_zero_is_no_limit() -> None:
+    s = Scenario(max_awaiting_rel=0).connect(version=5)
+    s.sees()
+    with s.micro_batch():
+        for packet_id in range(1, 500):
+            s.publish(packet_id, "x")
+    assert s.sees() == []
+
+
+# --- await_rel_timeout ------------------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_is_not_released_in_time_is_discarded_and_the_gateway_told() -> None:
+    s = Scenario(await_rel_timeout_ms=60_000).connect().publish(5, "a").after(10).publish(6, "b")
+    s.sees()
+    assert s.session.next_deadline_ms() == s.now_ms + 50_000
+    assert s.after(50).sees() == ["FORGET (5,)"]
+    assert s.after(10).sees() == ["FORGET (6,)"]
+    assert s.ledger.count("publication_abandoned") == 2
+
+
+def test_an_id_times_out_while_the_client_is_offline() -> None:
+    s = Scenario(await_rel_timeout_ms=60_000).connect().publish(5, "a").lose_connection()
+    s.after(60).connect()
+    assert s.sent(AcceptConnection)[-1].awaiting_rel == ()
+
+
+def test_a_repetition_does_not_restart_the_timeout() -> None:
+    s = Scenario(await_rel_timeout_ms=60_000).connect().publish(5, "a").after(30).publish(5, "a")
+    s.sees()
+    assert s.after(30).sees() == ["FORGET (5,)"]
+
+
+def test_a_tombstone_recognises_a_late_repetition_and_the_exchange_goes_on() -> None:
+    s = Scenario().connect().publish(5, "a").after(300).publish(5, "a", dup=True)
+    assert s.uplink == ["a"]
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+    s.pubrel(5).publish(5, "a", dup=True)
+    assert s.uplink == ["a", "a"]  # released: the tombstone is gone
+
+
+def test_a_tombstone_does_not_swallow_a_new_publication_under_its_id() -> None:
+    s = Scenario().connect().publish(5, "a").after(300).publish(5, "b", dup=True)
+    assert s.uplink == ["a", "b"]
+
+
+def test_a_tombstone_does_not_swallow_the_same_content_published_anew() -> None:
+    """A device that restarts its ids may well say the same thing again: DUP tells the two apart here."""
+    s = Scenario().connect().publish(5, "a").after(300).publish(5, "a", dup=False)
+    assert s.uplink == ["a", "a"]
+
+
+def test_a_late_pubrel_leaves_the_tombstone() -> None:
+    s = Scenario().connect().publish(5, "a").after(300).pubrel(5).publish(5, "a", dup=True)
+    assert s.uplink == ["a"]
+
+
+def test_tombstones_are_bounded_and_the_oldest_goes_first() -> None:
+    s = Scenario(max_awaiting_rel=0).connect()
+    with s.micro_batch():
+        for packet_id in range(1, MAX_TOMBSTONES + 2):
+            s.publish(packet_id, "x")
+    s.after(300)
+    assert len(s.session.inbound.awaiting_rel.tombstones) == MAX_TOMBSTONES
+    s.publish(2, "x", dup=True)
+    assert s.uplink.count("x") == MAX_TOMBSTONES + 1
+    s.publish(1, "x", dup=True)
+    assert s.uplink.count("x") == MAX_TOMBSTONES + 2

@@ -1,0 +1,105 @@
+"""PROTOCOL.md §4, the will message."""
+
+import pytest
+
+from state.commands import ForwardPublication
+from state.model import QoS
+from tests.scenarios.scenario import Scenario, will
+
+
+def test_a_lost_connection_publishes_the_will_with_all_it_carries() -> None:
+    """[MQTT-3.1.2-7] [MQTT-3.1.2-8]"""
+    s = Scenario().connect(will=will("gone", qos=QoS.AT_LEAST_ONCE, retain=True, expiry_interval_s=60)).lose_connection()
+    assert s.sent(ForwardPublication) == [
+        ForwardPublication(
+            publication_id="sensor-1:1:will",
+            topic="status",
+            payload=b"gone",
+            qos=QoS.AT_LEAST_ONCE,
+            retain=True,
+            expiry_interval_s=60,
+            will=True,
+        )
+    ]
+    s.lose_connection()
+    s.after(10_000)
+    assert s.uplink == ["gone"]  # once [MQTT-3.1.2-10]
+
+
+def test_a_normal_disconnect_withdraws_the_will() -> None:
+    """[MQTT-3.14.4-3] [MQTT-3.1.2-8]"""
+    s = Scenario().connect(version=5, will=will()).disconnect().after(10_000)
+    assert s.uplink == []
+
+
+@pytest.mark.parametrize("reason_code", [0x04, 0x80, 0x81, 0x82, 0x93, 0x98])
+def test_any_other_disconnect_publishes_the_will(reason_code: int) -> None:
+    """[MQTT-3.1.2-8] Only DISCONNECT 0x00 withdraws it."""
+    s = Scenario().connect(version=5, will=will()).disconnect(reason_code)
+    assert s.uplink == ["gone"]
+
+
+def test_a_connection_that_we_close_for_a_protocol_error_publishes_the_will() -> None:
+    """[MQTT-3.1.2-8]"""
+    s = Scenario().connect(will=will()).submit("a", qos=2).puback(1)
+    assert s.uplink == ["gone"]
+
+
+def test_a_will_delay_is_waited_for_without_traffic() -> None:
+    """[MQTT-3.1.3.2.2]"""
+    s = Scenario().connect(version=5, will=will(delay_s=30)).lose_connection()
+    assert s.session.next_deadline_ms() == s.now_ms + 30_000
+    s.after(29.999)
+    assert s.uplink == []
+    s.after(0.001)
+    assert s.uplink == ["gone"]
+
+
+def test_a_reconnect_before_the_delay_has_passed_cancels_the_will() -> None:
+    """[MQTT-3.1.3-9]"""
+    s = Scenario().connect(version=5, will=will(delay_s=30)).lose_connection().after(29).connect(version=5).after(3_600)
+    assert s.uplink == []
+
+
+def test_a_takeover_cancels_a_delayed_will_and_publishes_one_without_delay() -> None:
+    """[MQTT-3.1.3-9] and MQTT 5, 3.1.4"""
+    s = Scenario().connect(version=5, will=will("delayed", delay_s=30)).connect(version=5, will=will("at once"))
+    s.connect(version=5)
+    assert s.uplink == ["at once"]
+
+
+def test_the_end_of_the_session_publishes_a_delayed_will_early() -> None:
+    """[MQTT-3.1.2-8] whichever comes first: the delay or the end of the session"""
+    s = Scenario().connect(version=5, expiry_s=10, will=will(delay_s=30)).lose_connection()
+    s.after(10)
+    assert s.uplink == ["gone"]
+    assert s.session.is_empty
+
+
+def test_a_session_that_ends_with_its_connection_publishes_its_will_at_once() -> None:
+    s = Scenario().connect(version=5, expiry_s=0, will=will(delay_s=30)).lose_connection()
+    assert s.uplink == ["gone"]
+
+
+def test_a_clean_start_publishes_a_delayed_will_because_the_session_has_ended() -> None:
+    """[MQTT-3.1.2-8]"""
+    s = Scenario().connect(version=5, will=will(delay_s=30)).lose_connection().connect(version=5, clean_start=True)
+    assert s.uplink == ["gone"]
+    s.after(60)
+    assert s.uplink == ["gone"]
+
+
+def test_a_shorter_expiry_in_disconnect_shortens_the_will_delay() -> None:
+    s = Scenario().connect(version=5, expiry_s=100, will=will(delay_s=30)).disconnect(0x04, expiry_s=5)
+    assert s.session.next_deadline_ms() == s.now_ms + 5_000
+
+
+def test_each_connection_has_its_own_will() -> None:
+    s = Scenario().connect(will=will("one")).lose_connection().connect(will=will("two")).lose_connection()
+    assert s.uplink == ["one", "two"]
+    assert len({w.publication_id for w in s.sent(ForwardPublication)}) == 2
+
+
+def test_the_will_of_a_repeated_batch_has_the_same_id_so_that_readers_drop_the_copy() -> None:
+    s = Scenario().connect(will=will()).lose_connection()
+    assert s.sent(ForwardPublication)[0].publication_id == "sensor-1:1:will"
