@@ -31,7 +31,8 @@ _KEYS_REMEMBERED: Final = 65_536
 _COMMIT_INTERVAL_S: Final = 1.0
 _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
-_METADATA_TIMEOUT_S: Final = 30.0
+_METADATA_TIMEOUT_S: Final = 5.0
+_METADATA_PAUSE_S: Final = 0.2
 _RESTART_PAUSE_S: Final = 1.0
 
 
@@ -50,7 +51,7 @@ class EventLog(Protocol):
         """done: called once, later, on the loop: with None when all in-sync replicas have the record, else with AppendFailed."""
 
     async def close(self, timeout_s: float) -> None:
-        """Wait up to timeout_s for what is unconfirmed, then let go; `done` is called for everything first."""
+        """Wait up to timeout_s for what is unconfirmed, then let go: `done` is not called any more for what is left."""
 
 
 class CommandListener(Protocol):
@@ -77,7 +78,7 @@ class CommandTail(Protocol):
 class KafkaEventLog:
     """EventLog on an idempotent producer, acks=all.
 
-    Raises from `start`: kafka.errors.KafkaError when no broker answers or a topic does not exist.
+    Raises from `start`: kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does not exist.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class KafkaEventLog:
             # The topics are known from `start`: a send never waits for metadata on the loop.
             "max_block_ms": 200,
             "allow_auto_create_topics": False,
+            "reconnect_backoff_max_ms": 1_000,
             "metrics_enabled": False,
             **options,
         }
@@ -120,21 +122,16 @@ class KafkaEventLog:
 
     def _connect(self, topics: tuple[str, ...]) -> None:
         producer = KafkaProducer(**self._config)
-        deadline = time.monotonic() + _METADATA_TIMEOUT_S
-        for topic in topics:
-            while True:
-                try:
-                    partitions = producer.partitions_for(topic)
-                    break
-                except KafkaError:
-                    if time.monotonic() > deadline:
-                        producer.close(timeout=0)
-                        raise
-            if not partitions:
-                producer.close(timeout=0)
-                raise AppendFailed(f"topic {topic} does not exist; create it with `inflight topics` and start again")
-            self._partition_counts[topic] = len(partitions)
+        try:
+            self._partition_counts = {topic: _partition_count(producer, topic) for topic in topics}
+        except BaseException:
+            producer.close(timeout=0)
+            raise
         self._producer = producer
+
+    def partition_count(self, topic: str) -> int:
+        """Of a topic that was given to `start`."""
+        return self._partition_counts[topic]
 
     def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
         assert self._producer is not None
@@ -142,7 +139,7 @@ class KafkaEventLog:
         self._idle.clear()
         try:
             future = self._producer.send(
-                topic, value=value, key=key, headers=headers, partition=_partition(key, self._partition_counts[topic])
+                topic, value=value, key=key, headers=headers, partition=partition_of(key, self._partition_counts[topic])
             )
         except (KafkaError, AssertionError, ValueError) as error:
             self._settle(done, error)
@@ -178,12 +175,38 @@ class KafkaEventLog:
             _log.warning("records_unconfirmed_at_close", count=self._pending)
         producer, self._producer = self._producer, None
         if producer is not None:
-            await asyncio.get_running_loop().run_in_executor(None, lambda: producer.close(timeout=1.0))
+            await asyncio.get_running_loop().run_in_executor(None, _close, producer)
         self._drain()
 
 
+def _close(producer: Any) -> None:
+    """Blocks for a second at most. Without a broker the producer cannot flush and says so by an exception: nothing is lost by
+    that but records that nobody was told were safe.
+    """
+    with contextlib.suppress(KafkaError):
+        producer.close(timeout=1.0)
+
+
+def _partition_count(producer: Any, topic: str) -> int:
+    """Blocks. A topic that was created a moment ago is given some seconds."""
+    deadline = time.monotonic() + _METADATA_TIMEOUT_S
+    while True:
+        try:
+            if partitions := producer.partitions_for(topic):
+                return len(partitions)
+        except KafkaError as error:
+            cause = error
+        else:
+            cause = None
+        if time.monotonic() > deadline:
+            raise AppendFailed(
+                f"topic {topic} does not exist, or may not be described; create it with `inflight topics` and start again"
+            ) from cause
+        time.sleep(_METADATA_PAUSE_S)
+
+
 @lru_cache(maxsize=_KEYS_REMEMBERED)
-def _partition(key: bytes, partitions: int) -> int:
+def partition_of(key: bytes, partitions: int) -> int:
     """As Kafka's own default partitioner; remembered, because the hash in Python costs more than the rest of a send."""
     hashed: int = murmur2(key) & 0x7FFFFFFF
     return hashed % partitions
@@ -221,6 +244,7 @@ class KafkaCommandTail:
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
             "max_poll_records": 500,
+            "reconnect_backoff_max_ms": 1_000,
             "metrics_enabled": False,
             "partition_assignment_strategy": (CooperativeStickyAssignor,),
             **options,
@@ -275,7 +299,7 @@ class KafkaCommandTail:
                 if time.monotonic() >= next_commit:
                     next_commit = time.monotonic() + _COMMIT_INTERVAL_S
                     self._commit(consumer, committed)
-            self._commit(consumer, committed)
+            self._commit_and_wait(consumer)
         finally:
             consumer.close(autocommit=False, timeout_ms=2_000)
 
@@ -302,6 +326,7 @@ class KafkaCommandTail:
         return True
 
     def _commit(self, consumer: Any, committed: dict[int, int]) -> None:
+        """Does not wait: commands must not. One that fails is covered by the next."""
         offsets = {
             partition: offset
             for partition, offset in self._carried_out.copy().items()
@@ -309,18 +334,27 @@ class KafkaCommandTail:
         }
         if not offsets:
             return
-        try:
-            consumer.commit(
-                {
-                    TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1)
-                    for partition, offset in offsets.items()
-                },
-                timeout_ms=5_000,
-            )
-        except KafkaError as error:
-            _log.info("commit_failed", error=repr(error))  # the next one covers it
-            return
-        committed.update(offsets)
+
+        def committed_or_not(_offsets: object, outcome: object) -> None:
+            if isinstance(outcome, BaseException):
+                _log.debug("commit_failed", error=repr(outcome))
+            else:
+                committed.update(offsets)
+
+        consumer.commit_async(
+            {TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()},
+            callback=committed_or_not,
+        )
+
+    def _commit_and_wait(self, consumer: Any) -> None:
+        offsets = {
+            TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1)
+            for partition, offset in self._carried_out.copy().items()
+            if partition in self._owned
+        }
+        if offsets:
+            with contextlib.suppress(KafkaError):  # they are read again, and known by their sequence numbers or answered
+                consumer.commit(offsets, timeout_ms=1_000)
 
     def _on_loop(self, method: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

@@ -31,7 +31,7 @@ from state.model import QoS, ReasonCode, Subscription, Will
 PROTOCOL_LEVEL: Final = 4
 
 _QOS: Final = tuple(QoS)
-_RETURN_CODES: Final = {
+_RETURN_CODES: Final[dict[int, int]] = {
     ReasonCode.SUCCESS: 0,
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: 1,
     ReasonCode.CLIENT_ID_NOT_VALID: 2,
@@ -231,7 +231,7 @@ def encode(packet: ServerPacket) -> bytes:
         case PingResp():
             return b"\xd0\x00"
         case ConnAck():
-            return_code = _RETURN_CODES.get(ReasonCode(packet.reason_code), _SERVER_UNAVAILABLE)
+            return_code = _RETURN_CODES.get(packet.reason_code, _SERVER_UNAVAILABLE)
             return bytes((0x20, 2, packet.session_present and not return_code, return_code))
         case Disconnect():
             return b""

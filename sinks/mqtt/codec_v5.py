@@ -270,6 +270,8 @@ def encode(packet: ServerPacket) -> bytes:
             return b"\xd0\x00"
         case ConnAck():
             return _encode_connack(packet)
+        case Disconnect(reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD):
+            return bytes((framing.DISCONNECT, 1, packet.reason_code))  # in table 2-6 of the standard, not in the library
         case Disconnect():
             return mqtt5.DisconnectPacket(
                 reason_code=mqtt5.DisconnectReasonCode(packet.reason_code), reason_str=packet.reason or None

@@ -35,6 +35,7 @@ from sinks.mqtt.packets import (
     Unsubscribe,
 )
 from sinks.mqtt.publications import Publications
+from sinks.mqtt.publish_rate import PublishRate
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.subscribing import judge_subscribe, judge_unsubscribe
 from sinks.mqtt.wire_meter import WireMeter
@@ -117,6 +118,7 @@ class Connection:
         self._meter = WireMeter(1)
         self._last_sequence = 0
         self._publications = _NO_PUBLICATIONS
+        self._publish_rate = PublishRate(settings.max_publish_rate, now_ms)
         self._deadline_ms: int | None = now_ms + settings.connect_timeout_ms
         self._last_received_ms = now_ms
         self._keep_alive_ms = 0
@@ -394,6 +396,8 @@ class Connection:
     def _on_publish(self, publish: Publish) -> None:
         publications, queue = self._publications, self._queue
         topic = publications.topic_of(publish)
+        if self._refused_as_too_fast(publish):
+            return
         if publish.qos == QoS.EXACTLY_ONCE:
             publications.admit_qos2(publish.packet_id, queue.unanswered_qos1)
             received = PublishReceived(
@@ -415,6 +419,20 @@ class Connection:
             queue.add(append)
         else:
             queue.add(Append(publish.payload, headers=publications.headers(publish, topic)))
+
+    def _refused_as_too_fast(self, publish: Publish) -> bool:
+        """A refusal ends the exchange [MQTT-4.4.0-2], so nothing of it is kept; the device decides when it tries again."""
+        qos, packet_id = publish.qos, publish.packet_id
+        if self._connect.protocol_version < 5 or qos == QoS.AT_MOST_ONCE:
+            return False
+        if qos == QoS.EXACTLY_ONCE and self._publications.awaits_release(packet_id):
+            return False  # it was accepted, and only our answer was lost
+        if self._publish_rate.admit(self._last_received_ms):
+            return False
+        self._counters.publishes_refused += 1
+        answer = PubAck if qos == QoS.AT_LEAST_ONCE else PubRec
+        self._answer_in_order(answer(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED))
+        return True
 
     def _on_subscribe(self, subscribe: Subscribe) -> None:
         answer, granted = judge_subscribe(subscribe)

@@ -5,9 +5,7 @@ something happened to, which coalesces their writes. Start it with `uvloop.run(s
 """
 
 import asyncio
-import random
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
+from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
 from sinks.kafka import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
 from sinks.mqtt.appends import Append
 from sinks.mqtt.link import Link
@@ -27,7 +26,6 @@ from state.events import ConnectionLost
 from state.model import ReasonCode
 
 _log: Final = structlog.get_logger(__name__)
-_RANDOM_BITS: Final = 10
 _ENDED_REMEMBERED: Final = 65_536
 _RECORD_OVERHEAD_BYTES: Final = 65_536
 _OWNERSHIP_WARNING_S: Final = 15.0
@@ -48,7 +46,7 @@ class Gateway:
         self._links: dict[int, Link] = {}
         self._sockets: set[Link] = set()
         self._partitions: list[int] = []
-        self._last_connection_id = 0
+        self._ids = ConnectionIds(ConnectionKind.GATEWAY)
         self._ended: OrderedDict[int, None] = OrderedDict()
         self._dirty: dict[Link, None] = {}
         self._sweep_scheduled = False
@@ -60,11 +58,10 @@ class Gateway:
         """A connection id that is larger than any before, also than those of an earlier process, and one of our partitions."""
         if not self._partitions or self._is_stopping:
             return None
-        fresh = time.time_ns() // 1_000 << _RANDOM_BITS | random.getrandbits(_RANDOM_BITS)
-        self._last_connection_id = max(fresh, self._last_connection_id + 1)
-        partition = self._partitions[self._last_connection_id % len(self._partitions)]
-        self._links[self._last_connection_id] = link
-        return self._last_connection_id, partition
+        connection_id = self._ids.next()
+        partition = self._partitions[connection_id % len(self._partitions)]
+        self._links[connection_id] = link
+        return connection_id, partition
 
     def new_client_id(self) -> str:
         return f"inflight-{secrets.token_hex(10)}"
@@ -101,13 +98,18 @@ class Gateway:
                 if link is None or link.connection.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)
                     continue
-                link.connection.apply(command, now_ms)
+                try:
+                    link.connection.apply(command, now_ms)
+                except Exception as error:  # noqa: BLE001 - a bug of ours costs one connection, not the batch
+                    self.failed(link, error)
                 self.touch(link)
 
     def _not_here(self, client_id: str, command: GatewayCommand) -> None:
         """The engine believes in a connection that is gone, with this gateway's predecessor for instance. Say so, once."""
-        self.counters.commands_without_connection += 1
         connection_id = command.connection_id
+        if kind_of(connection_id) is not ConnectionKind.GATEWAY:
+            return  # a bridge's, which reads the same topic
+        self.counters.commands_without_connection += 1
         if isinstance(command, CloseConnection) or connection_id in self._ended:
             return
         self._remember_ended(connection_id)
@@ -171,7 +173,10 @@ class Gateway:
         connection = link.connection
         if append.is_farewell and error is None:
             self._remember_ended(connection.connection_id)
-        connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
+        try:
+            connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
+        except Exception as bug:  # noqa: BLE001 - as in `commands`
+            self.failed(link, bug)
         self.touch(link)
 
     def _count_confirmation(self, error: Exception | None) -> None:
@@ -181,6 +186,12 @@ class Gateway:
         else:
             self.counters.appends_failed += 1
             _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
+
+    def failed(self, link: Link, error: Exception) -> None:
+        """A bug, made visible: this connection ends, the gateway goes on."""
+        self.counters.bugs += 1
+        _log.error("connection_failed", client_id=link.connection.client_id, exc_info=error, action="please report this")
+        link.connection.shut("the gateway failed", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
 
     def closed(self, link: Link) -> None:
         self._sockets.discard(link)

@@ -22,6 +22,7 @@ class LinkOwner(Protocol):
     def new_client_id(self) -> str: ...
     def opened(self, link: "Link") -> None: ...
     def touch(self, link: "Link") -> None: ...
+    def failed(self, link: "Link", error: Exception) -> None: ...
     def closed(self, link: "Link") -> None: ...
 
 
@@ -47,7 +48,10 @@ class Link(asyncio.Protocol):
         self._owner.touch(self)
 
     def data_received(self, data: bytes) -> None:
-        self.connection.receive(data, self._owner.now_ms())
+        try:
+            self.connection.receive(data, self._owner.now_ms())
+        except Exception as error:  # noqa: BLE001 - whatever a device can provoke ends with its connection
+            self._owner.failed(self, error)
         self._owner.touch(self)
 
     def pause_writing(self) -> None:

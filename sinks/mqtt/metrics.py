@@ -26,6 +26,7 @@ class GatewayCounters:
     resends_dropped: int = 0
     qos0_dropped: int = 0  # for devices that do not read
     unsendable: int = 0  # messages that MQTT cannot carry
+    publishes_refused: int = 0  # answered 0x97, max_publish_rate
     commands_applied: int = 0
     commands_repeated: int = 0
     commands_without_connection: int = 0
@@ -33,6 +34,7 @@ class GatewayCounters:
     appends_unconfirmed: int = 0  # gauge
     appends_confirmed: int = 0
     appends_failed: int = 0
+    bugs: int = 0  # exceptions that should not exist; each cost one connection
 
 
 class GatewayCollector(Collector):
@@ -49,6 +51,7 @@ class GatewayCollector(Collector):
         yield _counter("publishes_sent", "PUBLISH packets written", counters.publishes_sent)
         yield _counter("resends_dropped", "Resends that the device no longer needed", counters.resends_dropped)
         yield _counter("qos0_dropped", "QoS 0 messages dropped because the device does not read", counters.qos0_dropped)
+        yield _counter("publishes_refused", "Publications over max_publish_rate, answered 0x97", counters.publishes_refused)
         yield _counter("unsendable", "Messages that MQTT cannot carry", counters.unsendable)
         yield _counter("commands_applied", "Commands of the engine carried out", counters.commands_applied)
         yield _counter("commands_repeated", "Commands ignored because they were carried out before", counters.commands_repeated)
@@ -58,6 +61,7 @@ class GatewayCollector(Collector):
         yield _counter("unreadable_commands", "Records of the commands topic that are none", counters.unreadable_commands)
         yield _counter("appends_confirmed", "Records confirmed by Kafka", counters.appends_confirmed)
         yield _counter("appends_failed", "Records that Kafka did not take in time", counters.appends_failed)
+        yield _counter("bugs", "Connections closed by an error of the gateway itself", counters.bugs)
         yield _labelled(
             "connections_refused",
             "CONNECT refused",

@@ -76,6 +76,10 @@ class Publications:
             self._require_room(len(self._awaiting_rel) + (unanswered if self._is_v5 else 0))
             self._awaiting_rel.add(packet_id)
 
+    def awaits_release(self, packet_id: PacketId) -> bool:
+        """A publication with this id would be a repetition of one that was accepted."""
+        return packet_id in self._awaiting_rel
+
     def release(self, packet_id: PacketId) -> bool:
         """PUBREL has come. False: the id is unknown, which MQTT 5 answers with PUBCOMP 0x92."""
         known = packet_id in self._awaiting_rel

@@ -19,6 +19,8 @@ class GatewaySettings:
     max_unconfirmed_appends, max_unconfirmed_bytes: records of one connection that Kafka has not confirmed; beyond either the
     gateway stops reading from that device until Kafka has caught up.
     max_write_buffer_bytes: bytes that a device has not taken yet; beyond it the gateway sends it nothing new.
+    max_publish_rate: publications a second of one MQTT 5 connection at QoS 1 and 2; those beyond are refused with 0x97 and reach
+    nobody. 0 = no limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records are the brake.
     stalled_write_timeout_ms: a device that takes nothing for this long is closed (one with keep alive: 1.5 times that).
     """
 
@@ -42,6 +44,7 @@ class GatewaySettings:
     max_unconfirmed_bytes: int = 4_194_304
     max_write_buffer_bytes: int = 262_144
     topic_alias_maximum: int = 16
+    max_publish_rate: int = 0
     producer_linger_ms: int = 0
     fetch_max_wait_ms: int = 20
     credentials: Mapping[str, str] | None = None

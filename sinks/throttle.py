@@ -1,0 +1,38 @@
+"""The records of `inflight.throttle`: who must not be sent to at the moment. A public contract between the engine and backends.
+
+Key: the client id, or `*` for everybody. Value: JSON `{"code": 530, "reason": …, "since_ms": …}`, or null = not any more. The
+topic is compacted, so reading it from its beginning gives the present state.
+"""
+
+from typing import Final
+
+import msgspec
+
+EVERYBODY: Final = "*"
+TOO_MANY_REQUESTS: Final = 530
+"""RocketMQ's code for "throttled"."""
+
+
+class Throttle(msgspec.Struct, frozen=True):
+    """reason: for people. since_ms: Unix time. Fields that are not known here are ignored."""
+
+    code: int = TOO_MANY_REQUESTS
+    reason: str = ""
+    since_ms: int = 0
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(Throttle)
+
+
+def encode_throttle(reason: str, since_ms: int) -> bytes:
+    """The value of a record that throttles."""
+    return _encoder.encode(Throttle(reason=reason, since_ms=since_ms))
+
+
+def decode_throttle(value: bytes) -> Throttle:
+    """One that cannot be read still throttles: whoever wrote it meant the client to be spared."""
+    try:
+        return _decoder.decode(value)
+    except msgspec.DecodeError:
+        return Throttle(reason=f"unreadable: {value[:80]!r}")

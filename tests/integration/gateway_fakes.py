@@ -1,0 +1,296 @@
+"""A gateway in a thread, on an in-process stand-in for Kafka and the engine. Not Kafka: nothing here outlives the process.
+
+`running_gateway` runs the real gateway on real sockets. `FakeKafka` keeps every record and confirms it, unless told to hold or to
+fail it. The engine is scripted: it accepts every connection as `accepting` says and otherwise does what the test tells it.
+"""
+
+import asyncio
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import uvloop
+
+from sinks.kafka import AppendFailed, CommandListener, Confirmation, Headers
+from sinks.mqtt.gateway import run_gateway
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.codec import decode_event, encode_command_batch
+from state.commands import AcceptConnection, CommandBatch, GatewayCommand
+from state.events import ClientConnected, GatewayEvent
+
+T = TypeVar("T")
+DEADLINE_S = 10.0
+
+
+def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """The first truthy value of the condition."""
+    deadline = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {deadline_s} s: {what}"
+        time.sleep(0.002)
+    return value
+
+
+@dataclass
+class Record:
+    topic: str
+    key: bytes
+    value: bytes
+    headers: Headers | None
+
+    def header(self, name: str) -> bytes | None:
+        return dict(self.headers or []).get(name)
+
+
+@dataclass
+class Accepting:
+    """What the scripted engine answers to ClientConnected; None = nothing."""
+
+    fields: dict[str, Any] | None = field(default_factory=lambda: {"max_awaiting_rel": 100, "receive_quota": 32})
+
+
+class FakeKafka:
+    """EventLog and CommandTail in one, for one gateway."""
+
+    def __init__(self, partitions: frozenset[int]) -> None:
+        self.partitions = partitions
+        self.records: list[Record] = []
+        self.events: list[tuple[str, GatewayEvent]] = []
+        self.accepting = Accepting()
+        self.holding: Callable[[Record], bool] = lambda record: False
+        self.failing: Callable[[Record], bool] = lambda record: False
+        self._held: list[Confirmation] = []
+        self._sequences: dict[int, int] = {}
+        self._listener: CommandListener | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    # EventLog, on the loop
+    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+        record = Record(topic, key, value, headers)
+        assert self.loop is not None
+        if self.failing(record):
+            self.loop.call_soon(done, AppendFailed("told to fail"))
+            return
+        self.records.append(record)
+        if self.holding(record):
+            self._held.append(done)
+        else:
+            self.loop.call_soon(done, None)
+        if topic.endswith("events"):
+            event = decode_event(value)
+            self.events.append((key.decode(), event))
+            if isinstance(event, ClientConnected) and self.accepting.fields is not None:
+                self.loop.call_soon(
+                    self._send,
+                    key.decode(),
+                    AcceptConnection(
+                        connection_id=event.connection_id, partition=event.commands_partition, sequence=0, **self.accepting.fields
+                    ),
+                )
+
+    async def close(self, timeout_s: float) -> None:
+        pass
+
+    # CommandTail, on the loop
+    def start(self, listener: CommandListener) -> None:
+        self._listener = listener
+        if self.partitions:
+            asyncio.get_running_loop().call_soon(listener.partitions_assigned, self.partitions)
+
+    def _send(self, client_id: str, command: GatewayCommand, *, number: bool = True) -> None:
+        assert self._listener is not None
+        if number:
+            sequence = self._sequences.get(command.connection_id, 0) + 1
+            self._sequences[command.connection_id] = sequence
+            command = msgspec.structs.replace(command, sequence=sequence)
+        self._listener.commands(command.partition, [encode_command_batch(CommandBatch(client_id=client_id, commands=(command,)))])
+
+    # For tests, from their thread
+    def command(self, client_id: str, kind: type[GatewayCommand], *, number: bool = True, **fields: Any) -> None:
+        """Send a command to the client's newest connection."""
+        connected = self.of(client_id, ClientConnected)[-1]
+        values = {"connection_id": connected.connection_id, "partition": connected.commands_partition, "sequence": 0, **fields}
+        self.on_loop(self._send, client_id, kind(**values), number=number)
+
+    def deliver(self, partition: int, values: list[bytes]) -> None:
+        assert self._listener is not None
+        self.on_loop(self._listener.commands, partition, values)
+
+    def revoke(self, *partitions: int) -> None:
+        assert self._listener is not None
+        self.on_loop(self._listener.partitions_revoked, frozenset(partitions))
+
+    def assign(self, *partitions: int) -> None:
+        assert self._listener is not None
+        self.on_loop(self._listener.partitions_assigned, frozenset(partitions))
+
+    def release(self) -> None:
+        """Confirm what was held, and hold no more."""
+
+        def confirm() -> None:
+            self.holding = lambda record: False
+            held, self._held = self._held, []
+            for done in held:
+                done(None)
+
+        self.on_loop(confirm)
+
+    def on_loop(self, function: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Runs before this returns; what it raises is raised here."""
+        assert self.loop is not None
+
+        async def call() -> None:
+            function(*args, **kwargs)
+
+        asyncio.run_coroutine_threadsafe(call(), self.loop).result(DEADLINE_S)
+
+    def of(self, client_id: str, kind: type[T]) -> list[T]:
+        return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
+
+    def wait_for(self, client_id: str, kind: type[T], count: int = 1) -> list[T]:
+        wait_until(lambda: len(self.of(client_id, kind)) >= count, f"{count} × {kind.__name__} of {client_id}")
+        return self.of(client_id, kind)
+
+    def uplink(self) -> list[Record]:
+        return [record for record in list(self.records) if record.topic.endswith("uplink")]
+
+
+@dataclass
+class GatewayUnderTest:
+    kafka: FakeKafka
+    counters: GatewayCounters
+    host: str
+    port: int
+    stop: Callable[[], None]
+
+    def socket(self) -> "RawClient":
+        return RawClient(socket.create_connection((self.host, self.port), timeout=DEADLINE_S))
+
+
+class RawClient:
+    """A device made of bytes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._buffer = b""
+
+    def __enter__(self) -> "RawClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes | str) -> None:
+        """Text is hexadecimal."""
+        self.socket.sendall(bytes.fromhex(data) if isinstance(data, str) else data)
+
+    def expect(self, data: bytes | str) -> None:
+        """Exactly these bytes come next."""
+        expected = bytes.fromhex(data) if isinstance(data, str) else data
+        received = self.read(len(expected))
+        assert received == expected, f"got {received.hex(' ')}, expected {expected.hex(' ')}"
+
+    def read(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            received = self.socket.recv(65_536)
+            if not received:
+                break
+            self._buffer += received
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+    def packet(self) -> bytes:
+        """The next whole packet, b"" at the end of the stream."""
+        header = self.read(2)
+        if len(header) < 2:
+            return b""
+        length, shift, digit = header[1] & 0x7F, 7, header[1]
+        while digit & 0x80:
+            more = self.read(1)
+            header += more
+            digit = more[0]
+            length |= (digit & 0x7F) << shift
+            shift += 7
+        return header + self.read(length)
+
+    def rest(self) -> bytes:
+        """Everything up to the end of the stream; a reset counts as an end."""
+        data, self._buffer = self._buffer, b""
+        try:
+            while received := self.socket.recv(65_536):
+                data += received
+        except ConnectionError:
+            pass
+        return data
+
+    def expect_closed(self) -> None:
+        assert self.rest() == b""
+
+    def is_silent(self, seconds: float = 0.1) -> bool:
+        """Nothing is received for that long: the only way to see that something does not happen."""
+        assert not self._buffer
+        self.socket.settimeout(seconds)
+        try:
+            self._buffer = self.socket.recv(65_536)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(DEADLINE_S)
+        return False
+
+
+@contextmanager
+def running_gateway(
+    settings: GatewaySettings | None = None, partitions: frozenset[int] = frozenset({0, 1})
+) -> Iterator[GatewayUnderTest]:
+    """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
+    kafka, counters = FakeKafka(partitions), GatewayCounters()
+    ready = threading.Event()
+    address: list[tuple[str, int]] = []
+    failure: list[BaseException] = []
+    stopping: list[Callable[[], None]] = []
+
+    async def main() -> None:
+        kafka.loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
+
+        def on_ready(host: str, port: int) -> None:
+            address.append((host, port))
+            ready.set()
+
+        used = settings or GatewaySettings()
+        await run_gateway(
+            dataclasses.replace(used, host="127.0.0.1", port=0), kafka, kafka, on_ready=on_ready, stop=stop, counters=counters
+        )
+
+    def run() -> None:
+        try:
+            uvloop.run(main())
+        except BaseException as error:
+            failure.append(error)
+            ready.set()
+
+    thread = threading.Thread(target=run, name="gateway under test")
+    thread.start()
+    assert ready.wait(DEADLINE_S), "the gateway is not ready"
+    if failure:
+        raise failure[0]
+    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0])
+    try:
+        yield gateway
+    finally:
+        with suppress(RuntimeError):  # stopped by the test
+            stopping[0]()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "the gateway does not stop"
+    if failure:
+        raise failure[0]

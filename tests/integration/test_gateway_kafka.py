@@ -1,0 +1,268 @@
+"""The gateway on a real broker: what the in-process stand-in of the other tests cannot show."""
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+
+from sinks.mqtt.gateway import serve
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.codec import decode_event, encode_command_batch
+from state.commands import AcceptConnection, CommandBatch, SendPublish
+from state.events import ClientConnected, ConnectionLost, GatewayEvent, PubAckReceived, PublishReceived
+from state.model import QoS
+from streaming.embedded_kafka import EmbeddedKafka
+from streaming.jars import ensure_jars
+from tests.integration.gateway_fakes import GatewayUnderTest, RawClient, wait_until
+from tests.unit.sinks.mqtt_bytes import connect, publish, text
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+START_S = 30.0
+_names = itertools.count(1)
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), jars=ensure_jars(progress=False)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def settings(kafka: EmbeddedKafka) -> GatewaySettings:
+    """Topics and a group of its own for each test."""
+    name = f"test{next(_names)}"
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    admin.create_topics([NewTopic(f"{name}.{topic}", 4, 1) for topic in ("events", "commands", "uplink")])
+    admin.close()
+    return GatewaySettings(
+        port=0,
+        bootstrap_servers=kafka.bootstrap_servers,
+        events_topic=f"{name}.events",
+        commands_topic=f"{name}.commands",
+        uplink_topic=f"{name}.uplink",
+        group_id=name,
+        group_session_timeout_ms=6_000,
+    )
+
+
+@contextmanager
+def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
+    counters, ready, stopping = GatewayCounters(), threading.Event(), threading.Event()
+    address: list[Any] = []
+    failure: list[BaseException] = []
+    stop_soon: list[Callable[[], object]] = []
+
+    async def main() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        stop_soon.append(lambda: loop.call_soon_threadsafe(stop.set))
+
+        def on_ready(host: str, port: int) -> None:
+            address.extend((host, port))
+            ready.set()
+
+        await serve(settings, on_ready=on_ready, stop=stop, counters=counters)
+
+    def run() -> None:
+        try:
+            uvloop.run(main())
+        except BaseException as error:
+            failure.append(error)
+        ready.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(START_S), "the gateway is not ready"
+        if failure:
+            raise failure[0]
+        yield GatewayUnderTest(None, counters, *address, stopping.set)  # type: ignore[arg-type]
+    finally:
+        if stop_soon and thread.is_alive():
+            stop_soon[0]()
+        thread.join(START_S)
+        assert not thread.is_alive(), "the gateway does not stop"
+    if failure:
+        raise failure[0]
+
+
+@dataclass
+class Engine:
+    """Scripted, in a thread: accepts every connection, keeps every event."""
+
+    settings: GatewaySettings
+    events: list[tuple[str, GatewayEvent]] = field(default_factory=list)
+    sequences: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._started = threading.Event()
+        self._producer = KafkaProducer(bootstrap_servers=self.settings.bootstrap_servers)
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Engine":
+        self._thread.start()
+        assert self._started.wait(START_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(START_S)
+        with suppress(KafkaError):  # a test may have killed the broker
+            self._producer.close(timeout=2)
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            self.settings.events_topic,
+            bootstrap_servers=self.settings.bootstrap_servers,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=20,
+            group_id=None,
+        )
+        self._started.set()
+        while not self._stop.is_set():
+            for records in consumer.poll(timeout_ms=100).values():
+                for record in records:
+                    event, client_id = decode_event(record.value), record.key.decode()
+                    self.events.append((client_id, event))
+                    if isinstance(event, ClientConnected):
+                        self.send(client_id, event, AcceptConnection)
+        consumer.close()
+
+    def send(self, client_id: str, connected: ClientConnected, kind: type[Any], **fields: Any) -> None:
+        number = self.sequences[connected.connection_id] = self.sequences.get(connected.connection_id, 0) + 1
+        partition = connected.commands_partition
+        value = kind(connection_id=connected.connection_id, partition=partition, sequence=number, **fields)
+        batch = encode_command_batch(CommandBatch(client_id=client_id, commands=(value,)))
+        self._producer.send(self.settings.commands_topic, value=batch, key=client_id.encode(), partition=partition)
+
+    def of(self, client_id: str, kind: type[T]) -> list[T]:
+        return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
+
+    def wait_for(self, client_id: str, kind: type[T]) -> T:
+        return wait_until(lambda: self.of(client_id, kind), f"{kind.__name__} of {client_id}", 20)[-1]
+
+
+def accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
+    device = gateway.socket()
+    device.send(connect(level=5, payload=text(client_id)))
+    answer = device.packet()
+    assert answer[:1] == b"\x20", answer
+    assert answer[3] == 0, answer
+    return device
+
+
+def message(packet_id: int) -> dict[str, Any]:
+    return {"packet_id": packet_id, "topic": "t", "payload": b"p", "qos": QoS(1)}
+
+
+def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(settings: GatewaySettings) -> None:
+    with Engine(settings) as engine, running(settings) as gateway, accepted(gateway, "d1") as device:
+        device.send(publish("up/1", b"one", first_byte=0x32, packet_id=1, v5=b""))
+        device.expect("40020001")
+        device.send(publish("up/2", b"two", first_byte=0x34, packet_id=2, v5=b""))
+        device.expect("50020002")
+        connected = engine.wait_for("d1", ClientConnected)
+        engine.send("d1", connected, SendPublish, **message(7))
+        device.expect(publish("t", b"p", first_byte=0x32, packet_id=7, v5=b""))
+        device.send("40020007")
+        assert engine.wait_for("d1", PubAckReceived).packet_id == 7
+        assert engine.wait_for("d1", PublishReceived).payload == b"two"
+    consumer = KafkaConsumer(bootstrap_servers=settings.bootstrap_servers, enable_auto_commit=False)
+    partitions = [TopicPartition(settings.uplink_topic, number) for number in range(4)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record", 20)
+    ((record,),) = records.values()
+    consumer.close()
+    assert (record.key, record.value) == (b"d1", b"one")
+    assert dict(record.headers)["mqtt-topic"] == b"up/1"
+
+
+def test_a_second_gateway_takes_some_partitions_over_and_costs_only_their_devices(settings: GatewaySettings) -> None:
+    with Engine(settings) as engine, running(settings) as first:
+        devices = {f"d{number}": accepted(first, f"d{number}") for number in range(12)}
+        before = {name: engine.wait_for(name, ClientConnected).commands_partition for name in devices}
+        assert set(before.values()) == {0, 1, 2, 3}
+        with running(settings) as second:
+            with accepted(second, "new"):
+                moved = engine.wait_for("new", ClientConnected).commands_partition
+            lost = {name for name in devices if before[name] == moved}
+            for name in lost:
+                assert devices[name].rest() == bytes.fromhex("e00189")
+                engine.wait_for(name, ConnectionLost)
+            kept = [name for name in devices if not engine.of(name, ConnectionLost)]
+            assert kept, "some partitions stay with the first gateway"
+            for name in kept:
+                engine.send(name, engine.of(name, ClientConnected)[-1], SendPublish, **message(1))
+                devices[name].expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
+        for device in devices.values():
+            device.socket.close()
+        with wait_until(lambda: _try(lambda: accepted(first, "back")), "the first gateway serves again", 20) as device:
+            device.send("c000")
+            device.expect("d000")
+
+
+def _try(action: Callable[[], T]) -> T | None:
+    try:
+        return action()
+    except AssertionError:
+        return None
+
+
+def test_a_gateway_that_comes_later_tells_the_engine_which_connections_are_gone(settings: GatewaySettings) -> None:
+    static = replace(settings, group_instance_id="gateway-0")
+    with Engine(settings) as engine:
+        with running(static) as gateway:
+            device = accepted(gateway, "d1")
+            connected = engine.wait_for("d1", ClientConnected)
+            engine.send("d1", connected, SendPublish, **message(1))
+            device.expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
+        device.socket.close()
+        gone = ClientConnected(connection_id=1, commands_partition=connected.commands_partition)
+        engine.send("ghost", gone, SendPublish, **message(1))
+        with running(static):
+            assert engine.wait_for("ghost", ConnectionLost).connection_id == 1
+        assert len(engine.of("d1", ConnectionLost)) == 1, "what the first gateway carried out is not read again"
+
+
+def test_a_topic_that_does_not_exist_is_named_at_start(settings: GatewaySettings) -> None:
+    with pytest.raises(Exception, match="nowhere"), running(replace(settings, uplink_topic="nowhere")):
+        pass
+
+
+def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gateway(
+    tmp_path: Path, settings: GatewaySettings
+) -> None:
+    with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        topics = (settings.events_topic, settings.commands_topic, settings.uplink_topic)
+        admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
+        admin.close()
+        own = replace(settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000)
+        with running(own) as gateway:
+            with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
+                broker.kill()
+                started = time.monotonic()
+                writer.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
+                assert writer.rest() == bytes.fromhex("e00189")
+                assert time.monotonic() - started < 10
+                idle.send("c000")
+                idle.expect("d000")
+            broker.start()
+            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection", 60) as later:
+                later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
+                later.expect("40020001")
