@@ -1,0 +1,57 @@
+"""What a `Producer` may be told. Plain values with defaults that suit a backend next to its Kafka."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from state.settings import BackoffSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """max_attempts: tries of one send, the first included. attempt_timeout_ms: how long one of them may take.
+    deadline_ms: how long a send may take altogether; `send(timeout_s=…)` says it for one.
+    backoff: the waits while the client is throttled; raise `max_attempts` and `deadline_ms` to sit out longer throttling.
+    max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
+    linger_ms, batch_bytes, compression: as Kafka's producers have them.
+    max_payload_bytes, max_headers_bytes, max_client_id_bytes: the engine's limits (`engine.max_payload_bytes`); a larger message
+    would only become a dead letter.
+    throttle_timeout_ms: how long the first send waits to learn which clients are throttled; then it is sent without knowing.
+    transactional_id: a name that only one live producer has, and the same one after a restart; default: a new one each time.
+    transaction_timeout_ms: Kafka aborts a transaction that is open for longer.
+    kafka_options: more settings for every kafka-python client (security_protocol, ssl_…, sasl_…).
+    """
+
+    topic: str = "inflight.messages"
+    throttle_topic: str = "inflight.throttle"
+    max_attempts: int = 3
+    attempt_timeout_ms: int = 10_000
+    deadline_ms: int = 60_000
+    backoff: BackoffSettings = field(default_factory=BackoffSettings)
+    max_pending_messages: int = 10_000
+    max_pending_bytes: int = 64 * 1_048_576
+    linger_ms: int = 0
+    batch_bytes: int = 65_536
+    compression: str | None = None
+    max_payload_bytes: int = 262_144
+    max_headers_bytes: int = 65_536
+    max_client_id_bytes: int = 1_024
+    throttle_timeout_ms: int = 5_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 30_000
+    kafka_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        at_least = {
+            "max_attempts": 1,
+            "attempt_timeout_ms": 100,
+            "deadline_ms": 100,
+            "max_pending_messages": 1,
+            "max_pending_bytes": self.max_payload_bytes + self.max_headers_bytes + self.max_client_id_bytes,
+            "linger_ms": 0,
+            "throttle_timeout_ms": 0,
+            "transaction_timeout_ms": 1_000,
+        }
+        for name, minimum in at_least.items():
+            if (value := getattr(self, name)) < minimum:
+                raise ValueError(f"{name} is {value}: at least {minimum} is needed")

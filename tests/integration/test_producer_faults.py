@@ -1,0 +1,384 @@
+"""The Producer against a real broker that is stopped, frozen and killed: every send ends confirmed, once, or raised."""
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from prometheus_client import CollectorRegistry
+
+from sinks.producer import Attempt, Cause, Producer, ProducerSettings, SendFailed, SendResult, TransactionFailed
+from sinks.throttle import encode_throttle
+from state.settings import BackoffSettings
+from streaming.embedded_kafka import EmbeddedKafka
+from streaming.engine_throttle import KafkaThrottleTopic
+from streaming.jars import ensure_jars
+from streaming.sending import producer_settings
+from streaming.settings import load_settings
+
+pytestmark = pytest.mark.integration
+
+MESSAGES = 10_000
+SYNC_THREADS = 4
+ASYNC_THREADS = 2
+PARTITIONS = 4
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), jars=ensure_jars()) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def settings(broker: EmbeddedKafka) -> ProducerSettings:
+    """Topics of its own for every test."""
+    number = next(_topics)
+    settings = ProducerSettings(topic=f"messages-{number}", throttle_topic=f"throttle-{number}")
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.create_topics(
+        [
+            NewTopic(settings.topic, num_partitions=PARTITIONS, replication_factor=1),
+            NewTopic(
+                settings.throttle_topic, num_partitions=1, replication_factor=1, topic_configs={"cleanup.policy": "compact"}
+            ),
+        ]
+    )
+    admin.close()
+    return settings
+
+
+def producer(broker: EmbeddedKafka, settings: ProducerSettings, **options: Any) -> Producer:
+    return Producer(broker.bootstrap_servers, settings=settings, registry=CollectorRegistry(), **options)
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+def log_of(broker: EmbeddedKafka, topic: str, *, isolation_level: str = "read_committed") -> dict[str, list[tuple[int, int]]]:
+    """message-id → where it is in the log, in the order of the log."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id=None, isolation_level=isolation_level, enable_auto_commit=False
+    )
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    ends = consumer.end_offsets(partitions)
+    found: dict[str, list[tuple[int, int]]] = {}
+    deadline = time.monotonic() + 60.0
+    while any(consumer.position(partition) < ends[partition] for partition in partitions):
+        assert time.monotonic() < deadline, "the log was not read to its end in time"
+        for records in consumer.poll(timeout_ms=200).values():
+            for record in records:
+                message_id = dict(record.headers)["message-id"].decode()
+                found.setdefault(message_id, []).append((record.partition, record.offset))
+    consumer.close()
+    return found
+
+
+@dataclass
+class Load:
+    """10,000 messages, half of them by `send` from four threads, half by `send_async` from two."""
+
+    producer: Producer
+    outcomes: dict[str, SendResult | SendFailed] = field(default_factory=dict)
+    confirmed: int = 0
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        half = MESSAGES // 2
+        for number in range(SYNC_THREADS):
+            self._start(self._sync, f"sync-{number}", half // SYNC_THREADS)
+        for number in range(ASYNC_THREADS):
+            self._start(self._async, f"async-{number}", half // ASYNC_THREADS)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join()
+
+    def _start(self, work: Callable[[str, int], None], name: str, count: int) -> None:
+        thread = threading.Thread(target=work, args=(name, count), name=name)
+        self.threads.append(thread)
+        thread.start()
+
+    def _sync(self, name: str, count: int) -> None:
+        for number in range(count):
+            message_id = f"{name}-{number}"
+            try:
+                result = self.producer.send(f"client-{number % 50}", "a/b", b"x" * 100, message_id=message_id)
+            except SendFailed as failure:
+                self.outcomes[message_id] = failure
+            else:
+                self._confirmed(message_id, result)
+
+    def _async(self, name: str, count: int) -> None:
+        futures: dict[str, Future[SendResult]] = {}
+        for number in range(count):
+            message_id = f"{name}-{number}"
+            futures[message_id] = self.producer.send_async(f"client-{number % 50}", "a/b", b"y" * 100, message_id=message_id)
+        for message_id, future in futures.items():
+            try:
+                self._confirmed(message_id, future.result())
+            except SendFailed as failure:
+                self.outcomes[message_id] = failure
+
+    def _confirmed(self, message_id: str, result: SendResult) -> None:
+        self.outcomes[message_id] = result
+        self.confirmed += 1
+
+
+def check_attempts(attempts: tuple[Attempt, ...], settings: ProducerSettings) -> None:
+    """From the recorded attempts: never too many, each with its end, the next one at once."""
+    assert len(attempts) <= settings.max_attempts
+    for attempt, following in itertools.pairwise(attempts):
+        assert attempt.error is not None
+        assert attempt.cause in (Cause.TIME_OUT, Cause.NETWORK, Cause.BROKER)
+        assert attempt.wait_ms == 0
+        assert abs(following.started_ms - (attempt.started_ms + attempt.duration_ms)) <= 2  # two roundings
+
+
+def check(load: Load, broker: EmbeddedKafka, settings: ProducerSettings) -> Counter[str]:
+    """Every message has one outcome, and the log agrees with it. Returns how many had which."""
+    assert len(load.outcomes) == MESSAGES
+    log = log_of(broker, settings.topic)
+    counts: Counter[str] = Counter()
+    for message_id, outcome in load.outcomes.items():
+        places = log.pop(message_id, [])
+        check_attempts(outcome.attempts, settings)
+        if isinstance(outcome, SendResult):
+            counts["confirmed"] += 1
+            counts["retried"] += len(outcome.attempts) > 1
+            assert outcome.message_id == message_id
+            assert outcome.attempts[-1].error is None
+            assert places == [(outcome.partition, outcome.offset)], f"{message_id} is in the log {len(places)} times"
+        else:
+            counts["raised"] += 1
+            counts["raised, but sent"] += len(places)
+            assert outcome.attempts or outcome.cause is Cause.TIME_OUT
+            assert len(places) <= outcome.may_be_sent, f"{message_id} is in the log {len(places)} times: {outcome}"
+    assert not log
+    return counts
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_every_send_is_confirmed_once_or_raised_while_the_broker_is_stopped_for_20_s(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    with producer(broker, settings, attempt_timeout_ms=4_000, max_pending_messages=500) as sender:
+        load = Load(sender)
+        load.start()
+        eventually(lambda: load.confirmed > 300)
+        broker.stop()
+        stopped = time.monotonic()
+        eventually(lambda: time.monotonic() - stopped > 20.0)
+        broker.start()
+        load.join()
+    counts = check(load, broker, settings)
+    print(counts)
+    assert counts["raised"] > 0
+    assert counts["confirmed"] > MESSAGES // 2
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_every_send_is_confirmed_once_or_raised_while_the_broker_is_frozen(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    """The answers that the frozen broker owes come after the producer has given up: exactly the case that makes duplicates."""
+    with producer(broker, settings, attempt_timeout_ms=1_000, max_pending_messages=500) as sender:
+        load = Load(sender)
+        load.start()
+        for threshold in (1_000, 3_000):
+            eventually(lambda goal=threshold: len(load.outcomes) > goal)  # type: ignore[misc]
+            os.kill(broker.pid, signal.SIGSTOP)
+            frozen = time.monotonic()
+            eventually(lambda since=frozen: time.monotonic() - since > 6.0)  # type: ignore[misc]
+            os.kill(broker.pid, signal.SIGCONT)
+        load.join()
+    counts = check(load, broker, settings)
+    print(counts)
+    assert counts["raised"] > 0
+    assert counts["confirmed"] > MESSAGES // 2
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_every_send_is_confirmed_once_when_the_broker_is_killed_and_comes_back_within_the_attempts(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    with producer(broker, settings, attempt_timeout_ms=15_000, max_pending_messages=2_000) as sender:
+        load = Load(sender)
+        load.start()
+        eventually(lambda: load.confirmed > 300)
+        broker.kill()
+        broker.start()
+        load.join()
+    counts = check(load, broker, settings)
+    print(counts)
+    assert counts["confirmed"] == MESSAGES
+
+
+def throttle(broker: EmbeddedKafka, settings: ProducerSettings, key: str, value: bytes | None) -> None:
+    engine = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    engine.send(settings.throttle_topic, key=key.encode(), value=value).get(10)
+    engine.close()
+
+
+def test_a_new_producer_knows_who_is_throttled_before_its_first_send(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    throttle(broker, settings, "slow", b'{"code": 530, "reason": "queue over its high watermark", "since_ms": 1}')
+    backoff = BackoffSettings(initial_ms=40)
+    with producer(broker, settings, backoff=backoff) as sender:
+        with pytest.raises(SendFailed, match="queue over its high watermark") as caught:
+            sender.send("slow", "a/b", b"x")
+        assert sender.send("other", "a/b", b"x").attempts[0].cause is None
+        assert sender.throttled("slow") == "queue over its high watermark"
+    first, second, last = caught.value.attempts
+    assert first.wait_ms == 40
+    assert 40 * 1.6 * 0.8 <= second.wait_ms <= 40 * 1.6 * 1.2
+    assert last.cause is Cause.THROTTLED
+    assert last.wait_ms == 0
+    assert not caught.value.may_be_sent
+    assert list(log_of(broker, settings.topic)) != []
+
+
+def test_sending_to_a_throttled_client_resumes_by_itself_and_others_are_not_slowed(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    throttle(broker, settings, "slow", b"{}")
+    with producer(broker, settings, backoff=BackoffSettings(initial_ms=50, max_ms=200), max_attempts=1_000) as sender:
+        held = [sender.send_async("slow", "a/b", b"x", message_id=f"held-{number}") for number in range(20)]
+        free = [sender.send("free", "a/b", b"x") for _ in range(20)]
+        assert not any(future.done() for future in held)
+        throttle(broker, settings, "slow", None)
+        offsets = [future.result(timeout=30).offset for future in held]
+    assert all(len(result.attempts) == 1 for result in free)
+    assert offsets == sorted(offsets), "the messages of one client are in the log in the order in which they were sent"
+
+
+def test_a_throttled_engine_throttles_every_client(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    throttle(broker, settings, "*", b"{}")
+    with producer(broker, settings, max_attempts=1) as sender:
+        for client_id in ("one", "two"):
+            with pytest.raises(SendFailed, match="530"):
+                sender.send(client_id, "a/b", b"x")
+        throttle(broker, settings, "*", None)
+        eventually(lambda: sender.throttled("one") is None)
+        assert sender.send("one", "a/b", b"x").partition >= 0
+
+
+def test_an_engine_without_its_old_checkpoint_frees_the_clients_that_the_old_one_has_throttled(broker: EmbeddedKafka) -> None:
+    engine = load_settings(None, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", "topics.prefix=renewed"])
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.create_topics([NewTopic("renewed.messages", PARTITIONS, 1), NewTopic("renewed.throttle", 2, 1)])
+    admin.close()
+    settings = producer_settings(engine)
+    for key, since_ms in (("old", 1_000), ("older", 10), ("new", 5_000), ("*", 10)):
+        throttle(broker, settings, key, encode_throttle("long queue", since_ms))
+    topic = KafkaThrottleTopic(engine)
+    topic.forget_clients(before_ms=5_000)
+    topic.write(None)
+    topic.close()
+    with producer(broker, settings, max_attempts=1) as sender:
+        assert sender.send("old", "a/b", b"x").offset == 0
+        assert sender.throttled("older") is None
+        assert sender.throttled("new") == "long queue"
+
+
+def test_a_transaction_that_commits_is_in_the_log_whole_and_an_aborted_one_leaves_nothing(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    with producer(broker, settings) as sender:
+        with sender.transaction() as transaction:
+            committed = [transaction.send(f"client-{n}", "a/b", b"x", message_id=f"committed-{n}") for n in range(10)]
+        with pytest.raises(RuntimeError, match="not today"), sender.transaction() as transaction:  # noqa: PT012
+            aborted = [transaction.send(f"client-{n}", "a/b", b"x", message_id=f"aborted-{n}") for n in range(10)]
+            raise RuntimeError("not today")
+        again = sender.send("client-1", "a/b", b"x", message_id="afterwards")
+    log = log_of(broker, settings.topic)
+    assert log == {
+        **{future.result().message_id: [(future.result().partition, future.result().offset)] for future in committed},
+        "afterwards": [(again.partition, again.offset)],
+    }
+    assert all(isinstance(future.exception(), TransactionFailed) for future in aborted)
+    assert not any(future.exception().may_be_committed for future in aborted)  # type: ignore[union-attr]
+
+
+@pytest.mark.faults
+def test_a_transaction_while_the_broker_is_frozen_fails_in_time_and_run_again_is_delivered_whole(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    with producer(broker, settings, attempt_timeout_ms=1_000) as sender:
+        with sender.transaction() as transaction:
+            transaction.send("client", "a/b", b"x", message_id="before")
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(TransactionFailed) as caught, sender.transaction(timeout_s=3.0) as transaction:
+                future = transaction.send("client", "a/b", b"x", message_id="frozen")
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        assert future.exception(timeout=0) is caught.value
+        with sender.transaction(timeout_s=60.0) as transaction:
+            again = transaction.send("client", "a/b", b"x", message_id="again")
+    log = log_of(broker, settings.topic)
+    assert log["before"]
+    assert log["again"] == [(again.result().partition, again.result().offset)]
+    assert len(log.get("frozen", [])) <= caught.value.may_be_committed
+
+
+def test_a_throttled_client_aborts_the_transaction_at_once(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    throttle(broker, settings, "slow", b"{}")
+    with producer(broker, settings) as sender:
+        eventually(lambda: sender.throttled("slow") is not None)
+        with pytest.raises(SendFailed, match="530"), sender.transaction() as transaction:  # noqa: PT012
+            future = transaction.send("free", "a/b", b"x")
+            transaction.send("slow", "a/b", b"x")
+        assert isinstance(future.exception(), TransactionFailed)
+    assert log_of(broker, settings.topic) == {}
+
+
+def test_a_topic_that_does_not_exist_is_refused_without_a_retry(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    with (
+        producer(broker, settings, topic="nobody-made-this") as sender,
+        pytest.raises(SendFailed, match="inflight topics") as caught,
+    ):
+        sender.send("client", "a/b", b"x")
+    assert [attempt.cause for attempt in caught.value.attempts] == [Cause.REJECTED]
+
+
+def test_a_record_that_the_broker_refuses_does_not_harm_the_others(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    """The broker's limit is 16 MiB; kafka-python's session ends with such an answer."""
+    with producer(broker, settings, max_payload_bytes=20_000_000, max_pending_bytes=100_000_000) as sender:
+        sender.send("client", "a/b", b"before")
+        large = sender.send_async("client", "a/b", b"x" * 18_000_000)
+        others = [sender.send_async(f"client-{number}", "a/b", b"x") for number in range(100)]
+        with pytest.raises(SendFailed, match="TooLarge") as caught:
+            large.result(timeout=60)
+        results = [future.result(timeout=60) for future in others]
+        sender.send("client", "a/b", b"after")
+    assert [attempt.cause for attempt in caught.value.attempts] == [Cause.REJECTED]
+    assert sorted(len(places) for places in log_of(broker, settings.topic).values()) == [1] * (len(results) + 2)
+
+
+def test_closing_gives_every_future_an_outcome(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    throttle(broker, settings, "slow", b"{}")
+    sender = producer(broker, settings, backoff=BackoffSettings(initial_ms=60_000))
+    sent = [sender.send_async("free", "a/b", b"x") for _ in range(100)]
+    held = [sender.send_async("slow", "a/b", b"x") for _ in range(100)]
+    sender.close(timeout_s=5.0)
+    assert all(future.result(timeout=0) for future in sent)
+    assert all("closed" in str(future.exception(timeout=0)) for future in held)

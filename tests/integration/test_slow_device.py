@@ -1,0 +1,135 @@
+"""A device that cannot keep up, with everything real: the Producer is throttled for it alone, and nothing is dropped."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+from prometheus_client import CollectorRegistry
+
+from sinks.producer import Cause, Producer, SendResult
+from state.settings import BackoffSettings
+from streaming.endpoints import Endpoints
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+MESSAGES = 900
+SETTINGS = (
+    "session.max_mqueue_len=1000",
+    "session.high_watermark=0.3",
+    "session.low_watermark=0.1",
+    "session.max_inflight=20",
+)
+
+
+@contextmanager
+def inflight_up(data_dir: Path, *settings: str) -> Iterator[Endpoints]:
+    """`inflight up` with these settings, ready."""
+    overrides = [f"--set={setting}" for setting in settings]
+    command = [sys.executable, "-m", "streaming.cli", "up", "--data-dir", str(data_dir), "--mqtt-port=0", "--kafka-port=0"]
+    log = data_dir.with_suffix(".log")
+    with log.open("wb") as errors:
+        process = subprocess.Popen([*command, *overrides], stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready mqtt="), log.read_text()
+            yield Endpoints.read(data_dir)
+        finally:
+            process.terminate()
+            process.wait(timeout=90)
+
+
+def await_condition(condition: Callable[[], bool], what: str, *, within_s: float = 120.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} within {within_s:g} s"
+        time.sleep(0.05)
+
+
+class SlowDevice:
+    """Takes what it is sent only after `take` was called, and then one message every few milliseconds."""
+
+    def __init__(self, mqtt: str) -> None:
+        self.payloads: list[bytes] = []
+        self._may_take = threading.Event()
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id="slow", clean_session=False)
+        self._client.on_message = self._received
+        host, _, port = mqtt.rpartition(":")
+        self._client.connect(host, int(port))
+        self._client.loop_start()
+
+    def take(self) -> None:
+        self._may_take.set()
+
+    def stop(self) -> None:
+        self._may_take.set()
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _received(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
+        # paho acknowledges when this returns.
+        self._may_take.wait()
+        self.payloads.append(message.payload)
+
+
+def outcomes(bootstrap_servers: str) -> dict[str, str]:
+    """message id → outcome, of the slow device's receipts so far."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=None)
+    partitions = [TopicPartition("inflight.receipts", number) for number in consumer.partitions_for_topic("inflight.receipts")]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    ends = consumer.end_offsets(partitions)
+    found = {}
+    while any(consumer.position(partition) < ends[partition] for partition in partitions):
+        for records in consumer.poll(timeout_ms=200).values():
+            for record in records:
+                receipt = msgspec.json.decode(record.value)
+                if receipt["client_id"] == "slow":
+                    found[receipt["message_id"]] = receipt["outcome"]
+    consumer.close()
+    return found
+
+
+def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tmp_path: Path) -> None:
+    with inflight_up(tmp_path / "data", *SETTINGS) as endpoints:
+        assert endpoints.kafka is not None
+        kafka, device = endpoints.kafka, SlowDevice(endpoints.mqtt)
+        backoff = BackoffSettings(initial_ms=200, max_ms=1_000)
+        with Producer(kafka, max_attempts=1_000, deadline_ms=300_000, backoff=backoff, registry=CollectorRegistry()) as producer:
+            results: list[SendResult] = []
+
+            def send_all() -> None:
+                for number in range(MESSAGES):
+                    results.append(producer.send("slow", "t", b"%d" % number, message_id=f"slow-{number}"))
+
+            backend = threading.Thread(target=send_all)
+            backend.start()
+            await_condition(lambda: producer.throttled("slow") is not None, "the queue of the device crosses its high watermark")
+            await_condition(lambda: not growing(results), "sending to the slow device pauses")
+            assert backend.is_alive()
+            others = [producer.send("fast", "t", b"x") for _ in range(50)]
+            assert all(len(result.attempts) == 1 for result in others), "other clients are slowed"
+            device.take()
+            backend.join(timeout=240)
+            assert not backend.is_alive()
+        await_condition(lambda: len(device.payloads) >= MESSAGES, "everything arrives")
+        device.stop()
+        assert device.payloads == [b"%d" % number for number in range(MESSAGES)]
+        assert any(result.attempts[0].cause is Cause.THROTTLED for result in results)
+        await_condition(lambda: len(outcomes(kafka)) >= MESSAGES, "receipts")
+        assert set(outcomes(kafka).values()) == {"delivered"}
+
+
+def growing(results: list[Any]) -> bool:
+    before = len(results)
+    time.sleep(0.3)
+    return len(results) > before

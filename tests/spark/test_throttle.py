@@ -1,0 +1,59 @@
+"""The queue of a client → `inflight.throttle` → the Producer, with the real query."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sinks.producer import Producer
+from state.codec import encode_event
+from state.commands import SendPublish
+from state.events import ClientConnected, PubAckReceived
+from state.settings import BackoffSettings, SessionSettings
+from tests.spark.conftest import await_condition
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def test_a_long_queue_throttles_its_client_only_and_sending_goes_on_when_it_is_short_again(pipeline) -> None:
+    session = SessionSettings(max_mqueue_len=100, high_watermark=0.2, low_watermark=0.1, max_inflight=50)
+    pipeline.settings = dataclasses.replace(pipeline.settings, session=session)
+    topics = pipeline.settings.topics
+    pipeline.start()
+    with Producer(
+        pipeline.bootstrap_servers,
+        topic=topics.messages,
+        throttle_topic=topics.throttle,
+        max_attempts=1_000,
+        backoff=BackoffSettings(initial_ms=100, max_ms=200),
+        registry=CollectorRegistry(),
+    ) as producer:
+        for number in range(25):
+            producer.send("slow", "t", b"x", message_id=f"before-{number}")
+        await_condition(lambda: producer.throttled("slow") is not None, pipeline.check)
+        held = [producer.send_async("slow", "t", b"x", message_id=f"held-{number}") for number in range(40)]
+        free = [producer.send("fast", "t", b"x") for _ in range(20)]
+        assert all(len(result.attempts) == 1 for result in free)
+        assert not any(future.done() for future in held)
+
+        # The device comes, and takes what there is.
+        connected = ClientConnected(connection_id=1, commands_partition=0, clean_start=False)
+        pipeline.send(topics.events, encode_event(connected), key=b"slow")
+        first = [command for command in pipeline.commands(lambda found: count(found) >= 25) if isinstance(command, SendPublish)]
+        for command in first[:25]:
+            acknowledged = encode_event(PubAckReceived(connection_id=1, packet_id=command.packet_id))
+            pipeline.send(topics.events, acknowledged, key=b"slow")
+        results = [future.result(timeout=60) for future in held]
+    assert all(len(result.attempts) > 1 for result in results)
+    assert [result.offset for result in results] == sorted(result.offset for result in results)
+    records = [record for record in pipeline.read(topics.throttle, 2) if record.key == b"slow"]
+    throttled, cleared = records[:2]
+    assert msgspec.json.decode(throttled.value)["code"] == 530
+    assert cleared.value is None
+    receipts = [msgspec.json.decode(record.value) for record in pipeline.read(topics.receipts, 25)]
+    assert {receipt["outcome"] for receipt in receipts} == {"delivered"}
+
+
+def count(commands: list[object]) -> int:
+    return sum(isinstance(command, SendPublish) for command in commands)
