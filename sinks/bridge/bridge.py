@@ -1,0 +1,462 @@
+"""The bridge process: devices behind a broker that the user already runs, Kafka on the other side.
+
+To the engine a bridge is a gateway: it appends `ClientConnected` and so on for each device and carries out the commands for the
+connections that it holds. Between it and the device is a broker instead of a socket.
+
+Rules
+1. A device is held by the bridge that owns the partition of `inflight.commands` to which its client id hashes. Every bridge hears
+   all presence, the owner connects the device; when a partition moves, its devices move with it.
+2. Devices are connected only while both connections to the broker are up (`BrokerLink`): otherwise the session would count
+   attempts that cannot arrive. They go offline in the session when the broker goes, and get their replay when it is back.
+3. What the broker delivers is acknowledged to it after Kafka has confirmed the record. When Kafka does not, the connection is
+   dropped, and the broker delivers again.
+4. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from sinks.bridge.broker_link import BrokerLink, Incoming
+from sinks.bridge.device import DeviceConnection, broker_reason
+from sinks.bridge.envelope import UnreadableAcknowledgement, properties_for_device, read_acknowledgement
+from sinks.bridge.metrics import BridgeCounters
+from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.presence import PresenceTracker, read_client_event
+from sinks.bridge.routes import Route, Routes
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.bridge.throttle import BrokerThrottle
+from sinks.bridge.topics import MAX_TOPIC_BYTES, is_addressable
+from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
+from sinks.kafka import EventLog, Headers, RecordTooLarge
+from sinks.uplink import uplink_headers
+from state.codec import decode_command_batch, encode_event
+from state.commands import CloseConnection, GatewayCommand, SendPublish
+from state.errors import UnreadableRecord
+from state.events import ClientConnected, ConnectionLost, GatewayEvent
+from state.model import ClientId, QoS, ReasonCode
+
+_log: Final = structlog.get_logger(__name__)
+_ENDED_REMEMBERED: Final = 65_536
+_REOPEN_S: Final = 1.0
+_REFUSED_FROM: Final = 0x80
+_ENVELOPE_BYTES: Final = 2_048
+"""At most what message id, Correlation Data and the names of our properties add to a PUBLISH, beside the topics."""
+
+
+class Bridge:
+    """All devices that one bridge holds. Implements CommandListener for the command tail."""
+
+    def __init__(self, settings: BridgeSettings, log: EventLog, counters: BridgeCounters, *, commands_partitions: int) -> None:
+        self.settings = settings
+        self.counters = counters
+        self.ready = asyncio.Event()
+        self._kafka = log
+        self._loop = asyncio.get_running_loop()
+        self._routes = Routes(settings)
+        self._presence = PresenceTracker(settings, commands_partitions)
+        self._ids = ConnectionIds(ConnectionKind.BRIDGE)
+        self._run_id = self._ids.next()
+        self._owned: frozenset[int] = frozenset()
+        self._by_client: dict[ClientId, DeviceConnection] = {}
+        self._by_id: dict[int, DeviceConnection] = {}
+        self._ended: OrderedDict[int, None] = OrderedDict()
+        self._throttle = BrokerThrottle(settings.backoff, key=settings.name)
+        self._publications = 0
+        self._is_stopping = False
+        self._subscriber = BrokerLink(
+            settings,
+            client_id=settings.name,
+            clean=False,
+            subscriptions=self._routes.subscriptions,
+            on_message=self._received,
+            on_up=self._link_up,
+            on_down=partial(self._link_down, heard_nothing=True),
+            on_refused=self._link_refused,
+        )
+        self._publisher = BrokerLink(
+            settings,
+            client_id=f"{settings.name}-out",
+            clean=True,
+            subscriptions=_nothing,
+            on_message=Incoming.confirm,
+            on_up=self._link_up,
+            on_down=partial(self._link_down, heard_nothing=False),
+            on_refused=self._link_refused,
+        )
+
+    async def run_links(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as links:
+            links.create_task(self._subscriber.run())
+            links.create_task(self._publisher.run())
+
+    @property
+    def _is_up(self) -> bool:
+        return self._subscriber.connection is not None and self._publisher.connection is not None and not self._is_stopping
+
+    # --- the broker comes and goes ---------------------------------------------------------------------------------------------
+
+    def _link_up(self) -> None:
+        self.counters.broker_connections += 1
+        self._connect_known(self._owned)
+        self._tell_ready()
+
+    def _link_refused(self) -> None:
+        self.counters.connections_refused += 1
+
+    def _link_down(self, reason: str, *, heard_nothing: bool) -> None:
+        self.counters.broker_losses[reason[:80]] += 1
+        self.ready.clear()
+        for device in list(self._by_client.values()):
+            self._end(device, f"the broker is away: {reason}")
+        if heard_nothing:
+            self._presence.connection_lost()
+
+    def _tell_ready(self) -> None:
+        if self._is_up and self._owned:
+            self.ready.set()
+
+    # --- devices come and go ---------------------------------------------------------------------------------------------------
+
+    def _connect_known(self, partitions: frozenset[int]) -> None:
+        for partition in partitions:
+            for client_id in self._presence.online(partition):
+                self._connect(client_id)
+
+    def _connect(self, client_id: ClientId) -> None:
+        """Tell the session that its client is there, if it is ours and is not connected yet."""
+        partition = self._presence.partition(client_id)
+        publisher = self._publisher.connection
+        if not self._is_up or publisher is None or partition not in self._owned or client_id in self._by_client:
+            return
+        device = DeviceConnection(
+            client_id,
+            connection_id=self._ids.next(),
+            partition=partition,
+            acknowledgement=self.settings.acknowledgement,
+        )
+        self._by_client[client_id] = self._by_id[device.connection_id] = device
+        self.counters.devices += 1
+        self._tell(
+            device,
+            ClientConnected(
+                connection_id=device.connection_id,
+                commands_partition=partition,
+                # Of MQTT 3.1.1 for the session: it resends on its timer, which MQTT 5 forbids on a connection, and this is none.
+                protocol_version=4,
+                clean_start=False,
+                session_expiry_interval_s=None,
+                maximum_packet_size_bytes=self._largest_message(client_id, publisher.limits),
+            ),
+        )
+
+    def _largest_message(self, client_id: ClientId, limits: BrokerLimits) -> int | None:
+        """In the session's counting, which knows nothing of the envelope."""
+        if limits.maximum_packet_size_bytes is None:
+            return None
+        around = len(self._routes.downlink.text) + len(self._routes.ack.text) + 2 * len(client_id.encode()) + _ENVELOPE_BYTES
+        return max(1, limits.maximum_packet_size_bytes - around)
+
+    def _end(self, device: DeviceConnection, reason: str, *, tell_engine: bool = True) -> None:
+        if self._by_client.get(device.client_id) is not device:
+            return
+        del self._by_client[device.client_id]
+        del self._by_id[device.connection_id]
+        self.counters.devices -= 1
+        self.counters.resends_dropped += device.resends_dropped
+        self.counters.commands_repeated += device.repeated_commands
+        if tell_engine:
+            self._say_lost(device.client_id, device.connection_id, reason)
+        else:
+            self._remember_ended(device.connection_id)
+
+    def _reconnect_later(self, client_id: ClientId) -> None:
+        """Something went wrong with the connection, not with the device."""
+        self._loop.call_later(_REOPEN_S, self._connect_if_online, client_id)
+
+    def _connect_if_online(self, client_id: ClientId) -> None:
+        if self._presence.is_online(client_id):
+            self._connect(client_id)
+
+    # --- CommandListener -------------------------------------------------------------------------------------------------------
+
+    def partitions_assigned(self, partitions: frozenset[int]) -> None:
+        self._owned |= partitions
+        _log.info("partitions_assigned", owned=sorted(self._owned))
+        self._connect_known(partitions)
+        self._tell_ready()
+
+    def partitions_revoked(self, partitions: frozenset[int]) -> None:
+        self._owned -= partitions
+        _log.info("partitions_revoked", owned=sorted(self._owned))
+        if not self._owned:
+            self.ready.clear()
+        for device in list(self._by_client.values()):
+            if device.partition in partitions:
+                self._end(device, "another bridge takes over")
+
+    def commands(self, partition: int, values: list[bytes]) -> None:
+        touched: dict[int, DeviceConnection] = {}
+        for value in values:
+            try:
+                batch = decode_command_batch(value)
+            except UnreadableRecord as error:
+                self.counters.unreadable_commands += 1
+                _log.warning("unreadable_command", partition=partition, error=str(error))
+                continue
+            for command in batch.commands:
+                device = self._by_id.get(command.connection_id)
+                if device is None or device.client_id != batch.client_id:
+                    self._not_here(batch.client_id, command)
+                    continue
+                device.apply(command)
+                self.counters.commands_applied += 1
+                touched[command.connection_id] = device
+        for device in touched.values():
+            self._work_off(device)
+            if device.closed_for is not None:
+                self._closed_by_engine(device, device.closed_for)
+
+    def _closed_by_engine(self, device: DeviceConnection, reason_code: int) -> None:
+        self._end(device, "closed by the engine", tell_engine=False)
+        if reason_code == ReasonCode.SESSION_TAKEN_OVER:
+            self._presence.went_offline(device.client_id)  # it has gone to a gateway, until its next birth message
+        else:
+            self._reconnect_later(device.client_id)
+
+    def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
+        """The engine believes in a connection that is gone, with this bridge's predecessor for instance. Say so, once."""
+        connection_id = command.connection_id
+        if (
+            kind_of(connection_id) is not ConnectionKind.BRIDGE
+            or isinstance(command, CloseConnection)
+            or connection_id in self._ended
+        ):
+            return
+        self.counters.commands_without_connection += 1
+        self._say_lost(client_id, connection_id, "no bridge holds this connection")
+        if self._presence.is_inherited and is_addressable(client_id):
+            self._came_online(client_id)
+
+    def _say_lost(self, client_id: ClientId, connection_id: int, reason: str) -> None:
+        self._remember_ended(connection_id)
+        value = encode_event(ConnectionLost(connection_id=connection_id, reason=reason))
+        # When Kafka does not take it, the engine's next command for the connection makes us try again.
+        self._append(self.settings.events_topic, client_id.encode(), value, None, partial(self._told_lost, connection_id))
+
+    def _told_lost(self, connection_id: int, error: Exception | None) -> None:
+        if error is not None:
+            self._ended.pop(connection_id, None)
+
+    def _remember_ended(self, connection_id: int) -> None:
+        """The engine knows that this connection is over; bounded."""
+        self._ended[connection_id] = None
+        if len(self._ended) > _ENDED_REMEMBERED:
+            self._ended.popitem(last=False)
+
+    # --- to the broker ---------------------------------------------------------------------------------------------------------
+
+    def _work_off(self, device: DeviceConnection, done: Callable[[Exception | None], None] | None = None) -> None:
+        """Carry out what the device's connection has to say. done: once, when Kafka has what there is at first."""
+        events = device.take_events()
+        for position, event in enumerate(events, 1):
+            self._tell(device, event, done if position == len(events) else None)
+        if done is not None and not events:
+            done(None)
+        while publications := device.take_publications():
+            for command in publications:
+                self._publish(device, command)
+            for event in device.take_events():
+                self._tell(device, event)
+
+    def _publish(self, device: DeviceConnection, command: SendPublish) -> None:
+        publisher = self._publisher.connection
+        if publisher is None:
+            return  # the connection to the broker has just ended, and the device's with it
+        topic = self._routes.downlink.fill(device.client_id, command.topic, command.message_id)
+        if len(topic.encode()) > MAX_TOPIC_BYTES or self._routes.route(topic) is not None:
+            self._unsendable(device, command, topic)
+            return
+        if command.qos != QoS.AT_MOST_ONCE and self._throttle.holds(self._loop.time()):
+            self.counters.publishes_held_off += 1
+            device.broker_answered(command, ReasonCode.QUOTA_EXCEEDED)
+            return
+        wants_answer = self.settings.acknowledgement is Acknowledgement.DEVICE and command.qos != QoS.AT_MOST_ONCE
+        ack_topic = self._routes.ack.fill(device.client_id) if wants_answer else None
+        self.counters.publishes_sent += 1
+        publisher.publish(
+            topic,
+            command.payload,
+            qos=command.qos,
+            retain=command.retain,
+            expiry_interval_s=command.expiry_interval_s,
+            properties=properties_for_device(command, ack_topic),
+            done=partial(self._broker_answered, device, command),
+        )
+
+    def _unsendable(self, device: DeviceConnection, command: SendPublish, topic: str) -> None:
+        self.counters.unsendable += 1
+        _log.warning(
+            "unsendable",
+            client_id=device.client_id,
+            topic=topic[:200],
+            action="it is too long, or the bridge itself subscribes it: choose another mqtt-topic or bridge.topic_template",
+        )
+        if command.qos != QoS.AT_MOST_ONCE:
+            device.broker_answered(command, ReasonCode.TOPIC_NAME_INVALID)
+
+    def _broker_answered(self, device: DeviceConnection, command: SendPublish, reason_code: int) -> None:
+        if command.qos == QoS.AT_MOST_ONCE:
+            return
+        reason_code = broker_reason(command, reason_code)
+        if reason_code >= _REFUSED_FROM:
+            self.counters.publishes_refused[reason_code] += 1
+        if reason_code == ReasonCode.QUOTA_EXCEEDED:
+            wait_ms = self._throttle.refused(self._loop.time())
+            if wait_ms is not None:
+                _log.warning("broker_throttles", wait_ms=wait_ms)
+        else:
+            self._throttle.answered(self._loop.time())
+        if self._by_id.get(device.connection_id) is device:
+            device.broker_answered(command, reason_code)
+            self._work_off(device)
+
+    # --- from the broker -------------------------------------------------------------------------------------------------------
+
+    def _received(self, incoming: Incoming) -> None:
+        found = self._routes.route(incoming.topic or "")
+        if found is None:
+            incoming.confirm()
+            return
+        route, client_id, topic = found
+        match route:
+            case Route.ACKNOWLEDGEMENT:
+                self._acknowledged(client_id, incoming)
+            case Route.UPLINK:
+                self._uplink(client_id, topic, incoming)
+            case Route.PRESENCE:
+                self._presence_said(client_id, incoming)
+            case Route.CONNECTED | Route.DISCONNECTED:
+                event_client_id = read_client_event(incoming.payload)
+                if event_client_id is not None and is_addressable(event_client_id):
+                    if route is Route.CONNECTED:
+                        self._came_online(event_client_id, is_birth=True)
+                    else:
+                        self._went_offline(event_client_id)
+                incoming.confirm()
+
+    def _acknowledged(self, client_id: ClientId, incoming: Incoming) -> None:
+        try:
+            answer = read_acknowledgement(incoming.payload, incoming.properties.correlation_data)
+        except UnreadableAcknowledgement as error:
+            self.counters.acknowledgements_unreadable += 1
+            _log.warning("unreadable_acknowledgement", client_id=client_id, error=str(error))
+            incoming.confirm()
+            return
+        self._heard_of(client_id)
+        device = self._by_client.get(client_id)
+        if device is None or not device.device_answered(answer.message_id, answer.reason_code):
+            self.counters.acknowledgements_unknown += 1
+            incoming.confirm()
+            return
+        self.counters.acknowledgements[answer.reason_code] += 1
+        self._work_off(device, partial(self._confirm, incoming))
+
+    def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
+        self._heard_of(client_id)
+        self._publications += 1
+        self.counters.publications_received += 1
+        message = incoming.message
+        headers = uplink_headers(
+            client_id=client_id,
+            inflight_id=f"{client_id}:{self._run_id}:{self._publications}",
+            topic=topic,
+            qos=QoS(message.qos),
+            retain=message.retain,
+            expiry_interval_s=incoming.expiry_interval_s,
+            properties=incoming.properties,
+        )
+        done = partial(self._confirm, incoming)
+        self._append(self.settings.uplink_topic, client_id.encode(), incoming.payload, headers, done)
+
+    def _confirm(self, incoming: Incoming, error: Exception | None) -> None:
+        if error is None:
+            incoming.confirm()
+        elif isinstance(error, RecordTooLarge):
+            self.counters.publications_too_large += 1
+            action = "raise max.message.bytes of the topic, or lower bridge.max_packet_size_bytes"
+            _log.warning("publication_too_large", topic=incoming.topic, action=action)
+            incoming.confirm()  # it would come back for ever
+        else:
+            self._subscriber.drop("Kafka did not take a record")
+
+    def _presence_said(self, client_id: ClientId, incoming: Incoming) -> None:
+        payload = incoming.payload.decode(errors="replace").strip().lower()
+        if payload in self.settings.presence_online:
+            self._came_online(client_id, is_birth=not incoming.message.retain)
+        else:
+            self._went_offline(client_id)
+        incoming.confirm()
+
+    def _heard_of(self, client_id: ClientId) -> None:
+        if self.settings.presence is Presence.ALWAYS and is_addressable(client_id):
+            self._came_online(client_id)
+
+    def _came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
+        """is_birth: it has just connected to the broker, so what it had received and not answered may be lost: replay."""
+        self._presence.came_online(client_id)
+        device = self._by_client.get(client_id)
+        if device is not None and is_birth:
+            self._end(device, "the device connected again")
+        self._connect(client_id)
+
+    def _went_offline(self, client_id: ClientId) -> None:
+        self._presence.went_offline(client_id)
+        device = self._by_client.get(client_id)
+        if device is not None:
+            self._end(device, "the device is offline")
+
+    # --- to Kafka --------------------------------------------------------------------------------------------------------------
+
+    def _tell(
+        self, device: DeviceConnection, event: GatewayEvent, done: Callable[[Exception | None], None] | None = None
+    ) -> None:
+        self._append(self.settings.events_topic, device.key, encode_event(event), None, partial(self._told, device, done))
+
+    def _told(self, device: DeviceConnection, done: Callable[[Exception | None], None] | None, error: Exception | None) -> None:
+        if error is not None and self._by_client.get(device.client_id) is device:
+            # The session does not know what it should: start over with it.
+            self._end(device, "Kafka did not take an event")
+            self._reconnect_later(device.client_id)
+        if done is not None:
+            done(error)
+
+    def _append(
+        self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Callable[[Exception | None], None]
+    ) -> None:
+        self.counters.appends_unconfirmed += 1
+        self._kafka.append(topic, key, value, headers, partial(self._appended, done))
+
+    def _appended(self, done: Callable[[Exception | None], None], error: Exception | None) -> None:
+        self.counters.appends_unconfirmed -= 1
+        if error is not None:
+            self.counters.appends_failed += 1
+            _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
+        done(error)
+
+    # --- the end ---------------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Tell the engine that everybody is offline; another bridge takes them."""
+        self._is_stopping = True
+        for device in list(self._by_client.values()):
+            self._end(device, "the bridge stops")
+
+
+def _nothing(limits: BrokerLimits) -> Sequence[str]:
+    return ()

@@ -1,0 +1,199 @@
+"""One device behind a broker, as its session sees it: a connection. Pure: no broker, no Kafka, no clock.
+
+Theory of operation
+1. The session's commands come in by `apply`, each sequence number once; answers by `device_answered` and `broker_answered`. After
+   every call the host takes `take_publications` (for the broker) and `take_events` (for the session, in this order).
+2. An answer names a message by its id, never by a packet id of the broker: the broker has its own, others at every hop. Here the
+   id finds the packet id of the session's exchange. An answer to an older copy, also one from before a reconnect, counts: the
+   device has the message.
+3. The window is kept by the same `WireMeter` as on a gateway's socket: at most `receive_quota` messages are out and unanswered.
+4. A QoS 2 exchange is two steps in the session and one for the device: its answer is PUBREC and PUBCOMP at once. A PUBREL of the
+   session, sent when only the first of the two got into the log, is answered here.
+5. A copy is not given to the broker while the broker still has an earlier one to confirm.
+"""
+
+from typing import Final
+
+from sinks.bridge.settings import Acknowledgement
+from sinks.mqtt.wire_meter import WireMeter
+from state.commands import (
+    AcceptConnection,
+    CloseConnection,
+    DropAwaitingRel,
+    GatewayCommand,
+    SendPublish,
+    SendPubRel,
+    WithdrawPublish,
+)
+from state.events import GatewayEvent, PubAckReceived, PubCompReceived, PubRecReceived
+from state.model import ClientId, MessageId, PacketId, QoS, ReasonCode
+
+_REFUSED_FROM: Final = 0x80
+
+
+class DeviceConnection:
+    """One presence of one device. Commands before `AcceptConnection` and after the end do nothing."""
+
+    __slots__ = (
+        "_acknowledgement",
+        "_events",
+        "_exchanges",
+        "_last_sequence",
+        "_meter",
+        "_packet_ids",
+        "_publications",
+        "_with_broker",
+        "client_id",
+        "closed_for",
+        "connection_id",
+        "key",
+        "partition",
+        "repeated_commands",
+        "resends_dropped",
+    )
+
+    def __init__(self, client_id: ClientId, *, connection_id: int, partition: int, acknowledgement: Acknowledgement) -> None:
+        self.client_id = client_id
+        self.key = client_id.encode()
+        self.connection_id = connection_id
+        self.partition = partition
+        self.closed_for: int | None = None
+        """The reason code with which the session has ended the connection; None = it has not."""
+        self.repeated_commands = 0
+        self.resends_dropped = 0
+        self._acknowledgement = acknowledgement
+        self._last_sequence = 0
+        self._meter: WireMeter | None = None
+        self._exchanges: dict[PacketId, SendPublish] = {}
+        self._packet_ids: dict[MessageId, PacketId] = {}
+        self._with_broker: set[PacketId] = set()
+        self._publications: list[SendPublish] = []
+        self._events: list[GatewayEvent] = []
+
+    @property
+    def unacknowledged(self) -> int:
+        """QoS 1 and 2 messages that are out and not answered."""
+        return 0 if self._meter is None else self._meter.on_wire
+
+    def take_publications(self) -> list[SendPublish]:
+        """Give each to the broker in this order, and call `broker_answered` once for each of QoS 1 and 2."""
+        taken, self._publications = self._publications, []
+        return taken
+
+    def take_events(self) -> list[GatewayEvent]:
+        """Append each to the log in this order."""
+        taken, self._events = self._events, []
+        return taken
+
+    # --- from the session ------------------------------------------------------------------------------------------------------
+
+    def apply(self, command: GatewayCommand) -> None:
+        """Carry a command out, once."""
+        if command.sequence <= self._last_sequence:
+            self.repeated_commands += 1
+            return
+        self._last_sequence = command.sequence
+        meter = self._meter
+        match command:
+            case AcceptConnection() if meter is None:
+                self._meter = WireMeter(command.receive_quota)
+            case CloseConnection():
+                self.closed_for = command.reason_code
+            case _ if meter is None or self.closed_for is not None:
+                pass
+            case SendPublish(qos=QoS.AT_MOST_ONCE):
+                self._publications.append(command)
+            case SendPublish():
+                self._send(command, meter)
+            case SendPubRel(packet_id=packet_id):
+                meter.release(packet_id)
+                meter.completed(packet_id)
+                self._events.append(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id))
+            case WithdrawPublish(packet_ids=packet_ids):
+                meter.withdraw(packet_ids)
+                for packet_id in packet_ids:
+                    self._forget(packet_id)
+                self._send_due(meter)
+            case AcceptConnection() | DropAwaitingRel():
+                pass  # a bridge takes no QoS 2 publications of devices, so nothing awaits their PUBREL
+
+    def _send(self, command: SendPublish, meter: WireMeter) -> None:
+        packet_id = command.packet_id
+        dropped = meter.resends_dropped
+        resend = meter.admit(command)
+        self.resends_dropped += meter.resends_dropped - dropped
+        if meter.resends_dropped == dropped:
+            self._exchanges[packet_id] = command
+            self._packet_ids[command.message_id] = packet_id
+        if resend:
+            self._publish(command)
+        self._send_due(meter)
+
+    def _send_due(self, meter: WireMeter) -> None:
+        while (command := meter.next_due()) is not None:
+            self._publish(command)
+
+    def _publish(self, command: SendPublish) -> None:
+        if command.packet_id in self._with_broker:
+            self.resends_dropped += 1
+            return
+        self._with_broker.add(command.packet_id)
+        self._publications.append(command)
+
+    # --- answers ---------------------------------------------------------------------------------------------------------------
+
+    def device_answered(self, message_id: MessageId, reason_code: int) -> bool:
+        """The device has taken (below 0x80) or refused a message. False: no exchange is open for it (a repeated answer)."""
+        packet_id = self._packet_ids.get(message_id)
+        if packet_id is None or self._acknowledgement is Acknowledgement.BROKER:
+            return False
+        self._answered(packet_id, reason_code)
+        return True
+
+    def broker_answered(self, command: SendPublish, reason_code: int) -> None:
+        """The broker has taken or refused this publication. In `broker` mode it speaks for the device."""
+        packet_id = command.packet_id
+        exchange = self._exchanges.get(packet_id)
+        if exchange is None or exchange.message_id != command.message_id:
+            return  # answered or given up meanwhile, and the packet id may be another message's by now
+        self._with_broker.discard(packet_id)
+        if reason_code >= _REFUSED_FROM or self._acknowledgement is Acknowledgement.BROKER:
+            self._answered(packet_id, reason_code)
+
+    def _answered(self, packet_id: PacketId, reason_code: int) -> None:
+        meter, connection_id = self._meter, self.connection_id
+        if meter is None:
+            return
+        qos = self._exchanges[packet_id].qos
+        self._forget(packet_id)
+        refused = reason_code >= _REFUSED_FROM
+        if qos == QoS.AT_LEAST_ONCE:
+            meter.acknowledged(packet_id)
+            self._events.append(PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
+        else:
+            meter.received(packet_id, reason_code)
+            self._events.append(
+                PubRecReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=not refused)
+            )
+            if not refused:
+                meter.completed(packet_id)
+                self._events.append(PubCompReceived(connection_id=connection_id, packet_id=packet_id))
+        meter.withdraw((packet_id,))  # still held back here when the answer is to a copy from before a reconnect
+        self._send_due(meter)
+
+    def _forget(self, packet_id: PacketId) -> None:
+        exchange = self._exchanges.pop(packet_id, None)
+        self._with_broker.discard(packet_id)
+        if exchange is not None and self._packet_ids.get(exchange.message_id) == packet_id:
+            del self._packet_ids[exchange.message_id]
+
+
+def broker_reason(command: SendPublish, reason_code: int) -> int:
+    """What the broker meant by its last answer.
+
+    paho answers every PUBREC with PUBREL, also a refusal, and shows only the PUBCOMP: 0x92 then stands for a refusal of which the
+    reason is lost. Of all reasons the one to be careful with is that the broker has too much to do.
+    """
+    if command.qos == QoS.EXACTLY_ONCE and reason_code == ReasonCode.PACKET_ID_NOT_FOUND:
+        return ReasonCode.QUOTA_EXCEEDED
+    return reason_code

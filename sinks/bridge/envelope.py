@@ -1,0 +1,74 @@
+"""What stands around a message on its way through the broker, and what a device answers. Pure; docs/bridge.md is the contract.
+
+Down, MQTT 5: user property `inflight-message-id`; in `device` mode also Response Topic (where to acknowledge) and Correlation
+Data (the message id). What the backend itself put there travels in the user properties `inflight-response-topic` and
+`inflight-correlation-data` (base64). MQTT 3.1.1: the message id is a level of the topic, if the template has it.
+
+Up: an acknowledgement is JSON, `{"id": MESSAGE_ID, "reason_code": NUMBER}`; id may be left out when Correlation Data has it,
+reason_code when it is 0, and the payload may be empty when both may.
+"""
+
+from base64 import b64encode
+from typing import Final
+
+import msgspec
+
+from state.commands import SendPublish
+from state.model import MessageId, PublishProperties, ReasonCode
+
+MESSAGE_ID_PROPERTY: Final = "inflight-message-id"
+RESPONSE_TOPIC_PROPERTY: Final = "inflight-response-topic"
+CORRELATION_DATA_PROPERTY: Final = "inflight-correlation-data"
+
+_MAX_REASON_CODE: Final = 0xFF
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """A device's answer to one message."""
+
+    message_id: MessageId
+    reason_code: int = ReasonCode.SUCCESS
+
+
+class UnreadableAcknowledgement(ValueError):
+    """An answer that is none; the text says what is expected."""
+
+
+class _Answer(msgspec.Struct):
+    id: str = ""
+    reason_code: int = ReasonCode.SUCCESS
+
+
+_answers: Final = msgspec.json.Decoder(_Answer)
+
+
+def read_acknowledgement(payload: bytes, correlation_data: bytes | None) -> Acknowledged:
+    """Raises UnreadableAcknowledgement."""
+    try:
+        answer = _answers.decode(payload) if payload else _Answer()
+        message_id = answer.id or (correlation_data or b"").decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableAcknowledgement(f'{error}; expected is {{"id": "…", "reason_code": 0}}') from error
+    if not message_id:
+        raise UnreadableAcknowledgement("no message id: copy Correlation Data (MQTT 5), or say it in the JSON as id")
+    if not 0 <= answer.reason_code <= _MAX_REASON_CODE:
+        raise UnreadableAcknowledgement(f"reason_code {answer.reason_code}: 0 … 255 are allowed, as in a PUBACK")
+    return Acknowledged(message_id, answer.reason_code)
+
+
+def properties_for_device(command: SendPublish, ack_topic: str | None) -> PublishProperties:
+    """The properties of the PUBLISH to the broker. ack_topic: None = the broker's answer is the acknowledgement."""
+    properties = command.properties
+    user_properties = [*properties.user_properties, (MESSAGE_ID_PROPERTY, command.message_id)]
+    if ack_topic is None:
+        return msgspec.structs.replace(properties, user_properties=tuple(user_properties))
+    if properties.response_topic is not None:
+        user_properties.append((RESPONSE_TOPIC_PROPERTY, properties.response_topic))
+    if properties.correlation_data is not None:
+        user_properties.append((CORRELATION_DATA_PROPERTY, b64encode(properties.correlation_data).decode()))
+    return msgspec.structs.replace(
+        properties,
+        response_topic=ack_topic,
+        correlation_data=command.message_id.encode(),
+        user_properties=tuple(user_properties),
+    )

@@ -1,0 +1,66 @@
+"""Who is there, as far as this bridge has heard. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from sinks.bridge.settings import BridgeSettings, Presence
+from sinks.bridge.topics import is_addressable
+from sinks.kafka import partition_of
+from state.model import ClientId
+
+
+class _ClientEvent(msgspec.Struct):
+    clientid: str = ""
+    client_id: str = ""
+
+
+_events: Final = msgspec.json.Decoder(_ClientEvent)
+
+
+def read_client_event(payload: bytes) -> ClientId | None:
+    """The client id in a broker's JSON event (EMQX: `clientid`); None when there is none."""
+    try:
+        event = _events.decode(payload)
+    except msgspec.DecodeError:
+        return None
+    return event.clientid or event.client_id or None
+
+
+class PresenceTracker:
+    """Every bridge hears of every device and remembers all that are online, so that it can take over any of them at once."""
+
+    def __init__(self, settings: BridgeSettings, partitions: int) -> None:
+        self._kind = settings.presence
+        self._partitions = partitions
+        self._online: dict[int, set[ClientId]] = {}
+        if settings.presence is Presence.ALWAYS:
+            for client_id in settings.clients:
+                if is_addressable(client_id):
+                    self.came_online(client_id)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Nobody tells a new bridge who is there; then a session's belief in a connection is the best that there is to know."""
+        return self._kind is not Presence.TOPIC
+
+    def partition(self, client_id: ClientId) -> int:
+        """Of `inflight.commands`; its owner holds the device."""
+        return partition_of(client_id.encode(), self._partitions)
+
+    def online(self, partition: int) -> list[ClientId]:
+        return list(self._online.get(partition, ()))
+
+    def is_online(self, client_id: ClientId) -> bool:
+        return client_id in self._online.get(self.partition(client_id), ())
+
+    def came_online(self, client_id: ClientId) -> None:
+        self._online.setdefault(self.partition(client_id), set()).add(client_id)
+
+    def went_offline(self, client_id: ClientId) -> None:
+        self._online.get(self.partition(client_id), set()).discard(client_id)
+
+    def connection_lost(self) -> None:
+        """The broker may have forgotten who is there. Retained messages come again; events do not, so what they said is kept."""
+        if self._kind is Presence.TOPIC:
+            self._online.clear()

@@ -1,0 +1,101 @@
+"""`inflight bridge` as a coroutine: the bridge, its connections to the broker, and Kafka around it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sinks.bridge.bridge import Bridge
+from sinks.bridge.metrics import BridgeCounters
+from sinks.bridge.routes import Routes
+from sinks.bridge.settings import BridgeSettings
+from sinks.kafka import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog
+from state.errors import InflightError
+
+_RECORD_OVERHEAD_BYTES: Final = 65_536
+
+
+class BridgeMisconfigured(InflightError):
+    """The bridge cannot start as it is told; the text says which key of [bridge] to change."""
+
+
+def check(settings: BridgeSettings) -> None:
+    """Raises BridgeMisconfigured for what would fail at every connection."""
+    try:
+        Routes(settings)
+    except ValueError as error:
+        raise BridgeMisconfigured(f"bridge: {error}") from error
+    for key in ("tls_cafile", "tls_certfile", "tls_keyfile"):
+        path = getattr(settings, key)
+        if settings.tls and path and not Path(path).is_file():
+            raise BridgeMisconfigured(f"bridge.{key}: there is no file {path}; write its path, or leave the key empty")
+
+
+async def serve(
+    settings: BridgeSettings,
+    *,
+    on_ready: Callable[[], None] | None = None,
+    stop: asyncio.Event,
+    counters: BridgeCounters | None = None,
+) -> None:
+    """Run a bridge until `stop` is set.
+
+    on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters: to watch
+    from outside. Raises kafka.errors.KafkaError when no Kafka answers, AppendFailed when a topic does not exist,
+    BridgeMisconfigured. After that nothing that the MQTT broker, a device or Kafka does ends it.
+    """
+    check(settings)
+    log = KafkaEventLog(
+        bootstrap_servers=settings.bootstrap_servers,
+        linger_ms=settings.producer_linger_ms,
+        timeout_ms=settings.append_timeout_ms,
+        max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
+        options=settings.kafka_options,
+    )
+    await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic))
+    tail = KafkaCommandTail(
+        bootstrap_servers=settings.bootstrap_servers,
+        topic=settings.commands_topic,
+        group_id=settings.group_id,
+        group_instance_id=settings.group_instance_id,
+        session_timeout_ms=settings.group_session_timeout_ms,
+        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        options=settings.kafka_options,
+    )
+    partitions = log.partition_count(settings.commands_topic)
+    await run_bridge(
+        settings, log, tail, commands_partitions=partitions, on_ready=on_ready, stop=stop, counters=counters or BridgeCounters()
+    )
+
+
+async def run_bridge(
+    settings: BridgeSettings,
+    log: EventLog,
+    tail: CommandTail,
+    *,
+    commands_partitions: int,
+    on_ready: Callable[[], None] | None,
+    stop: asyncio.Event,
+    counters: BridgeCounters,
+) -> None:
+    """`serve` on any Kafka. Closes log and tail."""
+    bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions)
+    tail.start(bridge)
+    links = asyncio.ensure_future(bridge.run_links())
+    ready = asyncio.ensure_future(bridge.ready.wait())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((ready, stopping, links), return_when=asyncio.FIRST_COMPLETED)
+        if ready.done() and not stop.is_set() and on_ready is not None:
+            on_ready()
+        await asyncio.wait((stopping, links), return_when=asyncio.FIRST_COMPLETED)
+        if links.done():
+            links.result()
+    finally:
+        # 1. everybody offline, 2. goodbye to the broker, 3. the farewells into the log, 4. Kafka
+        bridge.stop()
+        for task in (ready, stopping, links):
+            task.cancel()
+        await asyncio.gather(ready, stopping, links, return_exceptions=True)
+        await tail.close(settings.stop_timeout_ms / 1_000)
+        await log.close(settings.stop_timeout_ms / 1_000)

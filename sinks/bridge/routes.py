@@ -1,0 +1,79 @@
+"""Which topics of the broker mean what to a bridge. Pure."""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final
+
+from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.bridge.topics import CLIENT_ID, MESSAGE_ID, TOPIC, TopicTemplate
+from sinks.mqtt.topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
+from state.model import ClientId
+
+_V5: Final = 5
+
+
+class Route(Enum):
+    """What a message from the broker is."""
+
+    ACKNOWLEDGEMENT = auto()
+    PRESENCE = auto()
+    CONNECTED = auto()
+    DISCONNECTED = auto()
+    UPLINK = auto()
+
+
+class Routes:
+    """The templates and topics of the settings, checked. Raises ValueError, naming the key and what is allowed."""
+
+    def __init__(self, settings: BridgeSettings) -> None:
+        self.downlink = TopicTemplate(settings.topic_template, required=(CLIENT_ID, TOPIC), optional=(MESSAGE_ID,))
+        self.ack = TopicTemplate(settings.ack_topic_template, required=(CLIENT_ID,))
+        self._templates: list[tuple[Route, TopicTemplate]] = []
+        if settings.acknowledgement is Acknowledgement.DEVICE:
+            self._templates.append((Route.ACKNOWLEDGEMENT, self.ack))
+            if settings.mqtt_version < _V5 and not self.downlink.names_message:
+                raise ValueError(
+                    f"topic_template {settings.topic_template!r}: with MQTT 3.1.1 only the topic can tell a device the message "
+                    "id to acknowledge; use MQTT 5, put {message_id} in the template, or choose acknowledgement = broker"
+                )
+        if settings.presence is Presence.TOPIC:
+            self._templates.append((Route.PRESENCE, TopicTemplate(settings.presence_topic_template, required=(CLIENT_ID,))))
+        self._uplink = [TopicTemplate(text, required=(CLIENT_ID,), optional=(TOPIC,)) for text in settings.uplink_topic_templates]
+        self._templates += [(Route.UPLINK, template) for template in self._uplink]
+        self._events: dict[str, Route] = {}
+        if settings.presence is Presence.EVENTS:
+            self._events |= dict.fromkeys(settings.connected_topics, Route.CONNECTED)
+            self._events |= dict.fromkeys(settings.disconnected_topics, Route.DISCONNECTED)
+            wrong = [topic for topic in self._events if not is_topic_filter(topic)]
+            if wrong:
+                raise ValueError(f"{', '.join(wrong)}: not a topic filter")
+        self._group = settings.uplink_group
+
+    def subscriptions(self, limits: BrokerLimits) -> Sequence[str]:
+        """Presence and acknowledgements go to every bridge, a publication for backends to one, where the broker can do that."""
+        share = f"{SHARED_SUBSCRIPTION_PREFIX}{self._group}/" if self._group and limits.shared_subscriptions else ""
+        own = [template.filter for route, template in self._templates if route is not Route.UPLINK]
+        return [*own, *self._events, *(share + template.filter for template in self._uplink)]
+
+    def route(self, topic: str) -> tuple[Route, ClientId, str] | None:
+        """What a message on this topic is, whose, and on which topic of theirs; None: not for a bridge."""
+        for route, template in self._templates:
+            found = template.match(topic)
+            if found is not None:
+                return route, *found
+        for topic_filter, route in self._events.items():
+            if _matches(topic_filter, topic):
+                return route, "", topic
+        return None
+
+
+def _matches(topic_filter: str, topic: str) -> bool:
+    """[MQTT-4.7.1-2] [MQTT-4.7.1-3]"""
+    if topic_filter == topic:
+        return True
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted = wanted[:-1]
+        levels = levels[: len(wanted)]
+    return len(wanted) == len(levels) and all(level in ("+", name) for level, name in zip(wanted, levels, strict=True))

@@ -1,0 +1,64 @@
+"""Which topics mean what, and which settings contradict each other."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.routes import Route, Routes
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+
+
+def routes(**changes: Any) -> Routes:
+    return Routes(dataclasses.replace(BridgeSettings(), **changes))
+
+
+def test_publications_are_shared_and_everything_else_is_heard_by_every_bridge() -> None:
+    assert list(routes().subscriptions(BrokerLimits())) == [
+        "devices/+/ack",
+        "devices/+/presence",
+        "$share/inflight/devices/+/up/#",
+    ]
+
+
+def test_a_broker_without_shared_subscriptions_gets_ordinary_ones() -> None:
+    assert "devices/+/up/#" in routes().subscriptions(BrokerLimits(shared_subscriptions=False))
+    assert "devices/+/up/#" in routes(uplink_group="").subscriptions(BrokerLimits())
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("devices/d1/ack", (Route.ACKNOWLEDGEMENT, "d1", "devices/d1/ack")),
+        ("devices/d1/presence", (Route.PRESENCE, "d1", "devices/d1/presence")),
+        ("devices/d1/up/a/b", (Route.UPLINK, "d1", "a/b")),
+        ("devices/d1/cmd", None),
+        ("devices/d1/x/ack", None),
+        ("elsewhere", None),
+    ],
+)
+def test_a_topic_says_what_the_message_is_and_whose(topic: str, expected: object) -> None:
+    assert routes().route(topic) == expected
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "matches"),
+    [
+        ("$SYS/brokers/+/clients/+/connected", "$SYS/brokers/n@1/clients/d1/connected", True),
+        ("$SYS/brokers/+/clients/+/connected", "$SYS/brokers/n@1/clients/d1/disconnected", False),
+        ("events/#", "events/a/b", True),
+        ("events/#", "events", True),
+        ("events/+", "events/a/b", False),
+    ],
+)
+def test_event_topics_may_have_wildcards(topic_filter: str, topic: str, matches: bool) -> None:
+    found = routes(presence=Presence.EVENTS, connected_topics=(topic_filter,), disconnected_topics=()).route(topic)
+    assert (found is not None and found[0] is Route.CONNECTED) is matches
+
+
+def test_mqtt_3_1_1_cannot_tell_a_device_what_to_acknowledge_unless_the_topic_does() -> None:
+    with pytest.raises(ValueError, match="message_id"):
+        routes(mqtt_version=4)
+    routes(mqtt_version=4, topic_template="d/{client_id}/{message_id}/{topic}")
+    routes(mqtt_version=4, acknowledgement=Acknowledgement.BROKER)
