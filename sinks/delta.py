@@ -1,0 +1,195 @@
+"""Delta tables that are appended to by a streaming query, each row once.
+
+Two things make a row appear twice, and each has its own cure:
+
+1. Spark repeats a micro-batch of *this* query (killed between the commit of the table and its own): Delta remembers the number of
+   the last micro-batch of each writer (`txnAppId`, `txnVersion`) and skips what it has.
+2. The writer of the Kafka topic repeats a record (its micro-batch was executed again): the copy has another offset but the same
+   content, so rows are compared by a key that is made of content, with the rows of the table that can be equal.
+
+For 2 only a sliver of the table is read: a table names columns (`Bound`) whose values are the same in a copy, and Delta's file
+statistics leave out every file that has none of the values of the micro-batch.
+"""
+
+import functools
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+PARTITION: Final = "date"
+"""Every table is partitioned by this column: the UTC day."""
+
+ROWS_PER_FILE: Final = 250_000
+"""Up to this many rows a micro-batch is one file, written by one task: the other cores are the sessions'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSpec:
+    """One column. sql_type: as in DDL. comment: what it means, unit included; it is stored in the table."""
+
+    name: str
+    sql_type: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Equal rows have values of `column` that differ by at most `slack` (in the column's unit); null = no statement."""
+
+    column: str
+    slack: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """A table. key: columns that say whether two rows are the same one. bounds: a row that is already in the table lies within
+    one of them. cluster_by: what people look rows up by; rows are sorted by it within a file. The last column is `date`.
+    """
+
+    name: str
+    comment: str
+    columns: tuple[ColumnSpec, ...]
+    key: tuple[str, ...]
+    bounds: tuple[Bound, ...]
+    cluster_by: str
+
+    @property
+    def column_names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """The same pair is applied once. app_id: of the writer; another one for another checkpoint. version: counts its writes."""
+
+    app_id: str
+    version: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """properties: of Delta, set when the table is made."""
+
+    properties: Mapping[str, str] = field(
+        default_factory=lambda: {
+            # Files that compaction has replaced stay for readers that began before it.
+            "delta.deletedFileRetentionDuration": "interval 1 day",
+            "delta.logRetentionDuration": "interval 7 days",
+        }
+    )
+
+
+def create_table(spark: SparkSession, spec: TableSpec, location: str, options: TableOptions | None = None) -> None:
+    """Makes the table if there is none at `location`; an existing one is left as it is."""
+    if DeltaTable.isDeltaTable(spark, location):
+        return
+    builder = DeltaTable.createIfNotExists(spark).location(location).comment(spec.comment).partitionedBy(PARTITION)
+    for column in spec.columns:
+        builder = builder.addColumn(column.name, column.sql_type, comment=column.comment)
+    for name, value in (options or TableOptions()).properties.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Transaction) -> int:
+    """Appends the rows that the table does not have, in one commit. Returns how many rows came, repetitions included.
+
+    `rows` has the columns of `spec`; it is computed once and kept in memory meanwhile. Nothing is committed when no rows came.
+    """
+    kept = rows.select(*spec.column_names).persist()
+    try:
+        return _append_new(kept, spec, location, transaction)
+    finally:
+        kept.unpersist()
+
+
+def _append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Transaction) -> int:
+    measures = [F.count(F.lit(1)).alias("rows")]
+    for bound in spec.bounds:
+        measures += [F.min(bound.column).alias(f"min_{bound.column}"), F.max(bound.column).alias(f"max_{bound.column}")]
+    found = rows.agg(*measures).first()
+    if found is None or found["rows"] == 0:
+        return 0
+    came = int(found["rows"])
+    limits = {bound.column: (found[f"min_{bound.column}"], found[f"max_{bound.column}"]) for bound in spec.bounds}
+    key = list(spec.key)
+    once = rows.dropDuplicates(key)
+    comparable = _within(spec, limits)
+    if comparable is not None:
+        known = rows.sparkSession.read.format("delta").load(location).where(comparable).select(*key)
+        once = once.join(known, on=key, how="left_anti").select(*spec.column_names)
+    if came <= ROWS_PER_FILE:
+        once = once.coalesce(1)
+    (
+        once.sortWithinPartitions(PARTITION, spec.cluster_by)
+        .write.format("delta")
+        .mode("append")
+        .option("compression", "zstd")
+        .options(**transaction.options)
+        .save(location)
+    )
+    return came
+
+
+def _within(spec: TableSpec, limits: Mapping[str, tuple[int | None, int | None]]) -> Column | None:
+    conditions: list[Column] = []
+    for bound in spec.bounds:
+        low, high = limits[bound.column]
+        if low is not None and high is not None:
+            conditions.append(F.col(bound.column).between(low - bound.slack, high + bound.slack))
+    return functools.reduce(operator.or_, conditions) if conditions else None
+
+
+def newest_version(spark: SparkSession, location: str) -> int:
+    """The number of the table's newest version, for several questions to the same one (`versionAsOf`)."""
+    row = DeltaTable.forPath(spark, location).history(1).select("version").first()
+    return 0 if row is None else int(row["version"])
+
+
+def compact(spark: SparkSession, location: str, *, from_date: str, until_date: str, cluster_by: str | None) -> None:
+    """OPTIMIZE of the days from_date ≤ date < until_date (ISO): few files in place of many.
+
+    cluster_by: also sort them by this column (Z-order), so that a look-up reads few files; rewrites everything, so for days that
+    are over.
+    """
+    builder = (
+        DeltaTable.forPath(spark, location).optimize().where(f"{PARTITION} >= '{from_date}' AND {PARTITION} < '{until_date}'")
+    )
+    if cluster_by is None:
+        builder.executeCompaction()
+    else:
+        builder.executeZOrderBy(cluster_by)
+
+
+def drop_days_before(spark: SparkSession, location: str, date: str) -> None:
+    """Deletes the days before `date` (ISO) from the table, if there are any; `vacuum` later deletes the files."""
+    table = DeltaTable.forPath(spark, location)
+    old = F.col(PARTITION) < F.lit(date).cast("date")
+    if table.toDF().where(old).limit(1).count():
+        table.delete(old)
+
+
+def vacuum(spark: SparkSession, location: str) -> None:
+    """Deletes the files that no version within `delta.deletedFileRetentionDuration` needs."""
+    DeltaTable.forPath(spark, location).vacuum()
+
+
+def properties(spark: SparkSession, location: str) -> dict[str, str]:
+    """The table's properties."""
+    row = DeltaTable.forPath(spark, location).detail().select("properties").first()
+    return {} if row is None else dict(row["properties"])
+
+
+def set_property(spark: SparkSession, location: str, name: str, value: str) -> None:
+    """Stores a property of ours in the table."""
+    quoted = location.replace("`", "``")
+    spark.sql(f"ALTER TABLE delta.`{quoted}` SET TBLPROPERTIES ('{name}' = '{value}')")

@@ -1,0 +1,69 @@
+"""What keeps the tables quick and bounded: compaction, retention, and the deletion of files that nobody reads any more.
+
+Once in `archive.optimize_interval`, for each table, in this order:
+1. days that are over are sorted by what people look up (Z-order), once: the table remembers up to which day it is done;
+2. the small files of the running days become few;
+3. days beyond `archive.retention` are deleted;
+4. files that are in no version of the last day are removed.
+It runs inside the archive's micro-batch, so nothing else writes the tables meanwhile.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql import SparkSession
+
+from sinks.delta import TableSpec, compact, drop_days_before, properties, set_property, vacuum
+from streaming.units import NEVER_MS
+
+if TYPE_CHECKING:
+    from streaming.settings_sections import ArchiveSection
+
+SORTED_UNTIL: Final = "inflight.sortedUntil"
+"""Property of a table: the first day (ISO) that has not been sorted."""
+
+_FIRST_DAY: Final = "1970-01-01"
+_log: Final = structlog.get_logger(__name__)
+
+
+class Maintenance:
+    """Runs when it is due, the first time one interval after the start. locations: of the tables, by name."""
+
+    def __init__(self, tables: Sequence[TableSpec], locations: Mapping[str, str], settings: "ArchiveSection") -> None:
+        self._tables = tables
+        self._locations = locations
+        self._settings = settings
+        self._due_s: float | None = None
+
+    def run_if_due(self, spark: SparkSession, *, now_s: float) -> bool:
+        """now_s: seconds since 1970. True if it ran."""
+        interval_s = self._settings.optimize_interval / 1_000
+        if self._due_s is None:
+            self._due_s = now_s + interval_s
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + interval_s
+        self.run(spark, today=datetime.fromtimestamp(now_s, UTC).date())
+        return True
+
+    def run(self, spark: SparkSession, *, today: date) -> None:
+        """All steps for all tables."""
+        for spec in self._tables:
+            started = time.monotonic()
+            self._maintain(spark, spec, self._locations[spec.name], today)
+            _log.info("archive: table maintained", table=spec.name, seconds=round(time.monotonic() - started, 1))
+
+    def _maintain(self, spark: SparkSession, spec: TableSpec, location: str, today: date) -> None:
+        # Yesterday still gets rows after midnight, from clocks that differ and micro-batches that wait; the day before is over.
+        over = (today - timedelta(days=1)).isoformat()
+        done = properties(spark, location).get(SORTED_UNTIL, _FIRST_DAY)
+        if done < over:  # 1
+            compact(spark, location, from_date=done, until_date=over, cluster_by=spec.cluster_by)
+            set_property(spark, location, SORTED_UNTIL, over)
+        compact(spark, location, from_date=over, until_date=(today + timedelta(days=2)).isoformat(), cluster_by=None)  # 2
+        if self._settings.retention < NEVER_MS:
+            drop_days_before(spark, location, (today - timedelta(milliseconds=self._settings.retention)).isoformat())  # 3
+        vacuum(spark, location)  # 4

@@ -1,0 +1,158 @@
+"""The tables of the archive: what docs/archive.md describes, and what people write SQL against.
+
+Names and meanings never change; columns are only added at the end, before `date`.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sinks.delta import Bound, ColumnSpec, TableSpec
+from state.exchanges import parse_destination
+from state.model import DestinationKind
+
+if TYPE_CHECKING:
+    from streaming.settings import Settings
+
+GATEWAY_COPY_WITHIN_MS: Final = 300_000
+"""A gateway gives a record up after `gateway.append_timeout_ms`, so a copy of it is never older than this."""
+
+
+def _columns(*columns: tuple[str, str, str]) -> tuple[ColumnSpec, ...]:
+    return tuple(ColumnSpec(name=name, sql_type=sql_type, comment=comment) for name, sql_type, comment in columns)
+
+
+_POSITION: Final = (
+    ("kafka_partition", "INT", "where the record was in its topic (of the first copy that was archived)"),
+    ("kafka_offset", "BIGINT", "see kafka_partition; orders the rows of one client within a micro-batch"),
+)
+
+LEDGER: Final = TableSpec(
+    name="ledger",
+    comment="One row for each transition of a message or a session, in the session's own words",
+    columns=_columns(
+        ("client_id", "STRING", "whose session; empty for a record that named no client"),
+        ("message_id", "STRING", "null for what happens to the session itself"),
+        ("time", "TIMESTAMP", "when the session noticed, UTC"),
+        (
+            "transition",
+            "STRING",
+            "accepted, queued, sent, resent, replayed, pubrec, pubrel_sent, refused, finished, connected, …",
+        ),
+        ("attempt", "INT", "how often the message had been sent; 0 = does not apply"),
+        ("packet_id", "INT", "MQTT packet id, null = none"),
+        ("outcome", "STRING", "with transition finished: delivered, expired, rejected, maxlen, …"),
+        ("reason_code", "INT", "MQTT 5 reason code of what caused the transition; 0 = success or none"),
+        ("detail", "STRING", "for people; empty = nothing to add"),
+        ("batch_ms", "BIGINT", "time of the session's micro-batch, ms since 1970; with client_id it names the activation"),
+        ("row_index", "INT", "position of the row in its record, from 0"),
+        (
+            "record_hash",
+            "BIGINT",
+            "xxhash64 of client id and value of the record: with row_index, client_id and batch_ms the row's key",
+        ),
+        *_POSITION,
+        ("date", "DATE", "day of batch_ms, UTC; the partition"),
+    ),
+    key=("client_id", "batch_ms", "record_hash", "row_index"),
+    bounds=(Bound(column="batch_ms"),),
+    cluster_by="message_id",
+)
+
+DEAD_LETTERS: Final = TableSpec(
+    name="dead_letters",
+    comment="Messages that were not delivered, whole: `inflight replay` sends them again from here",
+    columns=_columns(
+        ("dead_letter_id", "STRING", "hash of the record's content: the same for a copy"),
+        ("client_id", "STRING", "whose queue the message died in (key of the record)"),
+        ("message_id", "STRING", "the message's id, the same in all its lives"),
+        ("time", "TIMESTAMP", "when the dead letter was written to Kafka, UTC"),
+        ("reason", "STRING", "of the newest death: rejected, expired, maxlen, delivery_limit, too-large, session_ended, invalid"),
+        ("deaths", "INT", "how often the message has died, all queues and reasons together"),
+        ("first_reason", "STRING", "x-first-death-reason"),
+        ("first_queue", "STRING", "x-first-death-queue"),
+        ("detail", "STRING", "what was wrong, for people (x-detail)"),
+        ("topic", "STRING", "MQTT topic"),
+        ("qos", "INT", "0, 1, 2"),
+        ("priority", "INT", "0…255"),
+        ("content_type", "STRING", "null = not given"),
+        ("payload", "BINARY", "as it was sent"),
+        ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "all headers of the record, in order"),
+        ("x_death", "STRING", "the death history, JSON, newest first"),
+        ("replay_of", "STRING", "the dead letter from which `inflight replay` had sent this message; null = never replayed"),
+        ("replays", "INT", "how often `inflight replay` had sent this message before it died this time"),
+        ("died_ms", "BIGINT", "when the message died, ms since 1970: the same for a copy"),
+        ("kafka_topic", "STRING", "the dead letter topic"),
+        *_POSITION,
+        ("date", "DATE", "day of died_ms, UTC; the partition"),
+    ),
+    key=("dead_letter_id",),
+    bounds=(Bound(column="died_ms"),),
+    cluster_by="message_id",
+)
+
+UPLINK: Final = TableSpec(
+    name="uplink",
+    comment="Publications of devices, each once",
+    columns=_columns(
+        ("inflight_id", "STRING", "unique per publication"),
+        ("client_id", "STRING", "who published"),
+        ("time", "TIMESTAMP", "when the record was written to Kafka, UTC"),
+        ("topic", "STRING", "MQTT topic"),
+        ("qos", "INT", "0, 1, 2"),
+        ("retain", "BOOLEAN", "the RETAIN flag"),
+        ("payload", "BINARY", "as the device sent it"),
+        ("content_type", "STRING", "MQTT 5, null = not given"),
+        ("response_topic", "STRING", "MQTT 5, null = not given"),
+        ("correlation_data", "BINARY", "MQTT 5, null = not given"),
+        ("payload_format", "INT", "MQTT 5: 1 = UTF-8 text; null = not given"),
+        ("message_expiry_s", "BIGINT", "MQTT 5 Message Expiry Interval in seconds, null = not given"),
+        ("user_properties", "ARRAY<STRUCT<name: STRING, value: STRING>>", "MQTT 5, in order"),
+        ("event_offset", "BIGINT", "of the event that the engine made this of; null = written by a gateway"),
+        ("appended_ms", "BIGINT", "time of the record, ms since 1970; null = written by the engine"),
+        *_POSITION,
+        ("date", "DATE", "day of time, UTC; the partition"),
+    ),
+    key=("inflight_id",),
+    # The engine may write a copy any time later, of the same event; a gateway only while it tries to get a record through.
+    bounds=(Bound(column="event_offset"), Bound(column="appended_ms", slack=GATEWAY_COPY_WITHIN_MS)),
+    cluster_by="client_id",
+)
+
+RECEIPTS: Final = TableSpec(
+    name="receipts",
+    comment="The last word about each message: outcome, attempts and times",
+    columns=_columns(
+        ("client_id", "STRING", "whom the message was for"),
+        ("message_id", "STRING", "the message's id"),
+        ("outcome", "STRING", "delivered, sent (QoS 0), expired, rejected, maxlen, delivery_limit, too-large, …"),
+        ("reason_code", "INT", "MQTT 5 reason code, 0 = success or none"),
+        ("attempts", "INT", "how often it was sent"),
+        ("accepted", "TIMESTAMP", "when Kafka took the message, UTC"),
+        ("first_sent", "TIMESTAMP", "null = never sent"),
+        ("time", "TIMESTAMP", "when the outcome was known, UTC"),
+        ("latency_ms", "BIGINT", "time − accepted"),
+        ("detail", "STRING", "for people"),
+        ("outcome_ms", "BIGINT", "time as ms since 1970"),
+        ("record_hash", "BIGINT", "xxhash64 of client id and value of the record"),
+        *_POSITION,
+        ("date", "DATE", "day of time, UTC; the partition"),
+    ),
+    key=("client_id", "message_id", "outcome_ms", "record_hash"),
+    bounds=(Bound(column="outcome_ms"),),
+    cluster_by="message_id",
+)
+
+TABLES: Final = (LEDGER, DEAD_LETTERS, UPLINK, RECEIPTS)
+
+
+def bound_tables(settings: "Settings") -> tuple[TableSpec, ...]:
+    """The tables that bindings `table:NAME` of exchanges name: they have the columns of `dead_letters`."""
+    found = (parse_destination(binding.to) for exchange in settings.exchanges for binding in exchange.bindings)
+    names = dict.fromkeys(destination.name for destination in found if destination.kind is DestinationKind.TABLE)
+    comment = "Dead letters that an exchange sent here; the columns of dead_letters"
+    return tuple(replace(DEAD_LETTERS, name=name, comment=comment) for name in names if name != DEAD_LETTERS.name)
+
+
+def table_location(tables_location: str, spec: TableSpec) -> str:
+    """Where a table is: a directory of its own below `tables_location`."""
+    return f"{tables_location.rstrip('/')}/{spec.name}"

@@ -1,0 +1,247 @@
+"""Sends dead letters again: from the table `dead_letters`, with their history, to the queue they died in or to another.
+
+The way is the one that the engine's own dead letters to `client:` take: a `MessageReturned` in `inflight.events`, which no
+backend can write, so the history counts (docs/dead_letters.md). The message keeps its id, and its trace goes on.
+
+Steps for each portion of dead letters, in this order:
+1. send the events and wait until Kafka has confirmed all of them;
+2. write a ledger row `dead_letter_replayed` for each, and wait again;
+3. count them.
+Killed between 1 and 2, a repeated command sends the portion once more, and the sessions recognise the copies by `return_id`.
+
+What is not sent, each with its reason (`Skip`): the guards against sending in circles, and what cannot be a message.
+"""
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from state.codec import encode_event
+from state.events import MessageReturned
+from state.message_contract import BrokenContract, parse_message
+from state.model import Message
+from streaming.archive.tables import DEAD_LETTERS, LEDGER
+from streaming.death_headers import DEATHS, EXCHANGE, FIRST_DEATH, LAST_DEATH, ROUTING_KEY, parse_death_headers
+from streaming.history.errors import BadQuestion
+from streaming.history.session import HistorySession
+from streaming.outgoing import DETAIL, TABLE, TRUNCATED, LedgerRow
+from streaming.records import Header
+
+if TYPE_CHECKING:
+    from streaming.settings import Settings
+
+REPLAYED: Final = "dead_letter_replayed"
+"""The transition in the ledger."""
+
+REPLAY_OF: Final = "x-replay-of"
+REPLAYS: Final = "x-replays"
+_ABOUT_THE_DEATH: Final = frozenset(
+    {DEATHS, EXCHANGE, ROUTING_KEY, DETAIL, TABLE, TRUNCATED, REPLAY_OF, REPLAYS, "x-source-topic", "x-source-key"}
+)
+_PORTION: Final = 500
+_TIMEOUT_S: Final = 60.0
+_json: Final = msgspec.json.Encoder()
+
+
+class Skip(StrEnum):
+    """Why a dead letter is not sent; the text is for people."""
+
+    SUPERSEDED = "a newer dead letter of the same message exists"
+    REPLAYED_BEFORE = "it has been replayed before (--again sends it once more)"
+    TOO_OFTEN = "it has been replayed and has died too often (--max-replays)"
+    NO_CLIENT = "it names no client (--to sends it to one)"
+    CUT = "its payload was cut, because it was larger than any message may be"
+    NO_MESSAGE = "it breaks the contract of messages, so no session would take it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """where: SQL condition over `dead_letters`. to: another client, None = the one whose queue it died in.
+    rate: messages a second, None = as fast as Kafka takes them. again: also what has been replayed before.
+    max_replays: a message that has been replayed and has died so often stays dead.
+    """
+
+    where: str | None
+    to: str | None = None
+    rate: float | None = None
+    max_replays: int = 3
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A dead letter that will be sent. client_id: to whom."""
+
+    dead_letter_id: str
+    client_id: str
+    message: Message
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayCount:
+    """What has become of the dead letters that matched."""
+
+    matched: int = 0
+    sent: int = 0
+    skipped: dict[Skip, int] = field(default_factory=dict)
+
+    def skip(self, why: Skip) -> None:
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+
+
+def candidates(history: HistorySession, options: ReplayOptions) -> DataFrame:
+    """All dead letters that match, oldest first, with the column `skip`: null = to be sent. Raises BadQuestion, NoArchive."""
+    table = history.table(DEAD_LETTERS.name)
+    matching = history.where(table, options.where)
+    newest = Window.partitionBy("client_id", "message_id").orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc())
+    ranks = table.select("dead_letter_id", F.row_number().over(newest).alias("rank"))
+    replayed = (
+        history.table(LEDGER.name)
+        .where(F.col("transition") == REPLAYED)
+        .select(F.substring_index("detail", " ", 1).alias("dead_letter_id"), F.lit(True).alias("was_replayed"))
+        .distinct()
+    )
+    rows = matching.join(ranks, "dead_letter_id").join(replayed, "dead_letter_id", "left")
+    return rows.withColumn("skip", _skip(options)).orderBy("died_ms", "kafka_partition", "kafka_offset")
+
+
+def _skip(options: ReplayOptions) -> Column:
+    was_replayed = F.coalesce(F.col("was_replayed"), F.lit(False))
+    rules: list[tuple[Column, Skip]] = [
+        (F.col("rank") > 1, Skip.SUPERSEDED),
+        (was_replayed & F.lit(not options.again), Skip.REPLAYED_BEFORE),
+        (F.col("replays") >= options.max_replays, Skip.TOO_OFTEN),
+        ((F.col("client_id") == "") & F.lit(options.to is None), Skip.NO_CLIENT),
+        (F.exists("headers", lambda header: header["key"] == TRUNCATED), Skip.CUT),
+    ]
+    chosen = F.lit(None).cast("string")
+    for condition, why in reversed(rules):
+        chosen = F.when(condition, F.lit(why.name)).otherwise(chosen)
+    return chosen
+
+
+def letters(history: HistorySession, rows: DataFrame, options: ReplayOptions, count: ReplayCount) -> Iterator[Letter]:
+    """What is to be sent; `count` is kept up to date with what is not."""
+    for document in history.documents(rows):
+        count.matched += 1
+        if document["skip"] is not None:
+            count.skip(Skip[document["skip"]])
+            continue
+        letter = to_letter(document, options)
+        if letter is None:
+            count.skip(Skip.NO_MESSAGE)
+        else:
+            yield letter
+
+
+def to_letter(document: dict[str, Any], options: ReplayOptions) -> Letter | None:
+    """A row of the table → the message with its history; None for what is no message."""
+    headers = [Header(header["key"], base64.b64decode(header["value"] or "")) for header in document["headers"]]
+    own = [header for header in headers if not _about_the_death(header.key)]
+    own += [Header(REPLAY_OF, document["dead_letter_id"].encode()), Header(REPLAYS, b"%d" % (document["replays"] + 1))]
+    try:
+        message, _ = parse_message(
+            own, payload=base64.b64decode(document["payload"]), accepted_ms=0, default_message_id=document["message_id"]
+        )
+    except BrokenContract:
+        return None
+    return Letter(
+        dead_letter_id=document["dead_letter_id"],
+        client_id=document["client_id"] if options.to is None else options.to,
+        message=msgspec.structs.replace(message, history=parse_death_headers(headers)),
+    )
+
+
+class Replayer:
+    """Sends letters through a Kafka producer with `send(topic, key=, value=)` and futures, such as kafka-python's."""
+
+    def __init__(self, producer: Any, settings: "Settings", options: ReplayOptions) -> None:
+        self._producer = producer
+        self._settings = settings
+        self._options = options
+        self._generation = f"{time.time_ns()}" if options.again else ""
+        self._sent = 0
+        self._started_s: float | None = None
+
+    def run(self, found: Iterator[Letter], count: ReplayCount, on_progress: Callable[[ReplayCount], None]) -> None:
+        """Sends all of them. Raises kafka.errors.KafkaError when a record is not confirmed; what was counted was sent."""
+        portion: list[Letter] = []
+        size = _PORTION if self._options.rate is None else max(1, min(_PORTION, int(self._options.rate / 4)))
+        for letter in found:
+            portion.append(letter)
+            if len(portion) == size:
+                self._send(portion, count, on_progress)
+                portion = []
+        self._send(portion, count, on_progress)
+
+    def _send(self, portion: Sequence[Letter], count: ReplayCount, on_progress: Callable[[ReplayCount], None]) -> None:
+        if not portion:
+            return
+        topics = self._settings.topics
+        self._keep_pace(len(portion))
+        now_ms = time.time_ns() // 1_000_000
+        self._confirmed(
+            self._producer.send(topics.events, key=letter.client_id.encode(), value=self.event(letter)) for letter in portion
+        )  # 1
+        self._confirmed(
+            self._producer.send(topics.ledger, key=letter.client_id.encode(), value=ledger_record(letter, now_ms))
+            for letter in portion
+        )  # 2
+        count.sent += len(portion)  # 3
+        on_progress(count)
+
+    def event(self, letter: Letter) -> bytes:
+        """The record of `inflight.events`: the same whenever the same dead letter is sent to the same client."""
+        return_id = f"replay\0{letter.dead_letter_id}\0{self._generation}"
+        return encode_event(MessageReturned(message=letter.message, return_id=return_id))
+
+    def _confirmed(self, futures: Iterator[Any]) -> None:
+        for future in list(futures):
+            future.get(timeout=_TIMEOUT_S)
+
+    def _keep_pace(self, following: int) -> None:
+        """Waits until `following` more may be sent; the rate holds over the whole run."""
+        now_s = time.monotonic()
+        if self._started_s is None:
+            self._started_s = now_s
+        if self._options.rate is not None:
+            wait_s = self._started_s + self._sent / self._options.rate - now_s
+            if wait_s > 0:
+                time.sleep(wait_s)
+        self._sent += following
+
+
+def ledger_record(letter: Letter, now_ms: int) -> bytes:
+    """The record of `inflight.ledger` that says that somebody has sent the dead letter again."""
+    row = LedgerRow(
+        client_id=letter.client_id,
+        batch_ms=now_ms,
+        transition=REPLAYED,
+        time_ms=now_ms,
+        message_id=letter.message.message_id,
+        detail=f"{letter.dead_letter_id} sent again to {letter.client_id}",
+    )
+    return _json.encode([row])
+
+
+def parse_rate(text: str) -> float:
+    """`200/s`, `200`, `30/m` → messages a second. Raises BadQuestion."""
+    number, _, unit = text.partition("/")
+    try:
+        rate = float(number) / {"": 1, "s": 1, "m": 60, "h": 3_600}[unit.strip()]
+    except (ValueError, KeyError):
+        rate = 0.0
+    if not 0 < rate < 1e9:
+        raise BadQuestion(f"--rate {text}: write messages a second, for example 200/s, or 30/m for thirty a minute")
+    return rate
+
+
+def _about_the_death(name: str) -> bool:
+    return name in _ABOUT_THE_DEATH or name.startswith((FIRST_DEATH, LAST_DEATH))

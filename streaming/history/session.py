@@ -1,0 +1,200 @@
+"""A Spark session for questions: the archive's tables and the live sessions as views that SQL can use.
+
+| view | rows |
+|---|---|
+| `ledger`, `dead_letters`, `uplink`, `receipts` | the tables of the archive (streaming/archive/tables.py) |
+| tables of bindings to `table:NAME` | under their names, the columns of `dead_letters` |
+| `sessions` | one row per client whose session exists now, read from the checkpoint of the running (or stopped) engine |
+
+Payloads are binary; `payload_text` beside them is the same as text, null where it is not UTF-8.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.delta import newest_version
+from streaming.archive.tables import TABLES
+from streaming.history.delta_log import is_table
+from streaming.history.errors import BadQuestion, NoArchive
+from streaming.history.trace import no_archive
+from streaming.jars import ensure_jars
+from streaming.spark_session import SparkSettings, is_local_path, spark_session
+
+if TYPE_CHECKING:
+    from streaming.settings import Settings
+
+SESSIONS: Final = "sessions"
+_READ_ONLY: Final = ("describe", "desc", "show", "explain")
+_QUERIES: Final = ("select", "with", "values", "table", "from", "(")
+
+
+class HistorySession:
+    """Spark in this process for the length of a `with` block. Starting it takes about five seconds.
+
+    Raises BadQuestion for SQL that Spark refuses. Nothing here writes to a table.
+    """
+
+    def __init__(self, settings: "Settings") -> None:
+        self._settings = settings
+        engine = settings.engine
+        logs = engine.data_dir.absolute() / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        local = engine.master.startswith("local")
+        self.spark = spark_session(
+            SparkSettings(
+                checkpoint_location=settings.checkpoint_location,
+                log_file=logs / "history.log",
+                master=engine.master,
+                state_partitions=engine.state_partitions,
+                app_name="inflight history",
+                extra={"spark.log.level": "ERROR", "spark.sql.adaptive.enabled": "true"},
+            ),
+            ensure_jars() if local else None,
+        )
+        self._views: set[str] = set()
+        self._versions: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.spark.stop()
+
+    def table(self, name: str) -> DataFrame:
+        """A table of the archive, with `payload_text` where it has payloads; the same version in all questions of this session.
+
+        Raises NoArchive.
+        """
+        location = f"{self._settings.tables_location.rstrip('/')}/{name}"
+        try:
+            version = self._versions.setdefault(name, newest_version(self.spark, location))
+            found = self.spark.read.format("delta").option("versionAsOf", version).load(location)
+        except AnalysisException as error:
+            raise NoArchive(no_archive(self._settings.tables_location)) from error
+        return _with_text(found) if "payload" in found.columns else found
+
+    def sessions(self) -> DataFrame:
+        """The live sessions. Raises NoArchive when there is no checkpoint."""
+        from streaming.job import sessions_checkpoint
+
+        location = sessions_checkpoint(self._settings)
+        # The state store's coordinator only exists in a session that has touched streaming.
+        _ = self.spark.streams.active
+        try:
+            rows = self.spark.read.format("statestore").load(location)
+        except (PySparkException, Py4JError) as error:
+            raise NoArchive(
+                f"there are no sessions in {location} ({_first_line(error)}): give the data directory of the engine with "
+                "--data-dir, or start it; it makes its first checkpoint within seconds"
+            ) from error
+        state = F.col("value.groupState")
+        return rows.select(
+            _client_id(rows),
+            state["connected"].alias("connected"),
+            state["inflight"].alias("inflight"),
+            state["queued"].alias("queued"),
+            state["queued_bytes"].alias("queued_bytes"),
+            F.timestamp_millis(state["oldest_unacked_ms"]).alias("oldest_unacked"),
+            F.timestamp_millis(state["next_deadline_ms"]).alias("next_deadline"),
+            F.length(state["blob"]).alias("state_bytes"),
+            F.col("partition_id"),
+        )
+
+    def views(self) -> None:
+        """Makes all views that there is something behind."""
+        for name in self._table_names():
+            if name == SESSIONS:
+                continue
+            self.table(name).createOrReplaceTempView(name)
+            self._views.add(name)
+        try:
+            self.sessions().createOrReplaceTempView(SESSIONS)
+            self._views.add(SESSIONS)
+        except NoArchive:
+            if not self._views:
+                raise
+
+    def sql(self, question: str) -> DataFrame:
+        """The answer to one SQL query over the views; call `views` first. Raises BadQuestion."""
+        text = question.strip().rstrip(";").strip()
+        word = text[:1] if text.startswith("(") else text.split(maxsplit=1)[0].lower() if text else ""
+        if word in _QUERIES:
+            # As a subquery: whatever it says, it is a query and cannot write.
+            text = f"SELECT * FROM ({text})"  # noqa: S608
+        elif word not in _READ_ONLY:
+            raise BadQuestion(
+                f"{word or 'nothing'!r} is no question: ask with {', '.join(_QUERIES[:4])}, {', '.join(_READ_ONLY)}"
+            )
+        try:
+            return self.spark.sql(text)
+        except PySparkException as error:
+            raise self._explained(error) from error
+
+    def where(self, rows: DataFrame, condition: str | None) -> DataFrame:
+        """The rows for which a SQL condition holds; None = all. Raises BadQuestion."""
+        if condition is None:
+            return rows
+        try:
+            return rows.where(condition)
+        except PySparkException as error:
+            raise BadQuestion(f"--where {condition}: {_first_line(error)}. The columns are {', '.join(rows.columns)}") from error
+
+    def collected(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """The rows as JSON documents: times in ISO 8601, binary as base64, nothing left out. Raises BadQuestion."""
+        return list(self.documents(rows))
+
+    def documents(self, rows: DataFrame) -> Iterator[dict[str, Any]]:
+        """The same one by one, for answers that may be large."""
+        try:
+            json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("document"))
+            for row in json.toLocalIterator():
+                document: dict[str, Any] = msgspec.json.decode(row["document"])
+                yield document
+        except PySparkException as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: PySparkException) -> BadQuestion:
+        known = ", ".join(sorted(self._views)) or "none"
+        return BadQuestion(f'{_first_line(error)}. The tables are: {known}; `inflight sql "DESCRIBE ledger"` shows columns')
+
+    def _table_names(self) -> list[str]:
+        location = self._settings.tables_location
+        if is_local_path(location):
+            folder = Path(location.removeprefix("file://"))
+            return sorted(path.name for path in folder.glob("*") if is_table(path))
+        return [spec.name for spec in TABLES]
+
+    @staticmethod
+    def equals(column: str, value: str) -> Column:
+        """column = value, whatever characters the value has."""
+        return F.col(column) == F.lit(value)
+
+
+def _client_id(rows: DataFrame) -> Column:
+    """The key of the state: one column, whatever Spark calls it."""
+    (name,) = rows.select("key.*").columns
+    return F.col("key").getField(name).alias("client_id")
+
+
+def _with_text(rows: DataFrame) -> DataFrame:
+    columns: list[Column] = []
+    for name in rows.columns:
+        columns.append(F.col(name))
+        if name == "payload":
+            text = F.col(name).cast("string")
+            columns.append(F.when(F.is_valid_utf8(text), text).alias("payload_text"))
+    return rows.select(*columns)
+
+
+def _first_line(error: Exception) -> str:
+    """What Spark says to people, without its plan and stack."""
+    text = str(error).strip().split("\n\n")[0]
+    return " ".join(text.splitlines()[0].split())[:500] if text else type(error).__name__

@@ -1,0 +1,83 @@
+"""An MQTT 5 device on a bare socket that answers each PUBLISH as a test says. Written from the standard, without our codecs."""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+Answer = Callable[[str, int], int | None]
+"""(topic, how often this device has seen the payload, from 1) → reason code of the PUBACK, None = no answer."""
+
+
+class AnsweringDevice:
+    """Connected for the length of a `with` block, with a session that is kept. received: payloads of all PUBLISH packets."""
+
+    def __init__(self, host: str, port: int, client_id: str, answer: Answer) -> None:
+        self.received: list[bytes] = []
+        self._answer = answer
+        self._socket = socket.create_connection((host, port), timeout=30)
+        self._file = self._socket.makefile("rb")
+        name = client_id.encode()
+        properties = b"\x11" + struct.pack("!I", 3_600)  # Session Expiry Interval
+        body = b"\x00\x04MQTT\x05\x00\x00\x00" + bytes([len(properties)]) + properties + struct.pack("!H", len(name)) + name
+        self._socket.sendall(b"\x10" + bytes([len(body)]) + body)
+        kind, connack = self._packet()
+        assert kind >> 4 == 2, f"no CONNACK but {kind:#x}"
+        assert connack[1] == 0, f"refused: {connack!r}"
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "AnsweringDevice":
+        self._socket.settimeout(None)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.sendall(b"\xe0\x00")
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        self._socket.close()
+
+    def await_count(self, count: int, timeout_s: float = 60.0) -> None:
+        """Returns when `count` PUBLISH packets have come. Raises AssertionError."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.received) < count:
+            assert time.monotonic() < deadline, f"{len(self.received)} of {count} packets: {self.received}"
+            time.sleep(0.02)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                kind, body = self._packet()
+                if kind >> 4 == 3:
+                    self._publish(kind, body)
+
+    def _publish(self, kind: int, body: bytes) -> None:
+        length = struct.unpack_from("!H", body)[0]
+        topic, rest = body[2 : 2 + length].decode(), body[2 + length :]
+        packet_id = b""
+        if kind & 0x06:
+            packet_id, rest = rest[:2], rest[2:]
+        payload = rest[1 + rest[0] :]  # after the properties, which are shorter than 128 bytes here
+        self.received.append(payload)
+        reason_code = self._answer(topic, self.received.count(payload))
+        if packet_id and reason_code is not None:
+            self._socket.sendall(b"\x40\x03" + packet_id + bytes([reason_code]))
+
+    def _packet(self) -> tuple[int, bytes]:
+        kind = self._exactly(1)[0]
+        length, shift = 0, 0
+        while True:
+            byte = self._exactly(1)[0]
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return kind, self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if len(data) < count:
+            raise EOFError
+        return data

@@ -1,0 +1,124 @@
+"""The engine is killed with SIGKILL while messages are delivered, expire, overflow and are rejected.
+
+Every message ends once: delivered or dead-lettered, none is neither, and the tables have each once, although the engine has
+written many records twice.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from streaming.demo.up import UpProcess
+from tests.integration.history_cli import documents
+from tests.integration.history_device import AnsweringDevice
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
+
+KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))
+SEED = 20_261_121
+REJECTED = 0x87
+ROUND_S = 0.1
+SETTINGS = ("retry_interval=2s", "retry_mqtt5=timer", "archive.trigger_interval_ms=1s", "max_mqueue_len=5")
+HEADERS: dict[str, list[tuple[str, bytes]]] = {
+    "good": [],
+    "picky": [],
+    "sleeper": [("expiration", b"700")],
+    "crowded": [],
+}
+"""Clients: good takes everything, picky rejects everything, sleeper is offline and its messages expire, crowded is offline."""
+
+ENDS = {"good": {"delivered"}, "picky": {"rejected"}, "sleeper": {"expired", "maxlen"}, "crowded": {"maxlen", "delivered"}}
+
+
+def until(condition: Callable[[], bool], timeout_s: float, what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)
+
+
+class Traffic(threading.Thread):
+    """Sends a message to every client, again and again, until told to stop. sent: message ids by client."""
+
+    def __init__(self, kafka: str) -> None:
+        super().__init__(daemon=True)
+        self.sent: dict[str, list[str]] = {client_id: [] for client_id in HEADERS}
+        self.done = threading.Event()
+        self._producer = KafkaProducer(bootstrap_servers=kafka, acks="all", linger_ms=0)
+
+    def run(self) -> None:
+        number = 0
+        while not self.done.wait(ROUND_S):
+            for client_id, more in HEADERS.items():
+                message_id = f"{client_id}-{number}"
+                headers = [("mqtt-topic", b"t"), ("message-id", message_id.encode()), *more]
+                self._producer.send("inflight.messages", key=client_id.encode(), value=message_id.encode(), headers=headers)
+                self.sent[client_id].append(message_id)
+            number += 1
+        self._producer.flush(30)
+        self._producer.close(timeout=10)
+
+
+def kill_engine(up: UpProcess) -> None:
+    """SIGKILL, then wait until the supervisor has started another one."""
+    pid = up.engine_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: up.engine_pid() not in (None, pid), 120, lambda: up.log_tail("engine"))
+
+
+def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_ends_once_and_is_archived_once(
+    tmp_path: Path,
+) -> None:
+    dice = random.Random(SEED)
+    with UpProcess(tmp_path / "data", *(part for setting in SETTINGS for part in ("--set", setting))) as up:
+        traffic = Traffic(up.kafka)
+        with (
+            AnsweringDevice(*up.mqtt, "good", lambda topic, times: 0) as good,
+            AnsweringDevice(*up.mqtt, "picky", lambda topic, times: REJECTED) as picky,
+        ):
+            traffic.start()
+            for _ in range(KILLS):
+                arrived = len(good.received)
+                until(lambda before=arrived: len(good.received) > before, 120, lambda: up.log_tail("engine"))  # type: ignore[misc]
+                time.sleep(dice.uniform(0.0, 2.0))  # the random moment
+                kill_engine(up)
+            traffic.done.set()
+            traffic.join(60)
+            until(lambda: set(traffic.sent["good"]) <= {p.decode() for p in good.received}, 120, lambda: up.log_tail("engine"))
+            until(lambda: set(traffic.sent["picky"]) <= {p.decode() for p in picky.received}, 120, lambda: up.log_tail("engine"))
+            # What the crowded client still has in its queue is delivered now.
+            with AnsweringDevice(*up.mqtt, "crowded", lambda topic, times: 0) as crowded:
+                crowded.await_count(1)
+                sent = {message_id for ids in traffic.sent.values() for message_id in ids}
+                ended: list[dict[str, str]] = []
+
+                def all_ended() -> bool:
+                    ended[:] = documents(up, "sql", "SELECT client_id, message_id, outcome FROM receipts", "--limit", "1000000")
+                    return {row["message_id"] for row in ended} >= sent
+
+                until(all_ended, 300, lambda: f"without an end: {sorted(sent - {row['message_id'] for row in ended})[:10]}")
+        letters = documents(up, "sql", "SELECT message_id, reason FROM dead_letters", "--limit", "1000000")
+        (twice,) = documents(
+            up,
+            "sql",
+            "SELECT count(*) AS found FROM "
+            "(SELECT client_id, batch_ms, record_hash, row_index FROM ledger GROUP BY ALL HAVING count(*) > 1)",
+        )
+    assert [row for row, times in Counter(row["message_id"] for row in ended).items() if times > 1] == []
+    assert {row["message_id"] for row in ended} == sent
+    for row in ended:
+        assert row["outcome"] in ENDS[row["client_id"]], row
+    dead = {row["message_id"]: row["outcome"] for row in ended if row["outcome"] != "delivered"}
+    assert Counter(row["message_id"] for row in letters) == Counter(dead.keys())
+    assert {row["message_id"]: row["reason"] for row in letters} == dead
+    assert twice["found"] == 0
+    print(f"{KILLS} kills, {len(sent)} messages, {Counter(row['outcome'] for row in ended)}")
