@@ -1,9 +1,9 @@
 """Starts programs that do not outlive us, and picks ports for them.
 
 This file is also run as a script, as a wrapper around each child: it asks Linux to kill the process when its parent dies
-(PR_SET_PDEATHSIG, prctl(2)) and then becomes the program by exec, so the child keeps the process id that the parent saw. A wrapper
-and not a `preexec_fn`, because code between fork and exec may deadlock in a process with threads. The signal is SIGKILL: nothing
-here needs a goodbye to be safe (Kafka and the checkpoint survive kill -9), and a process that hangs would ignore anything else.
+(PR_SET_PDEATHSIG, prctl(2)) and then becomes the program by exec, so the child keeps the process id that the parent saw. It is a
+wrapper and not a `preexec_fn`, because code between fork and exec may deadlock in a process with threads. The signal is SIGKILL:
+nothing here needs a goodbye to be safe (Kafka and the checkpoint survive kill -9), and what hangs would ignore anything else.
 Elsewhere than on Linux the children are only stopped by a parent that stops properly.
 
 The kernel takes the *thread* that started the child for its parent: start children from a thread that lives as long as they may.

@@ -1,8 +1,8 @@
 """A real Kafka broker as a child process: one KRaft node, for `inflight up`, tests and benchmarks.
 
 It is the broker that everybody runs, from the jars of conf/ivy.xml, with settings for one small node. What it cannot give is a
-second disk: acknowledged records survive killed processes (also SIGKILL: they are in the page cache), but not a lost disk, and the
-last moments not a power cut. For that use a cluster with replication and `kafka.bootstrap_servers`.
+second disk: acknowledged records survive killed processes (also SIGKILL: they are in the page cache), but not a lost disk, and
+those of the last moments not a power cut. For that use a cluster with replication and `kafka.bootstrap_servers`.
 
 Under the data directory: `kafka/data` (records), `kafka/server.properties` (written at every start), `logs/kafka.log`.
 """
@@ -30,9 +30,17 @@ _HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 90.0
 _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.02
+_META: Final = "meta.properties"
 _PORT_ATTEMPTS: Final = 5
 # Serial collector and class data sharing: the quickest start and the smallest footprint for half a gigabyte.
-_JVM: Final = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
+_JVM: Final = (
+    "-Xms256m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+)
 _BIND_FAILURE: Final = re.compile(r"BindException|Address already in use|Socket server failed to bind")
 
 _PROPERTIES: Final = """\
@@ -121,7 +129,7 @@ class EmbeddedKafka:
             try:
                 self.await_ready()
             except ChildProcessFailed:
-                # Somebody took a free port between our look and the broker's bind; a port that was asked for is the user's choice.
+                # Somebody took the free port between our look and the broker's bind; a port that was asked for is kept.
                 if attempt == _PORT_ATTEMPTS or self._requested_port or not self._failed_to_bind():
                     raise
                 self._port = 0
@@ -136,7 +144,7 @@ class EmbeddedKafka:
             directory.mkdir(parents=True, exist_ok=True)
         self._port = self._port or free_port()
         properties = self._write_properties()
-        if not (self._directory / "data" / "meta.properties").is_file():
+        if not (self._directory / "data" / _META).is_file():
             self._format(properties)
         self._output.write_bytes(b"")
         with self._output.open("ab") as output:
@@ -152,7 +160,9 @@ class EmbeddedKafka:
                 raise ChildProcessFailed(self._explain(f"Kafka ended with status {self._status()} before it was ready"))
             if time.monotonic() > deadline:
                 self.kill()
-                raise ChildProcessFailed(self._explain(f"Kafka did not answer on {self.bootstrap_servers} within {timeout_s:.0f} s"))
+                raise ChildProcessFailed(
+                    self._explain(f"Kafka did not answer on {self.bootstrap_servers} within {timeout_s:.0f} s")
+                )
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
@@ -205,7 +215,12 @@ class EmbeddedKafka:
         # The id of a KRaft cluster is 22 characters of URL-safe base64; one that starts with "-" would be read as an option.
         arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
         done = subprocess.run(
-            bound_to_parent([*self._java(), *arguments]), capture_output=True, text=True, errors="replace", timeout=120, check=False
+            bound_to_parent([*self._java(), *arguments]),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=120,
+            check=False,
         )
         if done.returncode != 0:
             raise ChildProcessFailed(
@@ -220,15 +235,26 @@ class EmbeddedKafka:
         except OSError:
             return False
         try:
-            admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5_000, bootstrap_timeout_ms=5_000)
+            admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5_000, bootstrap_timeout_ms=5_000
+            )
         except KafkaError:
             return False
         try:
-            return bool(admin.describe_cluster()["brokers"])
+            cluster = admin.describe_cluster()
+            # Another program's broker may sit on the port that ours is about to fail to bind.
+            return bool(cluster["brokers"]) and cluster["cluster_id"] == self._cluster_id()
         except KafkaError:
             return False
         finally:
             admin.close()
+
+    def _cluster_id(self) -> str | None:
+        try:
+            text = (self._directory / "data" / _META).read_text(encoding="utf-8")
+        except OSError:
+            return None
+        return next((line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("cluster.id=")), None)
 
     def _failed_to_bind(self) -> bool:
         return bool(_BIND_FAILURE.search(tail(self._log, lines=60) + tail(self._output, lines=60)))

@@ -10,7 +10,7 @@ _NAME: Final = "endpoints.json"
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """mqtt, kafka: host:port. pids: process ids by name (`up`, `kafka`, `engine`, `gateway`); absent while one is being restarted."""
+    """mqtt, kafka: host:port. pids: by name (`up`, `kafka`, `engine`, `gateway`); absent while one is being restarted."""
 
     mqtt: str = ""
     kafka: str = ""

@@ -44,7 +44,10 @@ class ConfigurationError(InflightError):
         self.problems = tuple(problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         lines = "\n".join(f"  {problem}" for problem in self.problems)
-        super().__init__(f"{count} in the configuration:\n{lines}\nconf/inflight.toml explains every key; `inflight config` shows what is in force.")
+        super().__init__(
+            f"{count} in the configuration:\n{lines}\n"
+            "conf/inflight.toml explains every key; `inflight config` shows what is in force."
+        )
 
 
 class UnsafeTopics(InflightError):
@@ -53,8 +56,14 @@ class UnsafeTopics(InflightError):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         lines = "\n".join(f"  {problem}" for problem in self.problems)
-        super().__init__(f"the topics would lose data:\n{lines}\nMend them with kafka-configs, or create missing ones with `inflight topics`.")
+        super().__init__(
+            f"the topics would lose data:\n{lines}\nMend them with kafka-configs, or create missing ones with `inflight topics`."
+        )
 
 
 class KafkaUnreachable(InflightError):
     """Kafka does not answer, or refuses; the text says which server and why."""
+
+
+class CannotListen(InflightError):
+    """The gateway's port is taken or not ours to use."""

@@ -28,6 +28,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from streaming.child_process import bound_to_parent
 from streaming.errors import JarResolutionFailed
 from streaming.java import find_java
 from streaming.resources import cache_directory, conf_file
@@ -114,6 +115,8 @@ def _locked(path: Path, *, progress: bool) -> Iterator[None]:
 
 def _resolve(ivy_file: Path, directory: Path, *, progress: bool) -> None:
     java = find_java()
+    for leftover in directory.parent.glob(f"{directory.name}.*/"):  # of a killed process: the lock says that nobody works there
+        shutil.rmtree(leftover, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
     try:
         command = [
@@ -146,7 +149,12 @@ def _run_ivy(command: list[str], *, progress: bool) -> None:
         if not console.is_terminal:
             console.print("resolving jars (about 100 MB, once, about a minute) …")
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            bound_to_parent(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
         if process.stdout is None:
             raise AssertionError("stdout is a pipe")

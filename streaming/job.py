@@ -1,11 +1,13 @@
-"""The engine: one process, one Spark session, the query `sessions`.
+"""The engine: one process, one Spark session, the query `sessions`, and beside it the query `archive` (streaming/archive).
 
 Steps of a start, in this order:
 1. check the topics;
 2. start Spark;
 3. take the lock of the checkpoint, and check that its shape is the configured one;
 4. start the query;
-5. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready.
+5. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
+6. start the query `archive`, which nobody waits for;
+7. tell backends to wait whenever the engine cannot keep up (streaming/engine_throttle.py).
 """
 
 import threading
@@ -16,8 +18,11 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from state.exchanges import Exchanges
+from streaming.archive import ArchiveKeeper
 from streaming.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine_errors import QueryFailed
+from streaming.engine_throttle import EngineThrottle
 from streaming.jars import ensure_jars
 from streaming.pipeline import read_records, sessions, sessions_writer
 from streaming.pipeline_settings import PipelineSettings, Profile, Topics
@@ -41,7 +46,8 @@ def run_engine(
     next start.
 
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch.
-    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch before anything runs, QueryFailed when the query dies.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch before anything runs; QueryFailed when the query
+    dies.
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
@@ -53,7 +59,19 @@ def run_engine(
         check_state_partitions(spark, location, settings.engine.state_partitions)
         query = start_sessions(spark, settings, pipeline)  # 4
         try:
-            _watch(query, settings.engine.data_dir, on_ready, stop, on_progress)  # 5
+            # Failures of these two are reported and are not ours.
+            with ArchiveKeeper(spark, settings) as archive, EngineThrottle.of(settings) as throttle:
+
+                def ready() -> None:
+                    on_ready()
+                    archive.start()  # 6
+                    throttle.start()  # 7
+
+                def progress(batch: BatchProgress) -> None:
+                    throttle.observe(batch)
+                    on_progress(batch)
+
+                _watch(query, settings.engine.data_dir, ready, stop, progress)  # 5
         finally:
             query.stop()
         del lock
@@ -113,9 +131,12 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
             receipts=topics.receipts,
             dead_letters=topics.dead_letters,
             ledger=topics.ledger,
+            throttle=topics.throttle,
         ),
         session=settings.session.to_session_settings(),
         profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.profiles),
+        policies=tuple(policy.to_policy() for policy in settings.policies),
+        exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
         max_payload_bytes=engine.max_payload_bytes,
         max_headers_bytes=engine.max_headers_bytes,
         max_record_bytes=engine.max_record_bytes,

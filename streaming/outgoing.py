@@ -4,23 +4,28 @@
 |---|---|
 | gateway commands | `commands`: a `CommandBatch` for each partition of Kafka that a gateway reads, in order |
 | `ForwardPublication` | `uplink`: the payload; headers of sinks/uplink.py |
-| `SendReceipt` | `receipts`: JSON, the fields of `state.commands.SendReceipt` |
-| `DeadLetter` | `dead_letters`: the payload; the message's headers, `x-death` (JSON, newest first), `x-first-…`, `x-last-death-…` |
+| `SendReceipt` | `receipts`: JSON; where the response topic names a client, `messages`, too (streaming/receipts.py) |
+| `DeadLetter` to `topic:` | that topic: the payload, the message's headers and its history (streaming/death_headers.py) |
+| `DeadLetter` to `table:` | the same in `dead_letters`, with the table's name as header `x-dead-letter-table` |
+| `DeadLetter` to `client:` | `events`: `MessageReturned`, under that client's id |
+| `SetThrottle`, `ClearThrottle` | `throttle`: JSON, and null |
 | `RecordTransition` | `ledger`: JSON array of `LedgerRow`, one record for all rows |
 
-Every record has the client id as its key. The records are a function of the arguments, so a micro-batch that Spark executes again
-writes the same ones.
+Every record has the client id as its key, and one for another client that client's. The records are a function of the
+arguments, so a micro-batch that Spark executes again writes the same ones.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 
+from sinks.throttle import encode_throttle
 from sinks.uplink import uplink_headers
-from state.codec import encode_command_batch
+from state.codec import encode_command_batch, encode_event
 from state.commands import (
     AcceptConnection,
+    ClearThrottle,
     CloseConnection,
     Command,
     CommandBatch,
@@ -32,24 +37,28 @@ from state.commands import (
     SendPublish,
     SendPubRel,
     SendReceipt,
+    SetThrottle,
     WithdrawPublish,
 )
+from state.dead_letter import fitted, with_death
+from state.events import MessageReturned
+from state.exchanges import DEAD_LETTERS
+from state.model import DeathHistory, DestinationKind
+from streaming.death_headers import carried_headers, death_headers
 from streaming.message_headers import format_message
 from streaming.pipeline_settings import PipelineSettings
+from streaming.receipts import receipt_records
 from streaming.records import Header, OutgoingRecord
 
-DEATHS: Final = "x-death"
-FIRST_DEATH: Final = "x-first-death-"
-LAST_DEATH: Final = "x-last-death-"
 DETAIL: Final = "x-detail"
 TRUNCATED: Final = "x-truncated-from-bytes"
-_WRITTEN_HERE: Final = (FIRST_DEATH, LAST_DEATH)
+TABLE: Final = "x-dead-letter-table"
+"""Which table of the archive a binding to `table:NAME` means; such a dead letter goes through the dead-letter topic."""
 
 _COMMAND_OVERHEAD_BYTES: Final = 128
 """At least the encoded size of a command without its texts and payload."""
 
 _json: Final = msgspec.json.Encoder()
-_deaths_decoder: Final = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,17 +99,19 @@ def outgoing_records(
         match command:
             case RecordTransition():
                 rows.append(_ledger_row(command, client_id, now_ms))
-            case (
-                SendPublish() | SendPubRel() | AcceptConnection() | CloseConnection() | DropAwaitingRel() | WithdrawPublish()
-            ):
+            case SendPublish() | SendPubRel() | AcceptConnection() | CloseConnection() | DropAwaitingRel() | WithdrawPublish():
                 batches.setdefault(command.partition, []).append(command)
             case SendReceipt():
                 if settings.receipts:
-                    records.append(OutgoingRecord(topics.receipts, key, _json.encode(msgspec.structs.asdict(command))))
+                    records += receipt_records(command, settings)
             case ForwardPublication():
                 records.append(_uplink_record(command, client_id, key, topics.uplink))
             case DeadLetter():
-                records.append(dead_letter_record(command, client_id=client_id, settings=settings, extra_headers=extra_headers))
+                records.append(_dead_letter(command, client_id=client_id, settings=settings, extra_headers=extra_headers))
+            case SetThrottle():
+                records.append(OutgoingRecord(topics.throttle, key, encode_throttle(command.reason, command.since_ms)))
+            case ClearThrottle():
+                records.append(OutgoingRecord(topics.throttle, key, None))
             case _:
                 assert_never(command)
     for partition, batch in batches.items():
@@ -122,48 +133,47 @@ def dead_letter_record(
     A payload over `max_payload_bytes`, and headers over `max_headers_bytes`, never were a message; they are cut, so that no
     broker refuses the dead letter. The whole record stays in its topic for as long as that keeps it.
     """
-    message = letter.message
-    death: dict[str, Any] = {
-        "queue": client_id,
-        "reason": letter.reason.value,
-        "count": 1,
-        "time": letter.time_ms,
-        "exchange": "",
-        "routing-keys": [message.topic],
-    }
-    if message.expiration_ms is not None:
-        death["original-expiration"] = str(message.expiration_ms)
-    came = dict(message.headers)
-    facts = [("reason", letter.reason.value.encode()), ("queue", client_id.encode()), ("exchange", b"")]
-    kept = format_message(message)
-    kept += [Header(name, value) for name, value in message.headers if name != DEATHS and not name.startswith(_WRITTEN_HERE)]
+    message, topics = letter.message, settings.topics
+    history = message.history
+    if history is None:  # it never reached a session
+        history = _history_of_refusal(letter, client_id)
+    to = letter.destination
+    kept = [*format_message(message), *carried_headers(message.headers)]
     if sum(len(header.key) + len(header.value or b"") for header in kept) > settings.max_headers_bytes:
         kept = [_shortened(header) for header in kept[:32]]
-    headers = [
-        *kept,
-        *extra_headers,
-        Header(DEATHS, _json.encode([death, *_older_deaths(came.get(DEATHS), settings)])),
-        # Written once in the life of a message, so one that it already has stays.
-        *(Header(FIRST_DEATH + name, came.get(FIRST_DEATH + name, value)) for name, value in facts),
-        *(Header(LAST_DEATH + name, value) for name, value in facts),
-    ]
+    headers = [*kept, *extra_headers, *death_headers(fitted(history, settings.max_headers_bytes // 2))]
     if letter.detail:
         headers.append(Header(DETAIL, letter.detail.encode()))
+    if to is not None and to.kind is DestinationKind.TABLE:
+        headers.append(Header(TABLE, to.name.encode()))
     payload = message.payload
     if len(payload) > settings.max_payload_bytes:
         headers.append(Header(TRUNCATED, b"%d" % len(payload)))
         payload = payload[: settings.max_payload_bytes]
-    return OutgoingRecord(settings.topics.dead_letters, client_id.encode(), payload, headers=tuple(headers))
+    topic = to.name if to is not None and to.kind is DestinationKind.TOPIC else ""
+    return OutgoingRecord(topic or topics.dead_letters, client_id.encode(), payload, headers=tuple(headers))
 
 
-def _older_deaths(raw: bytes | None, settings: PipelineSettings) -> list[dict[str, Any]]:
-    """A history that came with the message is information for people, and worth nothing if it cannot be read."""
-    if raw is None or len(raw) > settings.max_headers_bytes // 2:
-        return []
-    try:
-        return _deaths_decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return []
+def _dead_letter(
+    letter: DeadLetter, *, client_id: str, settings: PipelineSettings, extra_headers: tuple[Header, ...]
+) -> OutgoingRecord:
+    """To a client it goes as an event, which no backend can write; to everything else as a record with headers."""
+    to, history = letter.destination, letter.message.history
+    if to is None or to.kind is not DestinationKind.CLIENT or history is None:
+        return dead_letter_record(letter, client_id=client_id, settings=settings, extra_headers=extra_headers)
+    target = to.name.encode()
+    if len(target) > settings.max_client_id_bytes:
+        detail = f"{letter.detail}; the exchange routed it to a client whose id has {len(target)} bytes, which no client can have"
+        lost = msgspec.structs.replace(letter, destination=None, detail=detail.removeprefix("; "))
+        return dead_letter_record(lost, client_id=client_id, settings=settings, extra_headers=extra_headers)
+    message = msgspec.structs.replace(letter.message, history=fitted(history, settings.max_headers_bytes // 2))
+    return OutgoingRecord(settings.topics.events, target, encode_event(MessageReturned(message=message)))
+
+
+def _history_of_refusal(letter: DeadLetter, client_id: str) -> DeathHistory:
+    dead = with_death(letter.message, queue=client_id, reason=letter.reason, time_ms=letter.time_ms, exchange=DEAD_LETTERS)
+    assert dead.history is not None
+    return dead.history
 
 
 def _shortened(header: Header) -> Header:

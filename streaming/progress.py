@@ -20,6 +20,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     started: ISO 8601, UTC. duration_ms: the whole micro-batch, of which add_batch_ms is the work and the rest bookkeeping.
     behind_rows: records in Kafka that this micro-batch did not take, over all partitions.
+    state_bytes: of RocksDB's files, 0 where the state store does not say.
     """
 
     batch_id: int
@@ -31,6 +32,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     clients_updated: int = 0
     clients_removed: int = 0
     state_commit_ms: int = 0
+    state_bytes: int = 0
 
 
 class _Query(Protocol):
@@ -78,6 +80,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         clients_updated=sum(operator.get("numRowsUpdated", 0) for operator in operators),
         clients_removed=sum(operator.get("numRowsRemoved", 0) for operator in operators),
         state_commit_ms=sum(operator.get("commitTimeMs", 0) for operator in operators),
+        state_bytes=sum(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0) for operator in operators),
     )
 
 

@@ -60,11 +60,11 @@ class IncomingRecord(msgspec.Struct, frozen=True, rename=_SHORT):
 
 
 class OutgoingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One record for the Kafka sink. partition: None = by key."""
+    """One record for the Kafka sink. value: None = a tombstone. partition: None = by key."""
 
     topic: str
     key: bytes
-    value: bytes
+    value: bytes | None
     headers: tuple[Header, ...] | None = None
     partition: int | None = None
 

@@ -8,7 +8,7 @@ import msgspec
 
 from state.codec import decode_event
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, Event, GatewayEvent, MessageRefused, MessageSubmitted, PublishReceived
+from state.events import ClientConnected, Event, LoggedEvent, MessageRefused, MessageReturned, MessageSubmitted, PublishReceived
 from streaming.message_headers import BrokenContract, headers_bytes, parse_broken_message, parse_message
 from streaming.pipeline_settings import PipelineSettings
 from streaming.records import EVENTS, IncomingRecord
@@ -23,7 +23,7 @@ def position(record: IncomingRecord, settings: PipelineSettings) -> str:
 def to_event(record: IncomingRecord, settings: PipelineSettings, *, now_ms: int) -> Event:
     """The event that `record` is for its session. Raises state.errors.UnreadableRecord for what no gateway wrote."""
     if record.source == EVENTS:
-        return _gateway_event(record, settings)
+        return _logged_event(record, settings, now_ms)
     return message_event(record, settings, now_ms=now_ms)
 
 
@@ -56,13 +56,16 @@ def accepted_at(record: IncomingRecord, *, now_ms: int) -> int:
     return record.timestamp_ms if 0 < record.timestamp_ms <= now_ms else now_ms
 
 
-def _gateway_event(record: IncomingRecord, settings: PipelineSettings) -> GatewayEvent:
+def _logged_event(record: IncomingRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
     event = decode_event(record.value or b"")
     if isinstance(event, ClientConnected) and not 0 <= event.commands_partition < settings.commands_partitions:
         raise UnreadableRecord(
             f"the gateway names partition {event.commands_partition} of {settings.topics.commands}, which had "
             f"{settings.commands_partitions} when the engine started: restart the engine if partitions were added"
         )
+    if isinstance(event, MessageReturned):
+        message = msgspec.structs.replace(event.message, accepted_ms=accepted_at(record, now_ms=now_ms))
+        return msgspec.structs.replace(event, message=message)
     if isinstance(event, PublishReceived):
         return msgspec.structs.replace(event, publication_id=position(record, settings))
     return event

@@ -1,4 +1,4 @@
-"""The configuration: one TOML file, overridden by the environment, overridden by flags; checked as a whole before anything starts.
+"""The configuration: one TOML file, overridden by the environment and by flags; checked as a whole before anything starts.
 
 Layers, each winning over the one before:
 1. defaults (streaming/settings_sections.py);
@@ -22,20 +22,31 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from state.settings import SessionSettings
 from streaming.errors import ConfigurationError
+from streaming.policy_sections import (
+    ExchangeSection,
+    PermissionSection,
+    PolicySection,
+    dead_letter_problems,
+    dead_letter_topics,
+)
 from streaming.resources import conf_file
+from streaming.settings_bridge import BridgeSection, bridge_problems
 from streaming.settings_explained import Contradictions, KeyPath, explain, resolve_key, unknown_key
 from streaming.settings_origins import Origins
 from streaming.settings_sections import (
+    ArchiveSection,
     EngineSection,
     GatewaySection,
     KafkaSection,
     ProfileSection,
     SessionSection,
+    ThrottleSection,
     TopicsSection,
 )
 from streaming.units import format_duration, format_size
 
 if TYPE_CHECKING:
+    from sinks.bridge.settings import BridgeSettings
     from sinks.mqtt.settings import GatewaySettings
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
@@ -44,7 +55,7 @@ _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
 
 
 class Settings(BaseSettings):
-    """Everything that can be configured. Make one with `load_settings`; tests may write `Settings(session={"max_inflight": 2})`."""
+    """Everything that can be configured. Made by `load_settings`; tests may write `Settings(session={"max_inflight": 2})`."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, env_nested_delimiter="__", env_prefix_target="all"
@@ -53,9 +64,15 @@ class Settings(BaseSettings):
     kafka: KafkaSection = KafkaSection()
     topics: TopicsSection = TopicsSection()
     engine: EngineSection = EngineSection()
+    throttle: ThrottleSection = ThrottleSection()
+    archive: ArchiveSection = ArchiveSection()
     gateway: GatewaySection = GatewaySection()
+    bridge: BridgeSection = BridgeSection()
     session: SessionSection = SessionSection()
     profile_sections: tuple[ProfileSection, ...] = Field((), alias="profiles")
+    exchanges: tuple[ExchangeSection, ...] = ()
+    policies: tuple[PolicySection, ...] = ()
+    permissions: tuple[PermissionSection, ...] = ()
 
     @classmethod
     def settings_customise_sources(
@@ -92,16 +109,26 @@ class Settings(BaseSettings):
         return tuple((profile.clients, section.to_session_settings()) for profile, section in _with_profiles(self))
 
     def session_settings_for(self, client_id: str) -> SessionSettings:
-        """The session settings of one client. For one question; the engine has a cache over `profiles`."""
+        """The session settings of one client, without policy. For one question; the engine has a cache over `profiles`."""
         for pattern, settings in self.profiles:
             if fnmatch.fnmatchcase(client_id, pattern):
                 return settings
         return self.session.to_session_settings()
 
+    @property
+    def dead_letter_topics(self) -> tuple[str, ...]:
+        """Topics beside PREFIX.dead-letters that bindings send dead letters to."""
+        return tuple(name for name in dead_letter_topics(self.exchanges) if name != self.topics.dead_letters)
+
 
 def gateway_settings(settings: Settings) -> "GatewaySettings":
     """What `sinks.mqtt.gateway.serve` takes."""
     return settings.gateway.to_gateway_settings(settings.kafka, settings.topics)
+
+
+def bridge_settings(settings: Settings) -> "BridgeSettings":
+    """What `sinks.bridge.bridge.serve` takes."""
+    return settings.bridge.to_bridge_settings(settings.kafka, settings.topics)
 
 
 def load_settings(config: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
@@ -146,7 +173,7 @@ def _read_environment(origins: Origins) -> dict[str, Any]:
         if path is None:
             origins.add(f"environment {name}", key, unknown_key(Settings, key))
         else:
-            origins.remember(path, f"environment {name}={value}" if "password" not in key and "credentials" not in key else f"environment {name}")
+            origins.remember(path, f"environment {name}={_shown(key, value)}")
     try:
         return EnvSettingsSource(Settings)()
     except SettingsError as error:
@@ -159,7 +186,7 @@ def _read_overrides(overrides: Sequence[str], origins: Origins) -> dict[str, Any
     for override in overrides:
         key, equals, text = override.partition("=")
         key = key.strip()
-        where = f"--set {override}"
+        where = f"--set {key}{equals}{_shown(key, text)}"
         path = ("profiles",) if key == "profiles" else resolve_key(Settings, key) or resolve_key(Settings, f"session.{key}")
         if not equals:
             origins.add(where, key, "write --set section.key=value")
@@ -185,6 +212,11 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         under = result.get(key)
         result[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return result
+
+
+def _shown(key: str, text: str) -> str:
+    """The value for a message; never a secret."""
+    return "…" if "password" in key or "credentials" in key else text
 
 
 def _decoded(text: str, *, in_free_table: bool) -> Any:
@@ -214,7 +246,14 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         if session.backoff.max < session.backoff.initial:
             yield (
                 (*path, "backoff", "max"),
-                f"is {format_duration(session.backoff.max)}, less than backoff.initial = {format_duration(session.backoff.initial)}: raise it",
+                f"is {format_duration(session.backoff.max)}, less than backoff.initial = "
+                f"{format_duration(session.backoff.initial)}: raise it",
+            )
+        if 0 < session.high_watermark <= session.low_watermark:
+            yield (
+                (*path, "low_watermark"),
+                f"is {session.low_watermark}, not below high_watermark = {session.high_watermark}: lower it, or set "
+                "high_watermark = 0 to never ask backends to wait",
             )
         if 0 < session.max_mqueue_bytes < engine.max_payload_bytes:
             yield (
@@ -232,8 +271,24 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     if gateway.max_packet_size_bytes + _MQTT_OVERHEAD_BYTES > engine.max_record_bytes:
         yield (
             ("gateway", "max_packet_size_bytes"),
-            f"is {format_size(gateway.max_packet_size_bytes)}, and with {format_size(_MQTT_OVERHEAD_BYTES)} around it such a packet does "
-            f"not fit in a record of engine.max_record_bytes = {engine.max_record_bytes}: lower it, or raise max_record_bytes",
+            f"is {format_size(gateway.max_packet_size_bytes)}, and with {format_size(_MQTT_OVERHEAD_BYTES)} around it such a "
+            f"packet does not fit in a record of engine.max_record_bytes = {engine.max_record_bytes}: lower it, or raise that",
         )
+    throttle = settings.throttle
+    for on, high, low in (
+        (throttle.lag_high, "lag_high", "lag_low"),
+        (throttle.state_high, "state_high", "state_low"),
+        (throttle.free_disk_low, "free_disk_high", "free_disk_low"),
+    ):
+        if on and getattr(throttle, high) <= getattr(throttle, low):
+            yield ("throttle", low), f"is not below {high}: lower it, or raise {high}"
+    yield from bridge_problems(settings.bridge, settings.kafka, settings.topics)
     if kafka.security_protocol.startswith("SASL") and not (kafka.sasl_username and kafka.sasl_password.get_secret_value()):
         yield ("kafka", "sasl_username"), f"security_protocol = {kafka.security_protocol} needs sasl_username and sasl_password"
+    yield from dead_letter_problems(
+        settings.exchanges,
+        settings.policies,
+        settings.permissions,
+        topics=settings.topics,
+        max_client_id_bytes=gateway.max_client_id_bytes,
+    )

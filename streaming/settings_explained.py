@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, get_args, get_origin
 
@@ -86,7 +86,7 @@ def allowed(field: FieldInfo) -> str:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return ", ".join(annotation)
     low = high = None
-    show = str
+    show: Callable[[int], str] = str
     for item in field.metadata:
         if isinstance(item, annotated_types.Ge):
             low = item.ge
@@ -131,13 +131,15 @@ def _render_table(name: str, section: Section, lines: list[str], *, comments: bo
         _render_table(f"{name}.{key}", value, lines, comments=comments)
 
 
-def _render_profile(name: str, profile: ProfileSection, lines: list[str]) -> None:
+def _render_profile(name: str, profile: Section, lines: list[str]) -> None:
     lines += ["", f"[[{name}]]"]
-    written = profile.model_dump(exclude_unset=True, exclude={"backoff"})
+    written = profile.model_dump(exclude_unset=True, exclude_none=True, exclude={"backoff"})
     lines += [f"{key} = {_toml_value(type(profile).model_fields[key], value)}" for key, value in written.items()]
-    if "backoff" in profile.model_fields_set:
+    if isinstance(profile, ProfileSection) and "backoff" in profile.model_fields_set:
         fields = type(profile.backoff).model_fields
-        inner = [f"{key} = {_toml_value(fields[key], value)}" for key, value in profile.backoff.model_dump(exclude_unset=True).items()]
+        inner = [
+            f"{key} = {_toml_value(fields[key], value)}" for key, value in profile.backoff.model_dump(exclude_unset=True).items()
+        ]
         lines.append(f"backoff = {{ {', '.join(inner)} }}")
 
 
@@ -163,8 +165,13 @@ def _toml_value(field: FieldInfo, value: object) -> str:
         return repr(value)
     if isinstance(value, SecretStr):
         return '""'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(FieldInfo(), item) for item in value)}]"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(FieldInfo(), item) for item in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f" {json.dumps(key)} = {_toml_value(FieldInfo(), item)}" for key, item in value.items()) + " }" * bool(value) + "}" * (not value)
+        items = ", ".join(f"{json.dumps(key)} = {_toml_value(FieldInfo(), item)}" for key, item in value.items())
+        return f"{{ {items} }}" if items else "{}"
     return json.dumps(str(value), ensure_ascii=False)
 
 

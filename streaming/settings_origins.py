@@ -12,7 +12,7 @@ _KEY: Final = re.compile(r"\s*([\w\-.\"]+)\s*=")
 
 
 class Origins:
-    """Collects origins while the layers are read, then problems. file: the configuration file, blamed for what nobody else said."""
+    """Collects origins while the layers are read, then problems. file: blamed for what nobody else said."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

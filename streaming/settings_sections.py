@@ -74,7 +74,7 @@ class KafkaSection(Section):
     sasl_password: SecretStr = Field(SecretStr(""), description="best given as INFLIGHT__KAFKA__SASL_PASSWORD; never shown")
     ssl_cafile: str = Field("", description="PEM file of the authorities that may have signed the brokers' certificates")
     options: dict[str, Option] = Field(
-        {}, description="more client options by Kafka's names, given to every client, for example \"request.timeout.ms\" = 30000"
+        {}, description='more client options by Kafka\'s names, given to every client, for example "request.timeout.ms" = 30000'
     )
 
     def client_options(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ _Partitions = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class PartitionsSection(Section):
-    """Partitions of each topic when Inflight creates it. More can be added later, except to topics that are being read in order."""
+    """Partitions of each topic when Inflight creates it. More can be added later, in a quiet moment: they move clients about."""
 
     messages: _Partitions = Field(4, description="one client's messages are in one of them, in order")
     events: _Partitions = Field(4, description="one client's events are in one of them, in order")
@@ -213,11 +213,49 @@ class EngineSection(Section):
         64 * _KIB, ge=_KIB, le=_MIB, description="the same for the names and values of all headers of one message together"
     )
     max_record_bytes: SizeBytes = Field(
-        900_000, ge=64 * _KIB, le=96 * _MIB, description="largest record that Inflight writes; the topics must allow it (max.message.bytes)"
+        900_000,
+        ge=64 * _KIB,
+        le=96 * _MIB,
+        description="largest record that Inflight writes; the topics must allow it (max.message.bytes)",
     )
     receipts: bool = Field(True, description="write the outcome of every message to PREFIX.receipts")
     ledger: bool = Field(True, description="write every transition of every message to PREFIX.ledger")
-    spark: dict[str, Option] = Field({}, description="more Spark configuration, for example \"spark.executor.memory\" = \"4g\"")
+    spark: dict[str, Option] = Field({}, description='more Spark configuration, for example "spark.executor.memory" = "4g"')
+
+
+class ThrottleSection(Section):
+    """When the engine asks all backends to wait (key * in PREFIX.throttle), and when they may go on. See docs/producer.md."""
+
+    lag_high: int = Field(200_000, ge=0, le=1 << 40, description="records in Kafka that the sessions have not seen; 0 = never")
+    lag_low: int = Field(40_000, ge=0, le=1 << 40, description="they may go on from here; below lag_high")
+    state_high: SizeBytes = Field(0, ge=0, le=1 << 50, description="size of the session state on disk; 0 = never")
+    state_low: SizeBytes = Field(0, ge=0, le=1 << 50, description="they may go on from here; below state_high")
+    free_disk_low: SizeBytes = Field(
+        256 * _MIB, ge=0, le=1 << 50, description="what is left on the disk of a local checkpoint; 0 = do not look"
+    )
+    free_disk_high: SizeBytes = Field(512 * _MIB, ge=0, le=1 << 50, description="they may go on from here; above free_disk_low")
+
+
+class ArchiveSection(Section):
+    """The second query of the engine: Kafka → the Delta tables of engine.tables_location (docs/archive.md)."""
+
+    enabled: bool = Field(True, description="write ledger, dead letters, uplink and receipts to Delta tables")
+    trigger_interval_ms: DurationMs = Field(
+        10_000, ge=_SECOND, le=_DAY, description="the tables get what is new this often; each time a few seconds of one core"
+    )
+    max_offsets_per_trigger: int = Field(
+        100_000,
+        ge=1,
+        le=100_000_000,
+        description="Kafka records that one micro-batch takes in: bounds its memory after a standstill",
+    )
+    retention: DurationMs = Field(90 * _DAY, ge=_DAY, le=NEVER_MS, description="older days are deleted from the tables")
+    optimize_interval: DurationMs = Field(
+        _HOUR, ge=_MINUTE, le=7 * _DAY, description="small files are merged, old days sorted or deleted, this often"
+    )
+    fail_on_data_loss: bool = Field(
+        True, description="stop with an error when Kafka has deleted records before they were archived; false = go on with a hole"
+    )
 
 
 class GatewaySection(Section):
@@ -231,12 +269,18 @@ class GatewaySection(Section):
         "", description="a name that this gateway keeps over restarts and no other has: it then gets its partitions back at once"
     )
     group_session_timeout_ms: DurationMs = Field(
-        10_000, ge=6 * _SECOND, le=5 * _MINUTE, description="a gateway that Kafka has not heard of for this long loses its partitions"
+        10_000,
+        ge=6 * _SECOND,
+        le=5 * _MINUTE,
+        description="a gateway that Kafka has not heard of for this long loses its partitions",
     )
     connect_timeout_ms: DurationMs = Field(10_000, ge=100, le=5 * _MINUTE, description="from the socket to a complete CONNECT")
     accept_timeout_ms: DurationMs = Field(30_000, ge=_SECOND, le=5 * _MINUTE, description="from CONNECT to the engine's answer")
     append_timeout_ms: DurationMs = Field(
-        30_000, ge=_SECOND, le=5 * _MINUTE, description="Kafka confirms a record within this, or the connection that wrote it is closed"
+        30_000,
+        ge=_SECOND,
+        le=5 * _MINUTE,
+        description="Kafka confirms a record within this, or the connection that wrote it is closed",
     )
     stop_timeout_ms: DurationMs = Field(5_000, ge=0, le=5 * _MINUTE, description="how long a stopping gateway may take")
     stalled_write_timeout_ms: DurationMs = Field(
@@ -247,13 +291,22 @@ class GatewaySection(Section):
     )
     max_client_id_bytes: int = Field(1_024, ge=23, le=65_535, description="longest client id")
     max_unconfirmed_appends: int = Field(
-        256, ge=1, le=65_535, description="records of one connection that Kafka has not confirmed; beyond, the gateway stops reading from it"
+        256,
+        ge=1,
+        le=65_535,
+        description="records of one connection that Kafka has not confirmed; beyond, the gateway stops reading from it",
     )
     max_unconfirmed_bytes: SizeBytes = Field(4 * _MIB, ge=64 * _KIB, le=1 << 30, description="the same in bytes")
     max_write_buffer_bytes: SizeBytes = Field(
         256 * _KIB, ge=_KIB, le=1 << 30, description="bytes that a device has not taken; beyond, it gets nothing new"
     )
     topic_alias_maximum: int = Field(16, ge=0, le=65_535, description="topic aliases that an MQTT 5 device may use")
+    max_publish_rate: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="QoS 1 and 2 publications a second of one MQTT 5 device; those beyond are refused with 0x97; 0 = no limit",
+    )
     producer_linger_ms: DurationMs = Field(0, ge=0, le=_SECOND, description="wait this long for records to share a request")
     fetch_max_wait_ms: DurationMs = Field(20, ge=1, le=_SECOND, description="longest wait of Kafka for new commands")
 
@@ -293,26 +346,53 @@ class SessionSection(Section):
     )
     retry_mqtt5: RetryMqtt5 = Field(
         RetryMqtt5.RECONNECT,
-        description="the same for MQTT 5, which forbids resends on a live connection: reconnect = close it, so that the device comes "
-        "back and gets everything again; timer = send again anyway; wait = do nothing",
+        description="the same for MQTT 5, which forbids resends on a live connection: reconnect = close it, so that the device "
+        "comes back and gets everything again; timer = send again anyway; wait = do nothing",
     )
     max_inflight: int = Field(
-        32, ge=0, le=MAX_PACKET_ID, description="QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 65535"
+        32,
+        ge=0,
+        le=MAX_PACKET_ID,
+        description="QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 65535",
     )
     prefetch: int = Field(
-        0, ge=0, le=MAX_PACKET_ID, description="messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches"
+        0,
+        ge=0,
+        le=MAX_PACKET_ID,
+        description="messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches",
     )
-    max_mqueue_len: int = Field(1_000, ge=0, le=1_000_000, description="messages that wait; when it is full see overflow; 0 = no limit")
+    max_mqueue_len: int = Field(
+        1_000, ge=0, le=1_000_000, description="messages that wait; when it is full see overflow; 0 = no limit"
+    )
     max_mqueue_bytes: SizeBytes = Field(_MIB, ge=0, le=1 << 30, description="the same by payload bytes; 0 = no limit")
     mqueue_store_qos0: bool = Field(True, description="keep QoS 0 messages while the client is offline")
-    overflow: Overflow = Field(Overflow.DROP_OLDEST, description="a full queue gives up its oldest message (drop_oldest) or the new one (reject)")
+    overflow: Overflow = Field(
+        Overflow.DROP_OLDEST, description="a full queue gives up its oldest message (drop_oldest) or the new one (reject)"
+    )
     max_awaiting_rel: int = Field(
-        100, ge=0, le=MAX_PACKET_ID, description="QoS 2 publications of a device not yet released, the Receive Maximum of CONNACK; 0 = no limit"
+        100,
+        ge=0,
+        le=MAX_PACKET_ID,
+        description="QoS 2 publications of a device not yet released, the Receive Maximum of CONNACK; 0 = no limit",
     )
-    await_rel_timeout: DurationMs = Field(300_000, ge=_SECOND, le=_DAY, description="such a publication is forgotten after this long")
+    await_rel_timeout: DurationMs = Field(
+        300_000, ge=_SECOND, le=_DAY, description="such a publication is forgotten after this long"
+    )
     session_expiry_interval: DurationMs = Field(
-        2 * _HOUR, ge=0, le=NEVER_MS, multiple_of=1_000, description="how long an MQTT 3.1.1 session outlives its connection; MQTT 5 clients say it themselves"
+        2 * _HOUR,
+        ge=0,
+        le=NEVER_MS,
+        multiple_of=1_000,
+        description="how long an MQTT 3.1.1 session outlives its connection; MQTT 5 clients say it themselves",
     )
+    high_watermark: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="backends are asked to send this client nothing more (PREFIX.throttle) when this part of max_mqueue_len or "
+        "max_mqueue_bytes is used; 0 = never",
+    )
+    low_watermark: float = Field(0.5, ge=0, le=1, description="backends may go on when it is down to this; below high_watermark")
     delivery_limit: int = Field(20, ge=-1, le=1_000_000, description="attempts before a message is dead-lettered; -1 = no limit")
     deduplication_window: int = Field(
         100, ge=0, le=100_000, description="message ids per client of which a repetition is recognised; 0 = none"
@@ -335,6 +415,8 @@ class SessionSection(Section):
             session_expiry_interval_s=self.session_expiry_interval // 1_000,
             delivery_limit=self.delivery_limit,
             deduplication_window=self.deduplication_window,
+            high_watermark=self.high_watermark,
+            low_watermark=self.low_watermark,
             backoff=BackoffSettings(
                 initial_ms=self.backoff.initial,
                 multiplier=self.backoff.multiplier,

@@ -58,6 +58,8 @@ def spark_options(settings: SparkSettings, jars: Jars | None) -> dict[str, str]:
     options = dict(_query_options(settings))
     if settings.master is not None and settings.master.startswith("local"):
         options |= _local_options(settings, jars)
+        if jars is not None:
+            options |= _DELTA
     if is_local_path(settings.checkpoint_location) and jars is not None:
         options |= _LOCAL_CHECKPOINT
     return options | dict(settings.extra)
@@ -106,6 +108,21 @@ def _local_options(settings: SparkSettings, jars: Jars | None) -> dict[str, str]
         options["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in (jars.local_fs, *jars.spark))
     return options
 
+
+_DELTA: Final = {
+    # Delta's commands (OPTIMIZE, MERGE) and its tables in SQL. Under spark-submit they come with its jars: docs/archive.md.
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Times with their zone, for readers that are not Spark; the default is a format that Parquet has given up.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A table's log is replayed with this many partitions; the default of 50 is for clusters.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Compaction takes one core, the others are the sessions'.
+    "spark.databricks.delta.optimize.maxThreads": "1",
+    "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
+    # Two queries in one Spark: a task of `sessions` gets the next free core even when `archive` has many waiting.
+    "spark.scheduler.mode": "FAIR",
+}
 
 _LOCAL_CHECKPOINT: Final = {
     # Hadoop's own local file system forks a process for every checkpoint file when its native library is missing.

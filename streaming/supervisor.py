@@ -1,11 +1,11 @@
 """`inflight up`: Kafka, engine and gateway as child processes, in order, until somebody says stop.
 
-Start: 1. lock the data directory; 2. jars; 3. Kafka; 4. topics; 5. engine and gateway together; 6. say `ready`.
+Start: 1. lock the data directory; 2. Kafka; 3. topics; 4. engine and gateway together; 5. say `ready`.
 Stop: gateway (devices see a goodbye), engine (its last micro-batch ends), Kafka.
 
-A child that ends although nobody stopped it is started again, after a pause that doubles up to half a minute; the engine goes on from
-its checkpoint, the gateway's devices reconnect, Kafka keeps its port. Only a child that never became ready the first time ends
-everything: then it is not bad luck but something to mend.
+A child that ends although nobody stopped it is started again, after a pause that doubles up to half a minute; the engine goes on
+from its checkpoint, the gateway's devices reconnect, Kafka keeps its port. Only a child that never became ready the first time
+ends everything: then it is not bad luck but something to mend.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from streaming.child_process import bound_to_parent, tail
+from streaming.child_process import bound_to_parent, free_port, tail
 from streaming.embedded_kafka import EmbeddedKafka
 from streaming.endpoints import Endpoints
 from streaming.errors import ChildProcessFailed, DataDirectoryInUse
-from streaming.jars import ensure_jars
+from streaming.jars import Jars
 from streaming.settings import load_settings
 from streaming.topics import ensure_topics
 
@@ -37,6 +37,7 @@ _STOP_TIMEOUT_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _CALM_S: Final = 60.0
+_LAST_WORDS_S: Final = 1.0
 _KAFKA_POLL_S: Final = 0.2
 _LOG_LIMIT_BYTES: Final = 16 << 20
 _LONGEST_LINE_BYTES: Final = 1 << 20
@@ -71,62 +72,59 @@ class Child:
 class Supervisor:
     """Runs everything. say: told what happens, for people; announce: told once, when a device can connect."""
 
-    def __init__(self, options: UpOptions, *, say: Callable[[str], None], announce: Callable[[Endpoints], None]) -> None:
+    def __init__(
+        self, options: UpOptions, jars: Jars, *, say: Callable[[str], None], announce: Callable[[Endpoints], None]
+    ) -> None:
         self._options = options
         self._data_dir = options.data_dir.absolute()
         self._logs = self._data_dir / "logs"
         self._say = say
         self._announce = announce
         self._stop = asyncio.Event()
-        self._stopping = False
-        self._kafka: EmbeddedKafka
+        self._kafka = EmbeddedKafka(self._data_dir, port=options.kafka_port, jars=jars)
         self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log")
         self._gateway = Child(name="gateway", arguments=self._gateway_arguments, log=self._logs / "gateway.log")
 
     async def run(self) -> None:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError when something could not be started."""
+        started = time.monotonic()
         loop = asyncio.get_running_loop()
-        for number in signal.SIGINT, signal.SIGTERM:
-            loop.add_signal_handler(number, self._stop.set)
-        self._logs.mkdir(parents=True, exist_ok=True)
-        with locked(self._data_dir):
-            jars = await asyncio.to_thread(ensure_jars)
-            self._kafka = EmbeddedKafka(self._data_dir, port=self._options.kafka_port, jars=jars)
+        with locked(self._data_dir):  # 1
+            for number in signal.SIGINT, signal.SIGTERM:
+                loop.add_signal_handler(number, self._stop.set)
+            self._logs.mkdir(parents=True, exist_ok=True)
             try:
-                await self._run_all()
+                await self._until_stopped(self._start_kafka())  # 2, 3
+                if not self._stop.is_set():
+                    self._say("starting the engine and the gateway")
+                    children = [self._supervise(self._engine), self._supervise(self._gateway)]  # 4
+                    await self._until_stopped(self._watch_kafka(), *children, self._report_ready(started))  # 5
             finally:
                 await self._stop_all()
 
-    async def _run_all(self) -> None:
-        started = time.monotonic()
-        if self._stop.is_set():
-            return
+    async def _until_stopped(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Returns when all of it is done or stop is asked for; raises the first thing that goes wrong."""
+        tasks = [asyncio.create_task(item) for item in work]
+        stop = asyncio.create_task(self._stop.wait())
+        pending = {stop, *tasks}
+        try:
+            while stop in pending and len(pending) > 1:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _start_kafka(self) -> None:
         self._say("starting Kafka (one broker: its data survives killed processes, not a lost disk)")
-        # The pool's threads live until the loop is closed, so that the broker's parent thread outlives it (child_process.py).
+        # The pool's threads live until the loop is closed, so the thread that starts the broker outlives it (child_process.py).
         await asyncio.to_thread(self._kafka.start)
         settings = load_settings(self._options.config, self._overrides())
         report = await asyncio.to_thread(ensure_topics, settings)
         for warning in report.warnings:
             self._say(f"warning: {warning}")
-        self._say("starting the engine and the gateway")
-        watchers = [self._watch_kafka(), self._supervise(self._engine), self._supervise(self._gateway)]
-        await self._until_stopped([self._report_ready(started), *watchers])
-
-    async def _until_stopped(self, work: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Runs all of it until stop is asked for or one of it fails."""
-        tasks = [asyncio.create_task(item) for item in work]
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            pending = {stop, *tasks}
-            while stop in pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()  # raises what went wrong
-        finally:
-            self._stopping = True
-            for task in (stop, *tasks):
-                task.cancel()
-            await asyncio.gather(stop, *tasks, return_exceptions=True)
 
     async def _report_ready(self, started: float) -> None:
         for child in self._engine, self._gateway:
@@ -143,13 +141,17 @@ class Supervisor:
             status = await self._run_once(child)
             if not child.ready.is_set():
                 raise ChildProcessFailed(
-                    f"the {child.name} ended ({explain_status(status)}) before it was ready. The end of {child.log}:\n{tail(child.log)}\n"
+                    f"the {child.name} ended ({explain_status(status)}) before it was ready. "
+                    f"The end of {child.log}:\n{tail(child.log)}\n"
                     "Mend what it says there and start again; nothing is lost."
                 )
             self._write_endpoints()
             if time.monotonic() - started > _CALM_S:
                 pause_s = _FIRST_PAUSE_S
-            self._say(f"the {child.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s; see {child.log}")
+            self._say(
+                f"the {child.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s; "
+                f"see {child.log}"
+            )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -168,19 +170,25 @@ class Supervisor:
             )
             reader = asyncio.create_task(self._read_output(child, process, log))
             try:
-                return await process.wait()
+                status = await process.wait()
+                child.process = None
+                # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
+                kill_group(process.pid)
+                await asyncio.wait([reader], timeout=_LAST_WORDS_S)
             finally:
                 reader.cancel()
-                child.process = None if process.returncode is not None else process
-                if not self._stopping:
-                    # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
-                    kill_group(process.pid)
+            return status
 
     async def _read_output(self, child: Child, process: asyncio.subprocess.Process, log: BinaryIO) -> None:
         """Standard output of a child: its ready line, and whatever else for its log."""
         if process.stdout is None:
             raise AssertionError("stdout is a pipe")
-        too_late = asyncio.get_running_loop().call_later(_READY_TIMEOUT_S, kill_group, process.pid)
+
+        def give_up() -> None:
+            self._say(f"the {child.name} was not ready within {_READY_TIMEOUT_S:g} s and is killed")
+            kill_group(process.pid)
+
+        too_late = asyncio.get_running_loop().call_later(_READY_TIMEOUT_S, give_up)
         try:
             started = time.monotonic()
             async for line in process.stdout:
@@ -200,7 +208,7 @@ class Supervisor:
     async def _watch_kafka(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            while self._kafka.is_running:
+            while self._kafka.is_running:  # noqa: ASYNC110 - a process, nothing that could set an event
                 await asyncio.sleep(_KAFKA_POLL_S)
             self._say(f"Kafka ended unexpectedly, starting it again with its data; see {self._kafka.log_file}")
             self._write_endpoints()
@@ -217,7 +225,6 @@ class Supervisor:
 
     async def _stop_all(self) -> None:
         """Gateway, engine, Kafka: each only when the one that writes to it has gone."""
-        self._stopping = True
         for child in self._gateway, self._engine:
             process = child.process
             if process is None or process.returncode is not None:
@@ -228,7 +235,9 @@ class Supervisor:
             try:
                 await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
             except TimeoutError:
-                self._say(f"the {child.name} did not stop within {_STOP_TIMEOUT_S:g} s and is killed; it recovers at the next start")
+                self._say(
+                    f"the {child.name} did not stop within {_STOP_TIMEOUT_S:g} s and is killed; it recovers at the next start"
+                )
             kill_group(process.pid)
         self._say("stopping Kafka")
         await asyncio.to_thread(self._kafka.stop)
@@ -238,8 +247,10 @@ class Supervisor:
         return ["engine", *self._common_arguments()]
 
     def _gateway_arguments(self) -> list[str]:
-        # A restarted gateway listens where the first one did, although any free port was asked for.
+        # A restarted gateway listens where the first one did, although any free port was asked for: devices come back there.
         port = self._gateway.words.get("mqtt", "").rpartition(":")[2] or self._options.mqtt_port
+        if port == 0:
+            port = free_port()
         return ["gateway", *self._common_arguments(), *([] if port is None else ["--set", f"gateway.port={port}"])]
 
     def _common_arguments(self) -> list[str]:

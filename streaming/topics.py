@@ -1,7 +1,7 @@
 """The eight topics: how they are created, and which settings of existing ones would lose data.
 
 Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
-the engine has read it is lost, so compaction (which forgets all but one record of a client) and short retention are refused there.
+the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
 `inflight.throttle` is a table, so it is compacted and must be.
 """
 
@@ -58,7 +58,7 @@ class ActualTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """created: names of new topics. problems: what would lose or stop data. warnings: what is safe only as long as nothing breaks."""
+    """created: names of new topics. problems: what loses or stops data. warnings: what is safe as long as nothing breaks."""
 
     created: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -67,9 +67,19 @@ class TopicReport:
 
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
-    """The eight topics as `settings` wants them."""
+    """The eight topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
-    plans = []
+    plans = [
+        TopicPlan(
+            name=name,
+            partitions=names.partitions.dead_letters,
+            replication_factor=names.replication_factor,
+            retention_ms=retention.dead_letters,
+            minimum_retention_ms=0,  # whoever bound it knows who reads it, and how soon
+            max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+        )
+        for name in settings.dead_letter_topics
+    ]
     for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle"):
         plans.append(
             TopicPlan(
@@ -123,23 +133,26 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
     policy = {part.strip() for part in actual.configs.get("cleanup.policy", "delete").split(",")}
     if plan.retention_ms is None:
         if policy != {"compact"}:
-            problems.append(f"{plan.name}: cleanup.policy={','.join(sorted(policy))} forgets throttled clients; set cleanup.policy=compact")
+            problems.append(
+                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} forgets throttled clients; set cleanup.policy=compact"
+            )
     else:
         if "compact" in policy:
             problems.append(
-                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} keeps only one record of each client; set cleanup.policy=delete"
+                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} keeps only one record of each client; "
+                "set cleanup.policy=delete"
             )
         problems += _too_short(plan, int(actual.configs.get("retention.ms", "-1")))
         if int(actual.configs.get("retention.bytes", "-1")) >= 0:
             warnings.append(
-                f"{plan.name}: retention.bytes={actual.configs['retention.bytes']} deletes unread records when there are many of them; "
-                "set retention.bytes=-1 and watch the disk"
+                f"{plan.name}: retention.bytes={actual.configs['retention.bytes']} deletes unread records when there are "
+                "many of them; set retention.bytes=-1 and watch the disk"
             )
     limit = int(actual.configs.get("max.message.bytes", plan.max_record_bytes))
     if limit < plan.max_record_bytes:
         problems.append(
-            f"{plan.name}: max.message.bytes={limit} refuses the largest records of Inflight; set max.message.bytes={plan.max_record_bytes} "
-            "or lower engine.max_record_bytes"
+            f"{plan.name}: max.message.bytes={limit} refuses the largest records of Inflight; "
+            f"set max.message.bytes={plan.max_record_bytes} or lower engine.max_record_bytes"
         )
     warnings += _replication_warnings(actual, brokers)
     return problems, warnings
@@ -188,7 +201,9 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, ActualTop
     names = [name for name in names if name in existing]
     if not names:
         return {}
-    configs = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names], config_filter="all")["topic"]
+    configs = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names], config_filter="all")[
+        "topic"
+    ]
     found = {}
     for topic in client.describe_topics(names):
         name = topic["name"]

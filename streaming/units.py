@@ -10,9 +10,9 @@ NEVER_MS: Final = NEVER_EXPIRES_S * 1_000
 
 _MS_PER_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES_PER_UNIT: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-_WHOLE_NUMBER: Final = re.compile(r"\d{1,18}")
-_DURATION_PART: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)\s*")
-_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]+)")
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_DURATION_PART: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d)\s*")
+_SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)")
 
 
 def parse_duration_ms(value: object) -> int:

@@ -36,7 +36,11 @@ def jars(quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = 
         typer.echo(f"{len(found.spark) + 1} jars for Spark and {len(found.kafka)} for Kafka in {found.local_fs.parent.parent}")
 
 
-def config(file: Config = None, overrides: Overrides = None, comments: Annotated[bool, typer.Option(help="With what each key means.")] = False) -> None:
+def config(
+    file: Config = None,
+    overrides: Overrides = None,
+    comments: Annotated[bool, typer.Option(help="With what each key means.")] = False,
+) -> None:
     """Show the configuration in force, as TOML; secrets are left out."""
     from streaming.settings_explained import render_toml
 

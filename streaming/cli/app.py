@@ -5,7 +5,7 @@ import sys
 import typer
 
 from state.errors import InflightError
-from streaming.cli import administration, processes, sending
+from streaming.cli import administration, bridging, history, processes, sending
 from streaming.errors import ConfigurationError
 
 app = typer.Typer(
@@ -18,11 +18,14 @@ app = typer.Typer(
 app.command()(processes.up)
 app.command()(processes.engine)
 app.command()(processes.gateway)
+app.command()(bridging.bridge)
 app.command()(processes.demo)
+app.command()(bridging.demo_bridge)
 app.command()(sending.send)
 app.command()(administration.topics)
 app.command()(administration.jars)
 app.command()(administration.config)
+history.add_to(app)
 
 
 def main() -> None:
@@ -33,3 +36,5 @@ def main() -> None:
         # Plainly: a message may contain brackets, which rich takes for markup.
         sys.stderr.write(f"inflight: {error}\n")
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

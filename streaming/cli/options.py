@@ -8,13 +8,16 @@ import typer
 if TYPE_CHECKING:
     from streaming.settings import Settings
 
-Config: TypeAlias = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration; default: conf/inflight.toml.")]
+Config: TypeAlias = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Configuration; default: conf/inflight.toml.")
+]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Another value for one key, e.g. session.max_inflight=64. Repeatable."),
 ]
 DataDir: TypeAlias = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything is kept; default: engine.data_dir (var/inflight).")
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept; default: engine.data_dir (var/inflight)."),
 ]
 JsonLogs: TypeAlias = Annotated[bool, typer.Option("--json-logs", help="Log JSON lines.")]
 

@@ -27,11 +27,13 @@ def up(
     """
     import asyncio
 
+    from streaming.jars import ensure_jars
     from streaming.java import find_java
     from streaming.supervisor import READY, Supervisor, UpOptions
 
     settings = load(config, overrides, data_dir)
     find_java()
+    jars = ensure_jars()
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -47,7 +49,7 @@ def up(
         config=config,
         overrides=tuple(overrides or ()),
     )
-    asyncio.run(Supervisor(options, say=say, announce=announce).run())
+    asyncio.run(Supervisor(options, jars, say=say, announce=announce).run())
 
 
 def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
@@ -71,8 +73,10 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     import asyncio
 
     import uvloop
+    from kafka.errors import KafkaError
 
     from sinks.mqtt.gateway import serve
+    from streaming.errors import CannotListen, KafkaUnreachable
     from streaming.logs import configure_logging
     from streaming.settings import gateway_settings
 
@@ -85,11 +89,24 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await serve(settings, on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}"), stop=stop)
 
-    uvloop.run(run())
+    try:
+        uvloop.run(run())
+    except KafkaError as error:
+        raise KafkaUnreachable(
+            f"Kafka at {settings.bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
+            "Check kafka.bootstrap_servers and that Kafka runs."
+        ) from error
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
+            "Choose another gateway.port (0 = any free one), or stop what is listening there."
+        ) from error
 
 
 def demo(
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Default: a new directory under var/.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Default: a new directory under var/.")
+    ] = None,
 ) -> None:
     """Watch it work: devices with bad manners, an engine that is killed, and a count of what arrived."""
     import tempfile

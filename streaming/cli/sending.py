@@ -1,8 +1,10 @@
-"""The command `send`: one message to one client, by the public contract of `inflight.messages`."""
+"""The command `send`: messages to one client, by the Producer (docs/producer.md)."""
 
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,12 +16,21 @@ def send(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The MQTT topic that the device shall see.")],
     payload: Annotated[str | None, typer.Option(help="The payload as text; without it and --file: standard input.")] = None,
     file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="The payload as a file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of --file or standard input is a message.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="Send the payload this many times, each a message of its own.")] = 1,
     qos: Annotated[int, typer.Option(min=0, max=2)] = 1,
     retain: Annotated[bool, typer.Option("--retain", help="Set the RETAIN flag.")] = False,
-    message_id: Annotated[str | None, typer.Option(help="A repetition of it within the deduplication window is one message.")] = None,
-    expiration: Annotated[str | None, typer.Option(metavar="DURATION", help="Time to live, e.g. 30s; a bare number is ms.")] = None,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="A repetition of it within the deduplication window is one message; of many messages: how ids begin."),
+    ] = None,
+    expiration: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time to live, e.g. 30s; a bare number is ms.")
+    ] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=255, help="Higher goes first.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other header. Repeatable.")] = None,
+    attempts: Annotated[int, typer.Option(min=1, help="Tries of each message; more of them sit out longer throttling.")] = 3,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long each message may take.")] = "30s",
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Default: the running `inflight up`, else the configuration.")
     ] = None,
@@ -27,56 +38,91 @@ def send(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Send a message to a client; prints its message id when Kafka has confirmed it (all in-sync replicas)."""
-    from streaming.units import parse_duration_ms
+    """Send a message to a client; prints its message id when Kafka has confirmed it (all in-sync replicas).
 
+    Tries again after failures, and waits while the client or the engine is throttled. With --lines or --count: many messages,
+    with progress, and at the end how many were sent.
+    """
     if payload is not None and file is not None:
         raise typer.BadParameter("give --payload or --file, not both")
-    headers = [("mqtt-topic", topic.encode()), ("mqtt-qos", b"%d" % qos)]
-    if retain:
-        headers.append(("mqtt-retain", b"true"))
-    if message_id is not None:
-        headers.append(("message-id", message_id.encode()))
-    if expiration is not None:
-        try:
-            headers.append(("expiration", b"%d" % parse_duration_ms(expiration)))
-        except ValueError as error:
-            raise typer.BadParameter(f"--expiration is {error}") from None
-    if priority is not None:
-        headers.append(("priority", b"%d" % priority))
-    for text in header or ():
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"--header {text}: write NAME=VALUE")
-        headers.append((name, value.encode()))
-
-    settings = load_beside(config, [*(overrides or ()), *([] if kafka is None else [f"kafka.bootstrap_servers={kafka}"])], data_dir)
+    if lines and (payload is not None or count > 1):
+        raise typer.BadParameter("--lines takes the messages from --file or standard input: give no --payload and no --count")
+    common = {
+        "client_id": client,
+        "topic": topic,
+        "qos": qos,
+        "retain": retain,
+        "priority": priority,
+        **({} if expiration is None else {"expiration_ms": _duration_ms("--expiration", expiration)}),
+        **_from_headers(header or ()),
+    }
+    timeout_ms = _duration_ms("--timeout", timeout)
+    settings = load_beside(
+        config, [*(overrides or ()), *([] if kafka is None else [f"kafka.bootstrap_servers={kafka}"])], data_dir
+    )
     if payload is not None:
         content = payload.encode()
     elif file is not None:
         content = file.read_bytes()
     else:
         content = sys.stdin.buffer.read()
-    position = _append(settings.kafka.client_options(), settings.topics.messages, client, content, headers)
-    typer.echo(message_id or position)
+    payloads = content.splitlines() if lines else [content] * count
+
+    from streaming.sending import send_messages  # Kafka and rich
+
+    many = lines or count > 1
+    messages = list(_numbered(payloads, message_id, common, many=many))
+    said = send_messages(settings, messages, attempts=attempts, timeout_ms=timeout_ms, show_progress=many)
+    typer.echo(said)
 
 
-def _append(options: dict[str, object], topic: str, client: str, content: bytes, headers: list[tuple[str, bytes]]) -> str:
-    """The record's position, `topic-partition-offset`, which is its message id when it has no other. Raises KafkaUnreachable."""
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
+def _numbered(payloads: list[bytes], message_id: str | None, common: dict[str, Any], *, many: bool) -> Iterator[dict[str, Any]]:
+    for number, payload in enumerate(payloads, 1):
+        given = message_id if message_id is None or not many else f"{message_id}-{number}"
+        yield {**common, "payload": payload, "message_id": given}
 
-    from streaming.errors import KafkaUnreachable
+
+def _duration_ms(option: str, text: str) -> int:
+    from streaming.units import parse_duration_ms
 
     try:
-        producer = KafkaProducer(acks="all", enable_idempotence=True, client_id="inflight-send", **options)
-        try:
-            written = producer.send(topic, key=client.encode(), value=content, headers=headers).get(timeout=60)
-        finally:
-            producer.close(timeout=5)
-    except KafkaError as error:
-        raise KafkaUnreachable(
-            f"the message was not confirmed: {type(error).__name__}: {error}. Kafka at {options['bootstrap_servers']} and its topic {topic} "
-            "have to be there: is `inflight up` running, or --kafka right? Send it again with the same --message-id to avoid a repetition."
-        ) from error
-    return f"{written.topic}-{written.partition}-{written.offset}"
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} is {error}") from None
+
+
+def _from_headers(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
+    """--header NAME=VALUE as arguments of the Producer, which has one for every header of the contract."""
+    from state import message_contract as contract
+
+    as_text = {
+        contract.CONTENT_TYPE: "content_type",
+        contract.RESPONSE_TOPIC: "response_topic",
+        contract.DEAD_LETTER_EXCHANGE: "dead_letter_exchange",
+        contract.DEAD_LETTER_ROUTING_KEY: "dead_letter_routing_key",
+    }
+    arguments: dict[str, Any] = {}
+    others: list[tuple[str, str]] = []
+    user_properties: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"--header {text}: write NAME=VALUE")
+        if name in as_text:
+            arguments[as_text[name]] = value
+        elif name == contract.CORRELATION_DATA:
+            arguments["correlation_data"] = value.encode()
+        elif name in (contract.CC, contract.BCC, contract.PAYLOAD_FORMAT):
+            arguments[name.lower().replace("-", "_")] = _json(name, value)
+        elif name.startswith(contract.USER_PREFIX):
+            user_properties.append((name[len(contract.USER_PREFIX) :], value))
+        else:
+            others.append((name, value))
+    return arguments | {"headers": others, "user_properties": user_properties}
+
+
+def _json(name: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise typer.BadParameter(f"--header {name}={value}: the value is not JSON") from None

@@ -72,7 +72,7 @@ class Device:
     def _session(self) -> dict[str, Any]:
         if not self.mqtt5:
             return {}
-        properties = Properties(PacketTypes.CONNECT)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = SESSION_EXPIRY_INTERVAL_S
         return {"clean_start": False, "properties": properties}
 
@@ -84,9 +84,10 @@ class Device:
         self.connected.clear()
 
     def _on_message(self, client: mqtt.Client, _userdata: object, message: mqtt.MQTTMessage) -> None:
-        self.received[message.payload] += 1
+        payload = bytes(message.payload)
+        self.received[payload] += 1
         self.resent += message.dup
-        first = self.received[message.payload] == 1
+        first = self.received[payload] == 1
         misbehaves = first and message.qos > 0 and len(self.received) % self._misbehave_every == 0
         if self.manners is Manners.BREAKS_OFF and misbehaves:
             self._cut_the_line(client)  # before paho answers: the acknowledgement is lost with the connection
@@ -96,7 +97,7 @@ class Device:
     @staticmethod
     def _cut_the_line(client: mqtt.Client) -> None:
         sock = client.socket()
-        if sock is not None:
+        if isinstance(sock, socket.socket):
             with contextlib.suppress(OSError):  # paho still works through what it had read before the last cut
                 sock.shutdown(socket.SHUT_RDWR)
 

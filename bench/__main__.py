@@ -1,0 +1,11 @@
+"""`make bench`: the whole path with real sockets, then what of it is Spark and what is the session. Each can be run alone."""
+
+import sys
+
+from bench import engine, path
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit("python -m bench takes no options; python -m bench.path --help and python -m bench.engine --help have some")
+    path.main()
+    engine.main()

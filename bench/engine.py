@@ -1,0 +1,207 @@
+"""What the session costs beside Spark: the product's state operator against the trivial one, in one run on one machine.
+
+    python -m bench.engine                     # everything, some minutes; prints a table and writes bench/results/engine.json
+    python -m bench.engine --only sessions --clients 100 --messages 2000
+
+Without sockets: bench/far_side.py stands for gateways and devices and acknowledges everything, bench/devices.py has the sockets.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+from rich.table import Table
+
+from bench.far_side import FarSide, stamped
+from bench.trivial import TrivialOperator
+from state.codec import encode_event
+from state.events import ClientConnected
+from streaming.embedded_kafka import EmbeddedKafka
+from streaming.jars import ensure_jars
+from streaming.pipeline import read_records, sessions, sessions_writer
+from streaming.pipeline_settings import PipelineSettings, Topics
+from streaming.progress import BatchProgress, ProgressReader
+from streaming.spark_session import SparkSettings, spark_session
+
+ROWS = (
+    ("p50 at 20 messages/s, ms", "p50_20"),
+    ("p99 at 20 messages/s, ms", "p99_20"),
+    ("p50 at 200 messages/s, ms", "p50_200"),
+    ("p99 at 200 messages/s, ms", "p99_200"),
+    ("messages/s, a burst over all clients", "burst_per_s"),
+    ("idle micro-batch, ms", "idle_ms"),
+    ("ms per active client, new", "client_ms_new"),
+    ("ms per active client, known", "client_ms_known"),
+)
+
+
+class Run:
+    """One variant: its topics, its query, its measurements."""
+
+    def __init__(self, spark: SparkSession, kafka: str, directory: Path, arguments: argparse.Namespace, variant: str) -> None:
+        self.spark, self.kafka, self.arguments, self.variant = spark, kafka, arguments, variant
+        self.topics = Topics(**{name: f"{variant}.{name}" for name in Topics.__slots__})
+        self.settings = PipelineSettings(topics=self.topics, commands_partitions=8, ledger=not arguments.no_ledger)
+        self.checkpoint = directory / variant
+        admin = KafkaAdminClient(bootstrap_servers=kafka)
+        partitions = {self.topics.commands: 8}
+        admin.create_topics(
+            [NewTopic(name, partitions.get(name, 4), 1) for name in (getattr(self.topics, key) for key in Topics.__slots__)]
+        )
+        admin.close()
+        self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all", linger_ms=1)
+
+    @contextmanager
+    def query(self) -> Iterator[StreamingQuery]:
+        kafka_options = {"kafka.bootstrap.servers": self.kafka}
+        records = read_records(self.spark, self.settings, kafka_options=kafka_options, max_offsets_per_trigger=1_000_000)
+        function = TrivialOperator(self.settings) if self.variant == "trivial" else None
+        query = sessions_writer(
+            sessions(records, self.settings, function),
+            self.settings,
+            kafka_options=kafka_options,
+            checkpoint_location=str(self.checkpoint),
+            trigger_interval_ms=self.arguments.trigger,
+        ).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def measure(self) -> dict[str, float]:
+        arguments, result = self.arguments, {}
+        far = FarSide(self.kafka, self.topics, trivial=self.variant == "trivial")
+        with self.query() as query:
+            for number in range(arguments.clients):
+                event = ClientConnected(connection_id=1, commands_partition=number % 8, clean_start=False)
+                self.producer.send(self.topics.events, encode_event(event), key=b"client-%d" % number)
+            self.producer.flush()
+            if self.variant == "sessions":
+                far.await_count("accepted", arguments.clients)
+            self.send(100, rate=50)
+            far.await_count("received", 100)
+            for rate, seconds in ((20, arguments.seconds), (200, arguments.seconds)):
+                far.reset()
+                self.send(rate * seconds, rate=rate)
+                counts = far.await_count("received", rate * seconds)
+                result |= {f"p50_{rate}": counts["p50_ms"], f"p99_{rate}": counts["p99_ms"]}
+            bursts = []
+            for _ in range(arguments.bursts):
+                far.reset()
+                started = time.time()
+                self.send(arguments.messages, rate=0)
+                counts = far.await_count("received", arguments.messages)
+                bursts.append(arguments.messages / (counts["last"] - started))
+                self.await_idle(query)
+            result["burst_per_s"] = max(bursts)
+            result["idle_ms"] = median(batch.duration_ms for batch in self.idle_batches(query, 10))
+        far.close()
+        for key in ("client_ms_new", "client_ms_known"):
+            result[key] = self.measure_clients()
+        return result
+
+    def measure_clients(self) -> float:
+        """One micro-batch in which very many clients have one message each."""
+        count = self.arguments.active_clients
+        for number in range(count):
+            self.producer.send(self.topics.messages, stamped(), key=b"active-%d" % number, headers=[("mqtt-topic", b"t")])
+        self.producer.flush()
+        with self.query() as query:
+            batches = self.idle_batches(query, 3)
+            busy = [batch for batch in self.reader.seen if batch.rows >= count]
+            return (busy[0].add_batch_ms - median(batch.add_batch_ms for batch in batches)) / count
+
+    def send(self, count: int, *, rate: int) -> None:
+        """Messages over all clients in turn; rate: per second, 0 = as fast as it goes."""
+        started = time.monotonic()
+        for number in range(count):
+            if rate and (wait := started + number / rate - time.monotonic()) > 0:
+                time.sleep(wait)
+            key = b"client-%d" % (number % self.arguments.clients)
+            self.producer.send(self.topics.messages, stamped(), key=key, headers=[("mqtt-topic", b"bench/t"), ("mqtt-qos", b"1")])
+        self.producer.flush()
+
+    def await_idle(self, query: StreamingQuery) -> None:
+        self.idle_batches(query, 3)
+
+    def idle_batches(self, query: StreamingQuery, count: int) -> list[BatchProgress]:
+        """Waits for `count` micro-batches without records, one after the other."""
+        self.reader = Recorder(query)
+        deadline = time.monotonic() + 300
+        while not self.reader.ends_with_idle(count):
+            if (error := query.exception()) is not None:
+                raise RuntimeError(str(error))
+            if time.monotonic() > deadline:
+                raise TimeoutError("the query does not come to rest")
+            time.sleep(0.05)
+        return self.reader.seen[-count:]
+
+
+class Recorder:
+    """Keeps the progress of a query."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._reader = ProgressReader(query)
+        self.seen: list[BatchProgress] = []
+
+    def ends_with_idle(self, count: int) -> bool:
+        self.seen += self._reader.new()
+        return len(self.seen) >= count and all(batch.rows == 0 for batch in self.seen[-count:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("trivial", "sessions"))
+    parser.add_argument("--clients", type=int, default=1_000)
+    parser.add_argument("--messages", type=int, default=20_000, help="of a burst")
+    parser.add_argument("--bursts", type=int, default=3, help="the best one counts: the first warms the JVM up")
+    parser.add_argument("--seconds", type=int, default=15, help="for each rate")
+    parser.add_argument("--active-clients", type=int, default=20_000)
+    parser.add_argument("--trigger", type=int, default=100, help="milliseconds")
+    parser.add_argument("--state-partitions", type=int, default=2)
+    parser.add_argument("--no-ledger", action="store_true")
+    parser.add_argument("--spark", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "engine.json")
+    arguments = parser.parse_args()
+    variants = [arguments.only] if arguments.only else ["trivial", "sessions"]
+    results: dict[str, Any] = {}
+    jars = ensure_jars()
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, EmbeddedKafka(Path(name), jars=jars) as kafka:
+        directory = Path(name)
+        spark = spark_session(
+            SparkSettings(
+                checkpoint_location=name,
+                log_file=directory / "spark.log",
+                state_partitions=arguments.state_partitions,
+                driver_memory="2g",
+                extra=dict(option.split("=", 1) for option in arguments.spark),
+            ),
+            jars,
+        )
+        for variant in variants:
+            run = Run(spark, kafka.bootstrap_servers, directory, arguments, variant)
+            results[variant] = run.measure()
+            Console(stderr=True).print(variant, results[variant])
+        spark.stop()
+    table = Table("measured", *variants, title=f"{arguments.clients} clients, {os.cpu_count()} cores")
+    for title, key in ROWS:
+        table.add_row(title, *(f"{results[variant][key]:,.2f}" for variant in variants))
+    Console().print(table)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

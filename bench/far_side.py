@@ -1,0 +1,111 @@
+"""The far side of the engine for benchmarks without sockets: reads `commands`, measures, and acknowledges as devices would.
+
+A process of its own, so that it does not share an interpreter with the sender.
+"""
+
+import multiprocessing
+import struct
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+
+from bench.devices import percentile
+from state.codec import decode_command_batch, encode_event
+from state.commands import AcceptConnection, SendPublish
+from state.events import PubAckReceived
+from streaming.pipeline_settings import Topics
+
+_STAMP = struct.Struct("!Q")
+
+
+def stamped(size: int = 64) -> bytes:
+    """A payload that says when it was made."""
+    return _STAMP.pack(time.time_ns()) + b"." * (size - 8)
+
+
+class FarSide:
+    """Handle of the process. trivial: the records are those of bench/trivial.py."""
+
+    def __init__(self, bootstrap_servers: str, topics: Topics, *, trivial: bool) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_run, args=(bootstrap_servers, topics, trivial, other), daemon=True)
+        self._process.start()
+        assert self._pipe.recv() == "ready"
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self._pipe.send("reset")
+        self._pipe.recv()
+
+    def counts(self) -> dict[str, Any]:
+        """accepted, received, p50_ms, p99_ms, first, last (time.time() of a message)."""
+        self._pipe.send("counts")
+        return self._pipe.recv()
+
+    def await_count(self, key: str, count: int, timeout_s: float = 120.0) -> dict[str, Any]:
+        """Raises TimeoutError when `key` has not come to `count` in time."""
+        deadline = time.monotonic() + timeout_s
+        while (counts := self.counts())[key] < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{key}: {counts[key]} of {count} within {timeout_s} s")
+            time.sleep(0.05)
+        return counts
+
+    def close(self) -> None:
+        self._pipe.send("stop")
+        self._process.join(10)
+
+
+def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection) -> None:
+    consumer = KafkaConsumer(
+        topics.commands, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False,
+        fetch_max_wait_ms=20,
+    )  # fmt: skip
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=5)
+    consumer.poll(timeout_ms=1_000)
+    pipe.send("ready")
+    accepted, latencies, first, last = 0, [], 0.0, 0.0
+    while True:
+        while pipe.poll():
+            order = pipe.recv()
+            if order == "stop":
+                producer.flush()
+                return
+            if order == "reset":
+                accepted, latencies, first, last = 0, [], 0.0, 0.0
+                pipe.send(None)
+            else:
+                p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
+                pipe.send(
+                    {"accepted": accepted, "received": len(latencies), "p50_ms": p50, "p99_ms": p99, "first": first, "last": last}
+                )
+        for records in consumer.poll(timeout_ms=20).values():
+            now_ns = time.time_ns()
+            for record in records:
+                acknowledgements = []
+                if trivial:
+                    for payload in _parts(record.value):
+                        latencies.append((now_ns - _STAMP.unpack_from(payload)[0]) / 1e6)
+                        acknowledgements.append(PubAckReceived(connection_id=1, packet_id=1))
+                else:
+                    for command in decode_command_batch(record.value).commands:
+                        if isinstance(command, SendPublish):
+                            latencies.append((now_ns - _STAMP.unpack_from(command.payload)[0]) / 1e6)
+                            acknowledgements.append(PubAckReceived(connection_id=1, packet_id=command.packet_id))
+                        elif isinstance(command, AcceptConnection):
+                            accepted += 1
+                for acknowledgement in acknowledgements:
+                    producer.send(topics.events, encode_event(acknowledgement), key=record.key)
+            last = now_ns / 1e9
+            first = first or last
+
+
+def _parts(value: bytes):
+    start = 0
+    while start < len(value):
+        length = int.from_bytes(value[start : start + 4])
+        yield value[start + 4 : start + 4 + length]
+        start += 4 + length

@@ -1,0 +1,135 @@
+"""The whole path on this machine: backend → Kafka → engine → Kafka → gateway → 1,000 MQTT sockets, and their answers back.
+
+    python -m bench.path                       # some minutes; prints a table and writes bench/results/path.json
+    python -m bench.path --devices 100 --burst 2000 --seconds 5
+
+Starts `inflight up` on a directory of its own. Backend, broker, engine, gateway and all devices share the cores, so a machine for
+each would do better; the latency is from the call of the backend's producer to the device's socket.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+from kafka import KafkaProducer
+from rich.console import Console
+from rich.table import Table
+
+from bench.far_side import stamped
+from streaming.demo.up import UpProcess
+from streaming.progress import PROGRESS_FILE, BatchProgress
+
+ROWS = (
+    ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
+    ("p50 at 20 messages/s, ms", "p50_20"),
+    ("p99 at 20 messages/s, ms", "p99_20"),
+    ("p50 at 200 messages/s, ms", "p50_200"),
+    ("p99 at 200 messages/s, ms", "p99_200"),
+    ("QoS 1 messages/s, a burst over all devices", "burst_per_s"),
+    ("idle micro-batch p50, ms", "idle_ms"),
+)
+RESULTS = Path(__file__).parent / "results" / "path.json"
+
+
+class Devices:
+    """bench/devices.py as a process of its own, so that it does not share an interpreter with the sender."""
+
+    def __init__(self, address: tuple[str, int], count: int, prefix: str, expect: int) -> None:
+        options = ["--host", address[0], "--port", str(address[1]), "--devices", str(count), "--prefix", prefix]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.devices", *options, "--expect", str(expect)], stdout=subprocess.PIPE, text=True
+        )
+
+    def await_connected(self) -> None:
+        line = self._line()
+        if not line.startswith("connected"):
+            raise RuntimeError(f"the devices did not connect: {line!r}")
+
+    def result(self) -> dict[str, Any]:
+        """What bench.devices prints at its end: after the expected messages, or its time-out."""
+        line = self._line()
+        self._process.wait(30)
+        return json.loads(line)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+
+class Backend:
+    """Sends stamped QoS 1 messages to the devices in turn."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=1)
+
+    def send(self, prefix: str, devices: int, count: int, *, rate: int) -> None:
+        """rate: per second, 0 = as fast as it goes. Returns when Kafka has confirmed everything."""
+        started = time.monotonic()
+        headers = [("mqtt-topic", b"bench/t"), ("mqtt-qos", b"1")]
+        for number in range(count):
+            if rate and (wait := started + number / rate - time.monotonic()) > 0:
+                time.sleep(wait)
+            key = f"{prefix}{number % devices}".encode()
+            self._producer.send("inflight.messages", stamped(), key=key, headers=headers)
+        self._producer.flush()
+
+
+def measure(up: UpProcess, arguments: argparse.Namespace) -> dict[str, float]:
+    backend, result = Backend(up.kafka), {}
+    for rate in (20, 200):
+        prefix, count = f"at-{rate}-", rate * arguments.seconds
+        warm_up = rate  # the first second is not counted: new connections, cold code
+        devices = Devices(up.mqtt, arguments.devices, prefix, warm_up + count)
+        devices.await_connected()
+        backend.send(prefix, arguments.devices, warm_up + count, rate=rate)
+        measured = devices.result()
+        result |= {f"p50_{rate}": measured["latency_p50_ms"], f"p99_{rate}": measured["latency_p99_ms"]}
+        result["connect_p50_ms"] = measured["connect_p50_ms"]
+    bursts = []
+    for number in range(arguments.bursts):
+        prefix = f"burst-{number}-"
+        devices = Devices(up.mqtt, arguments.devices, prefix, arguments.burst)
+        devices.await_connected()
+        started = time.time()
+        backend.send(prefix, arguments.devices, arguments.burst, rate=0)
+        measured = devices.result()
+        if measured["publishes"] < arguments.burst:
+            raise RuntimeError(f"only {measured['publishes']} of {arguments.burst} messages arrived")
+        bursts.append(arguments.burst / (measured["last_time"] - started))
+    result["burst_per_s"] = max(bursts)
+    lines = (up.data_dir / PROGRESS_FILE).read_bytes().splitlines()
+    batches = [msgspec.json.decode(line, type=BatchProgress) for line in lines]
+    result["idle_ms"] = median(batch.duration_ms for batch in batches if not batch.rows)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, default=1_000)
+    parser.add_argument("--burst", type=int, default=20_000, help="messages")
+    parser.add_argument("--bursts", type=int, default=3, help="the best one counts: the first warms the JVM up")
+    parser.add_argument("--seconds", type=int, default=20, help="for each rate")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    options = [part for override in arguments.set for part in ("--set", override)]
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, UpProcess(Path(name) / "data", *options) as up:
+        result = measure(up, arguments)
+    table = Table("measured", "", title=f"{arguments.devices} devices, {os.cpu_count()} cores for everything")
+    for title, key in ROWS:
+        table.add_row(title, f"{result[key]:,.0f}")
+    Console().print(table)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

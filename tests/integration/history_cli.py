@@ -1,0 +1,40 @@
+"""Runs commands of `inflight` beside a running `inflight up`, as a person would."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from streaming.demo.up import UpProcess
+
+DEADLINE_S = 120.0
+
+
+def run_inflight(up: UpProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streaming.cli", *arguments, "--data-dir", str(up.data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def inflight(up: UpProcess, *arguments: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
+    """Raises AssertionError when the exit code is not as expected."""
+    done = run_inflight(up, *arguments)
+    assert (done.returncode != 0) is fails, f"{arguments}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def documents(up: UpProcess, *arguments: str) -> list[dict[str, Any]]:
+    """The answer as JSON."""
+    return [json.loads(line) for line in inflight(up, *arguments, "--json").stdout.splitlines()]
+
+
+def traced(up: UpProcess, message_id: str, complete: Callable[[list[str]], bool]) -> list[dict[str, Any]]:
+    """The trace, asked for again until it is complete: the archive is a little behind."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        done = run_inflight(up, "trace", message_id, "--json")
+        steps = [json.loads(line) for line in done.stdout.splitlines()]
+        if complete([step["step"] for step in steps]):
+            return steps
+        assert time.monotonic() < deadline, f"{done.stderr}\n" + "\n".join(map(str, steps))

@@ -1,0 +1,137 @@
+"""A real broker: starts, keeps its data through everything, and dies with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from streaming.child_process import free_port
+from streaming.embedded_kafka import EmbeddedKafka
+from streaming.errors import ChildProcessFailed, KafkaUnreachable, UnsafeTopics
+from streaming.jars import Jars
+from streaming.settings import Settings
+from streaming.topics import check_topics, ensure_topics, require_safe_topics
+
+pytestmark = pytest.mark.integration
+TOPIC = "survivors"
+
+
+def await_condition(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} within {timeout_s:g} s"
+        time.sleep(0.02)
+
+
+def append(broker: EmbeddedKafka, *values: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all", enable_idempotence=True)
+    for future in [producer.send(TOPIC, value.encode()) for value in values]:
+        future.get(timeout=30)
+    producer.close()
+
+
+def read_all(broker: EmbeddedKafka) -> list[str]:
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+    partition = TopicPartition(TOPIC, 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    end = consumer.end_offsets([partition])[partition]
+    values: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(values) < end and time.monotonic() < deadline:
+        for records in consumer.poll(timeout_ms=1_000).values():
+            values += [record.value.decode() for record in records]
+    consumer.close()
+    return values
+
+
+def create_topic(broker: EmbeddedKafka, name: str, **configs: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1, "configs": configs}}, wait_for_metadata=True)
+    admin.close()
+
+
+def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_path: Path, jars: Jars) -> None:
+    first = EmbeddedKafka(tmp_path, jars=jars)
+    with first:
+        create_topic(first, TOPIC)
+        append(first, "before the stop")
+        address = first.bootstrap_servers
+        first.stop()
+        assert not first.is_running
+        first.start()
+        assert first.bootstrap_servers == address
+        append(first, "before the kill")
+        os.kill(first.pid, signal.SIGKILL)
+        await_condition(lambda: not first.is_running, "a killed broker is noticed")
+    other = EmbeddedKafka(tmp_path, port=free_port(), jars=jars)
+    with other:
+        assert other.bootstrap_servers != first.bootstrap_servers
+        assert read_all(other) == ["before the stop", "before the kill"]
+
+
+def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, jars: Jars) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from streaming.embedded_kafka import EmbeddedKafka; "
+        "from streaming.jars import ensure_jars; kafka = EmbeddedKafka(Path(sys.argv[1]), jars=ensure_jars(progress=False)); "
+        "kafka.start(); print(kafka.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    try:
+        broker = psutil.Process(int(parent.stdout.readline()))
+        assert broker.parent() == psutil.Process(parent.pid)
+    finally:
+        parent.kill()
+        parent.communicate()
+    await_condition(lambda: not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE, "the broker is gone")
+
+
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: EmbeddedKafka, tmp_path: Path, jars: Jars) -> None:
+    port = int(kafka.bootstrap_servers.rpartition(":")[2])
+    second = EmbeddedKafka(tmp_path / "second", port=port, jars=jars)
+    with pytest.raises(ChildProcessFailed, match=r"(?s)before it was ready.*kafka\.log.*If the port is taken, choose another"):
+        second.start()
+    assert kafka.is_running
+
+
+def test_the_topics_of_inflight_are_created_once_and_found_right_afterwards(kafka: EmbeddedKafka) -> None:
+    settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "created"})
+    assert [problem.rpartition(": ")[2] for problem in check_topics(settings).problems] == [
+        "does not exist; `inflight topics` creates it"
+    ] * 8
+    report = ensure_topics(settings)
+    assert len(report.created) == 8
+    assert report.problems == report.warnings == ()
+    assert {topic.name: topic.partitions for topic in report.topics}["created.commands"] == 8
+    assert ensure_topics(settings).created == ()
+    assert require_safe_topics(settings).problems == ()
+
+
+def test_the_engine_refuses_topics_that_would_lose_data(kafka: EmbeddedKafka) -> None:
+    create_topic(kafka, "lossy.events", **{"cleanup.policy": "compact"})
+    create_topic(kafka, "lossy.messages", **{"retention.ms": "60000"})
+    settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "lossy"})
+    with pytest.raises(UnsafeTopics) as caught:
+        ensure_topics(settings)
+    assert {problem.partition(":")[0] for problem in caught.value.problems} == {"lossy.events", "lossy.messages"}
+
+
+def test_a_misspelt_topic_is_not_created(kafka: EmbeddedKafka) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)
+    consumer.partitions_for_topic("mispelt")
+    assert "mispelt" not in consumer.topics()
+    consumer.close()
+
+
+def test_a_kafka_that_is_not_there_is_named() -> None:
+    servers = f"127.0.0.1:{free_port()}"
+    with pytest.raises(KafkaUnreachable, match=rf"{servers}.*Check kafka\.bootstrap_servers"):
+        check_topics(Settings(kafka={"bootstrap_servers": servers, "options": {"bootstrap.timeout.ms": 500}}))

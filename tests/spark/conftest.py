@@ -1,0 +1,187 @@
+"""One Spark session for all tests of this directory; every test has its own topics and checkpoint."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from state.codec import decode_command_batch
+from state.commands import GatewayCommand
+from streaming.embedded_kafka import EmbeddedKafka
+from streaming.jars import Jars
+from streaming.pipeline import read_records, sessions, sessions_writer
+from streaming.pipeline_settings import PipelineSettings, Topics
+from streaming.session_operator import Function
+from streaming.spark_session import SparkSettings, spark_session
+
+DEADLINE_S = 60.0
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    directory = tmp_path_factory.mktemp("spark")
+    settings = SparkSettings(
+        checkpoint_location=str(directory), log_file=directory / "spark.log", master="local[2]", state_partitions=2
+    )
+    session = spark_session(settings, jars)
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """What a consumer sees of a record, without its offset and timestamp: what must be equal after re-execution."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+@dataclass
+class Pipeline:
+    """The query `sessions` between topics of its own. Run it with `start`, or in a `with`; it is stopped at the end."""
+
+    spark: SparkSession
+    bootstrap_servers: str
+    settings: PipelineSettings
+    checkpoint: Path
+    trigger_interval_ms: int = 100
+    query: StreamingQuery | None = None
+    producers: list[KafkaProducer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        names = {getattr(self.settings.topics, name) for name in self.settings.topics.__slots__}
+        existing = set(admin.list_topics())
+        admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in sorted(names - existing)])
+        admin.close()
+        self.producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all")
+
+    def start(self, function: Function | None = None) -> StreamingQuery:
+        kafka_options = {"kafka.bootstrap.servers": self.bootstrap_servers}
+        records = read_records(self.spark, self.settings, kafka_options=kafka_options, max_offsets_per_trigger=10_000)
+        self.query = sessions_writer(
+            sessions(records, self.settings, function),
+            self.settings,
+            kafka_options=kafka_options,
+            checkpoint_location=str(self.checkpoint),
+            trigger_interval_ms=self.trigger_interval_ms,
+        ).start()
+        return self.query
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+            self.query = None
+
+    def close(self) -> None:
+        self.stop()
+        self.producer.close()
+
+    def send(self, topic: str, value: bytes | None, *, key: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Appends one record and waits for its confirmation."""
+        self.producer.send(topic, value, key=key, headers=list(headers)).get(DEADLINE_S)
+
+    def send_message(self, client_id: str, payload: bytes, *headers: tuple[str, bytes], topic: str = "t") -> None:
+        all_headers = [("mqtt-topic", topic.encode()), *headers]
+        self.send(self.settings.topics.messages, payload, key=client_id.encode(), headers=all_headers)
+
+    def read(self, topic: str, count: int, deadline_s: float = DEADLINE_S) -> list[ReadRecord]:
+        """The first records of a topic, by partition and offset, as soon as there are `count`; fails if the query dies first."""
+        return read_records_of(self.bootstrap_servers, topic, lambda records: len(records) >= count, deadline_s, self.check)
+
+    def commands(self, enough: Callable[[list[GatewayCommand]], bool]) -> list[GatewayCommand]:
+        """All gateway commands so far, as soon as they are `enough`."""
+
+        def decoded(records: list[ReadRecord]) -> list[GatewayCommand]:
+            return [command for record in records for command in decode_command_batch(record.value or b"").commands]
+
+        records = read_records_of(
+            self.bootstrap_servers, self.settings.topics.commands, lambda found: enough(decoded(found)), check=self.check
+        )
+        return decoded(records)
+
+    def check(self) -> None:
+        if self.query is not None and (error := self.query.exception()) is not None:
+            raise AssertionError(f"the query died: {error}")
+
+    def await_batches(self, count: int) -> None:
+        """Returns when `count` more micro-batches have been committed."""
+        folder = self.checkpoint / "commits"
+
+        def committed() -> int:
+            return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)
+
+        target = committed() + count
+        await_condition(lambda: committed() >= target, self.check)
+
+
+def await_condition(
+    condition: Callable[[], bool], check: Callable[[], None] = lambda: None, deadline_s: float = DEADLINE_S
+) -> None:
+    """Polls until the condition holds. Raises AssertionError at the deadline, and whatever `check` raises before."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        check()
+        assert time.monotonic() < deadline, f"not true within {deadline_s} s"
+        time.sleep(0.02)
+
+
+def read_records_of(
+    bootstrap_servers: str,
+    topic: str,
+    enough: Callable[[list[ReadRecord]], bool],
+    deadline_s: float = DEADLINE_S,
+    check: Callable[[], None] = lambda: None,
+    *,
+    settle: bool = False,
+) -> list[ReadRecord]:
+    """All records of a topic from its beginning, as soon as they are `enough`. Raises AssertionError at the deadline.
+
+    settle: read up to the present end of the topic in any case.
+    """
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False)
+    partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning()
+    found: dict[tuple[int, int], ReadRecord] = {}
+    deadline = time.monotonic() + deadline_s
+    ends = consumer.end_offsets(partitions) if settle else {}
+    try:
+        while (
+            not enough(records := [found[position] for position in sorted(found)])
+            or any(consumer.position(partition) < end for partition, end in ends.items())
+        ):  # fmt: skip
+            check()
+            assert time.monotonic() < deadline, f"{len(records)} records in {topic} within {deadline_s} s: {records[:5]}"
+            for batch in consumer.poll(timeout_ms=100).values():
+                for record in batch:
+                    found[record.partition, record.offset] = ReadRecord(
+                        record.partition, record.key, record.value, tuple((name, value) for name, value in record.headers)
+                    )
+    finally:
+        consumer.close()
+    return records
+
+
+@pytest.fixture
+def topics() -> Topics:
+    number = next(_numbers)
+    return Topics(**{name: f"spark-{number}.{name.replace('_', '-')}" for name in Topics.__slots__})
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, kafka: EmbeddedKafka, topics: Topics, tmp_path: Path) -> Iterator[Pipeline]:
+    settings = PipelineSettings(topics=topics, commands_partitions=2)
+    made = Pipeline(spark, kafka.bootstrap_servers, settings, tmp_path / "checkpoint")
+    yield made
+    made.close()

@@ -1,0 +1,91 @@
+"""Nothing in `inflight.messages` and `inflight.events` may stop the query, whatever its bytes."""
+
+import json
+import random
+
+import pytest
+
+from state.codec import encode_event
+from state.commands import SendPublish
+from state.events import ClientConnected, PubAckReceived
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+TOPIC = ("mqtt-topic", b"t")
+BAD_KEYS = [None, b"", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"k" * 1_025]
+
+
+def garbage(count: int) -> list[bytes]:
+    """Noise, and good records that were damaged: cut off, and with one bit turned over."""
+    source = random.Random(42)
+    good = encode_event(ClientConnected(connection_id=1, commands_partition=0))
+    damaged = [good[: source.randrange(len(good))] for _ in range(count // 3)]
+    for _ in range(count // 3):
+        wrong = bytearray(good)
+        wrong[source.randrange(len(wrong))] ^= 1 << source.randrange(8)
+        damaged.append(bytes(wrong))
+    # 0xC1 is not msgpack at all; deep nesting would be a stack overflow in a careless decoder.
+    noise = [source.randbytes(source.randrange(200)) for _ in range(count // 3)]
+    return [*damaged, *noise, b"\x01\xc1", b"\x01" + b"\x91" * 5_000]
+
+
+def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None:
+    topics = pipeline.settings.topics
+    pipeline.start()
+    for key in BAD_KEYS:
+        pipeline.send(topics.messages, b"payload", key=key, headers=[TOPIC, ("x-mine", b"\xff\x00")])
+        pipeline.send(topics.events, encode_event(PubAckReceived(connection_id=1, packet_id=1)), key=key)
+
+    letters = pipeline.read(topics.dead_letters, 2 * len(BAD_KEYS))
+    assert len(letters) == 2 * len(BAD_KEYS)
+    assert {letter.key for letter in letters} == {b""}
+    headers = [dict(letter.headers) for letter in letters]
+    assert all(json.loads(header["x-death"])[0]["reason"] == "invalid" for header in headers)
+    of_messages = [header for header in headers if header["x-source-topic"] == topics.messages.encode()]
+    assert [header.get("x-source-key") for header in of_messages].count(b"\xff\xfe") == 1
+    assert all((header["mqtt-topic"], header["x-mine"]) == (b"t", b"\xff\x00") for header in of_messages)
+    receipts = [json.loads(record.value or b"") for record in pipeline.read(topics.receipts, len(BAD_KEYS))]
+    assert {receipt["outcome"] for receipt in receipts} == {"invalid"}
+
+
+def test_messages_that_break_the_contract_become_dead_letters_that_say_why(pipeline) -> None:
+    topics = pipeline.settings.topics
+    broken = {
+        b"header mqtt-topic is missing": [],
+        b"header mqtt-topic is empty": [("mqtt-topic", b"")],
+        b"header mqtt-topic contains a wildcard": [("mqtt-topic", b"a/+/c")],
+        b"is not UTF-8": [("mqtt-topic", b"\xff")],
+        b"header mqtt-qos is '7'": [TOPIC, ("mqtt-qos", b"7")],
+        b"header expiration is '-1'": [TOPIC, ("expiration", b"-1")],
+        b"header priority is '256'": [TOPIC, ("priority", b"256")],
+        b"header response-topic contains a wildcard": [TOPIC, ("response-topic", b"#")],
+        b"header mqtt-retain is ''": [TOPIC, ("mqtt-retain", b"")],
+        b"the headers have": [TOPIC, ("x-huge", b"h" * 70_000)],
+    }
+    pipeline.start()
+    for headers in broken.values():
+        pipeline.send(topics.messages, b"payload", key=b"client", headers=headers)
+    pipeline.send(topics.messages, b"p" * 800_000, key=b"client", headers=[TOPIC])
+
+    letters = pipeline.read(topics.dead_letters, len(broken) + 1)
+    details = [dict(letter.headers)["x-detail"] for letter in letters]
+    for text in broken:
+        assert sum(text in detail for detail in details) == 1, text
+    (large,) = [letter for letter in letters if b"the payload has" in dict(letter.headers)["x-detail"]]
+    assert dict(large.headers)["x-truncated-from-bytes"] == b"800000"
+
+
+def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
+    topics = pipeline.settings.topics
+    pipeline.start()
+    pipeline.send(topics.events, encode_event(ClientConnected(connection_id=1, commands_partition=0)), key=b"good")
+    bytes_of_nobody = garbage(300)
+    for number, noise in enumerate(bytes_of_nobody):
+        pipeline.producer.send(topics.events, noise, key=b"client-%d" % (number % 7))
+        pipeline.producer.send(topics.messages, noise, key=noise[:40], headers=[("mqtt-topic", noise), (noise[:5].hex(), noise)])
+    pipeline.producer.flush()
+    pipeline.send_message("good", b"after all that")
+
+    commands = pipeline.commands(lambda found: any(isinstance(command, SendPublish) for command in found))
+    assert [command.payload for command in commands if isinstance(command, SendPublish)] == [b"after all that"]
+    assert pipeline.read(topics.dead_letters, 300)

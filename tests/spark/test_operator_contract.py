@@ -1,0 +1,125 @@
+"""What the state operator relies on in Spark: GroupState, its timers, the file of progress. If one of these fails after an
+upgrade, the unit tests of the operator prove nothing any more.
+"""
+
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql.streaming.state import GroupState
+
+from state.codec import encode_event
+from state.commands import AcceptConnection, SendPublish
+from state.events import ClientConnected, PubAckReceived
+from state.settings import SessionSettings
+from streaming.pipeline_settings import PipelineSettings
+from streaming.progress import ProgressFile, ProgressReader, last_progress
+from streaming.records import OutgoingRecord, encode_outgoing
+from tests.spark.conftest import Pipeline, await_condition
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+CONSTRUCTOR = {
+    "optionalValue", "batchProcessingTimeMs", "eventTimeWatermarkMs", "timeoutConf", "hasTimedOut", "watermarkPresent", "defined",
+    "updated", "removed", "timeoutTimestamp", "keyAsUnsafe", "valueSchema",
+}  # fmt: skip
+
+
+def test_a_group_state_can_be_built_as_the_unit_tests_do() -> None:
+    assert set(inspect.signature(GroupState.__init__).parameters) - {"self"} == CONSTRUCTOR
+
+
+def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_timer(pipeline: Pipeline) -> None:
+    topics = pipeline.settings.topics
+
+    def describe(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        facts = {
+            "key": key,
+            "columns": [list(frame.columns) for frame in frames],
+            "types": {name: type(value).__name__ for name, value in vars(state).items()},
+            "timer": state._timeout_timestamp,
+            "exists": state.exists,
+        }
+        state.update((1, None, None, None, None, None, None, b"\x00\xff"))
+        record = OutgoingRecord(topics.ledger, b"k", json.dumps(facts).encode())
+        return iter([pd.DataFrame({"outgoing": [encode_outgoing([record])]})])
+
+    pipeline.start(describe)
+    pipeline.send_message("client", b"p")
+    (first,) = pipeline.read(topics.ledger, 1)
+    facts = json.loads(first.value or b"")
+    assert facts["key"] == ["client"]
+    assert facts["columns"] == [["client_id", "record"]]
+    assert (facts["exists"], facts["timer"]) == (False, -1)
+    assert facts["types"]["_batch_processing_time_ms"] == "int"
+
+    pipeline.send_message("client", b"p")
+    facts = json.loads(pipeline.read(topics.ledger, 2)[1].value or b"")
+    assert facts["exists"]
+    assert facts["timer"] == -1
+
+
+def connect(pipeline: Pipeline, client_id: str) -> None:
+    event = ClientConnected(connection_id=1, commands_partition=0, clean_start=False)
+    pipeline.send(pipeline.settings.topics.events, encode_event(event), key=client_id.encode())
+
+
+def publishes(commands: list[Any]) -> list[SendPublish]:
+    return [command for command in commands if isinstance(command, SendPublish)]
+
+
+def test_a_timer_resends_what_is_not_acknowledged_until_it_is_and_then_stays_quiet(pipeline: Pipeline) -> None:
+    pipeline.settings = PipelineSettings(
+        topics=pipeline.settings.topics, commands_partitions=2, session=SessionSettings(retry_interval_ms=500)
+    )
+    pipeline.start()
+    connect(pipeline, "c")
+    pipeline.send_message("c", b"p")
+    sent = publishes(pipeline.commands(lambda found: len(publishes(found)) >= 3))
+    assert [publish.dup for publish in sent[:3]] == [False, True, True]
+    assert len({publish.packet_id for publish in sent}) == 1
+
+    pipeline.send(
+        pipeline.settings.topics.events, encode_event(PubAckReceived(connection_id=1, packet_id=sent[0].packet_id)), key=b"c"
+    )
+    pipeline.read(pipeline.settings.topics.receipts, 1)
+    count = len(pipeline.commands(lambda found: True))
+    # A deadline that stayed armed would make its group fire in every one of these micro-batches.
+    pipeline.await_batches(10)
+    assert pipeline.query is not None
+    updated = [progress.stateOperators[0].numRowsUpdated for progress in pipeline.query.recentProgress[-8:]]
+    assert updated == [0] * 8
+    assert len(pipeline.commands(lambda found: len(found) >= count)) == count
+
+
+def test_the_state_can_be_asked_for_live_sessions_while_the_query_runs(pipeline: Pipeline) -> None:
+    pipeline.start()
+    connect(pipeline, "asked")
+    pipeline.send_message("asked", b"12345")
+    pipeline.commands(lambda found: any(isinstance(command, AcceptConnection) for command in found) and len(found) >= 2)
+    pipeline.await_batches(1)
+    rows = pipeline.spark.read.format("statestore").load(str(pipeline.checkpoint))
+    (row,) = rows.select("key.*", "value.groupState.*").collect()
+    assert (row.client_id, row.version, row.connected, row.inflight, row.queued) == ("asked", 1, True, 1, 0)
+
+
+def test_progress_is_told_once_for_each_micro_batch(pipeline: Pipeline, tmp_path) -> None:
+    query = pipeline.start()
+    reader, file, seen = ProgressReader(query), ProgressFile(tmp_path), []
+    pipeline.send_message("c", b"p")
+
+    def enough() -> bool:
+        batches = reader.new()
+        file.append(batches)
+        seen.extend(batches)
+        return len(seen) >= 6 and any(batch.rows for batch in seen)
+
+    await_condition(enough, pipeline.check)
+    numbers = [batch.batch_id for batch in seen]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert sum(batch.rows for batch in seen) == 1
+    assert sum(batch.clients_updated for batch in seen) == 1
+    assert last_progress(tmp_path) == seen[-1]

@@ -1,0 +1,199 @@
+"""What a crash may not change: a micro-batch that is executed again says the same, and sessions survive SIGKILL of the engine."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from state.codec import decode_command_batch, encode_event
+from state.commands import AcceptConnection, SendPublish
+from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
+from streaming.embedded_kafka import EmbeddedKafka
+from streaming.progress import ProgressReader
+from tests.spark.conftest import Pipeline, ReadRecord, await_condition, read_records_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+CLIENTS = 20
+OUTPUTS = ("commands", "uplink", "receipts", "dead_letters", "ledger")
+
+
+def send_traffic(pipeline: Pipeline, round_number: int) -> None:
+    """Something for every kind of output: connects, messages (some broken, some expired), acknowledgements, publications."""
+    topics, send = pipeline.settings.topics, pipeline.producer.send
+    for number in range(CLIENTS):
+        key = b"client-%d" % number
+        events = [
+            ClientConnected(connection_id=round_number, commands_partition=number % 2, clean_start=False),
+            PubAckReceived(connection_id=round_number, packet_id=1),
+            PublishReceived(connection_id=round_number, packet_id=round_number, topic="up", payload=b"\xff%d" % round_number),
+            PubRelReceived(connection_id=round_number, packet_id=round_number),
+        ]
+        for event in events:
+            send(topics.events, encode_event(event), key=key)
+        for qos in (b"0", b"1", b"2", b"7"):
+            headers = [("mqtt-topic", b"t"), ("mqtt-qos", qos), ("expiration", b"3600000")]
+            send(topics.messages, b"%d/%b" % (round_number, qos), key=key, headers=headers)
+        send(topics.events, b"noise", key=key)
+    send(topics.messages, b"for nobody", key=b"\xff", headers=[("mqtt-topic", b"t")])
+    pipeline.producer.flush()
+
+
+def run_one_round(pipeline: Pipeline) -> int:
+    """Runs the query until all that is in Kafka has been processed, which is one micro-batch; its number."""
+    query, found = pipeline.start(), []
+    reader = ProgressReader(query)
+
+    def done() -> bool:
+        found.extend(batch.batch_id for batch in reader.new() if batch.rows)
+        return bool(found)
+
+    # Not processAllAvailable: with time-outs a micro-batch always follows, and it would wait for the last one.
+    await_condition(done, pipeline.check)
+    pipeline.await_batches(1)
+    pipeline.stop()
+    assert len(found) == 1
+    return found[0]
+
+
+Written = dict[tuple[str, int, bytes | None], list[ReadRecord]]
+
+
+def output(pipeline: Pipeline) -> Written:
+    """All records so far, by topic, partition and key: state partitions write at the same time, so only the order of the records
+    of one key means anything.
+    """
+    found: Written = defaultdict(list)
+    for name in OUTPUTS:
+        topic = getattr(pipeline.settings.topics, name)
+        for record in read_records_of(pipeline.bootstrap_servers, topic, lambda records: True, settle=True):
+            found[name, record.partition, record.key].append(record)
+    return dict(found)
+
+
+def new_since(before: Written, after: Written) -> Written:
+    """What was appended between the two."""
+    appended = {where: records[len(before.get(where, ())) :] for where, records in after.items()}
+    return {where: records for where, records in appended.items() if records}
+
+
+def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pipeline, tmp_path: Path) -> None:
+    send_traffic(pipeline, 1)
+    run_one_round(pipeline)
+    before = output(pipeline)
+    send_traffic(pipeline, 2)
+    number = run_one_round(pipeline)
+    written = output(pipeline)
+
+    # The crash: the records are in Kafka and the state is written, but the micro-batch is not in the commit log.
+    copy = tmp_path / "copy"
+    shutil.copytree(pipeline.checkpoint, copy)
+    for folder, first in (("commits", number), ("offsets", number + 1)):
+        for path in (copy / folder).glob("[0-9]*"):
+            if int(path.name) >= first:
+                path.unlink()
+    again = Pipeline(pipeline.spark, pipeline.bootstrap_servers, pipeline.settings, copy)
+    assert run_one_round(again) == number
+    again.close()
+
+    repeated = new_since(written, output(pipeline))
+    assert {name for name, _, _ in repeated} == set(OUTPUTS)
+    assert repeated == new_since(before, written)
+
+
+class Engine:
+    """The engine as a process."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        root = str(Path(__file__).parents[2])
+        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings)]
+        environment = os.environ | {"PYTHONPATH": root}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment
+        )
+
+    def await_ready(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line == "ready\n", self.process.stderr.read()[-4_000:] if self.process.stderr else line
+
+    def kill(self) -> None:
+        """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+
+@contextmanager
+def engine(settings: dict[str, Any]) -> Iterator[Engine]:
+    made = Engine(settings)
+    try:
+        made.await_ready()
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.kill()
+
+
+def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    settings = {
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+        "topics": {"prefix": "killed"},
+        "engine": {"data_dir": str(tmp_path), "driver_memory": "512m", "master": "local[2]"},
+        "session": {"max_inflight": 8},
+    }
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
+
+    def say(event: Any) -> None:
+        producer.send("killed.events", encode_event(event), key=b"c").get(30)
+
+    def commands(enough: Any) -> list[Any]:
+        def decoded(records: list[ReadRecord]) -> list[Any]:
+            return [command for record in records for command in decode_command_batch(record.value or b"").commands]
+
+        found = read_records_of(kafka.bootstrap_servers, "killed.commands", lambda records: enough(decoded(records)))
+        return decoded(found)
+
+    def sent_on(connection_id: int, found: list[Any]) -> list[SendPublish]:
+        return [c for c in found if isinstance(c, SendPublish) and c.connection_id == connection_id]
+
+    with engine(settings) as first:
+        say(ClientConnected(connection_id=1, commands_partition=0, clean_start=False, session_expiry_interval_s=None))
+        for number in range(12):
+            producer.send("killed.messages", b"%d" % number, key=b"c", headers=[("mqtt-topic", b"t")]).get(30)
+        # Eight are in the window, four in the queue.
+        before = sent_on(1, commands(lambda found: len(sent_on(1, found)) >= 8))
+        first.kill()
+
+    with engine(settings) as second:
+        say(ClientConnected(connection_id=2, commands_partition=0, clean_start=False, session_expiry_interval_s=None))
+        found = commands(lambda found: len(sent_on(2, found)) >= 8)
+        (accept,) = [c for c in found if isinstance(c, AcceptConnection) and c.connection_id == 2]
+        assert accept.session_present
+        replayed = sent_on(2, found)
+        assert [(p.packet_id, p.payload, p.dup) for p in replayed] == [(p.packet_id, p.payload, True) for p in before]
+        for publish in replayed:
+            say(PubAckReceived(connection_id=2, packet_id=publish.packet_id))
+        after = sent_on(2, commands(lambda found: len(sent_on(2, found)) >= 12))[8:]
+        assert [publish.payload for publish in after] == [b"8", b"9", b"10", b"11"]
+        assert second.stop() == 0
+
+    refused = Engine(settings | {"engine": settings["engine"] | {"state_partitions": 3}})
+    _, errors = refused.process.communicate(timeout=60)
+    assert refused.process.returncode != 0
+    assert "engine.state_partitions = 2, the configuration says 3" in errors
+    producer.close()

@@ -1,0 +1,75 @@
+"""The page of the report from plain numbers: one file, text stays text, and an empty time is said to be empty."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree
+
+import pytest
+
+from streaming.history.report.measures import BUCKETS, Report, WorstClient, _width_s
+from streaming.history.report.page import render
+
+START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+
+
+def report(steps: int = 3, **changes: object) -> Report:
+    values: dict[str, object] = {
+        "since": START,
+        "until": START + timedelta(minutes=steps),
+        "width_s": 60,
+        "times": [START + timedelta(minutes=step) for step in range(steps)],
+        **{name: [5] * steps for name in ("accepted", "delivered", "resends", "in_window", "waiting")},
+        **{f"latency_p{quantile}_ms": [None, *[quantile * 10] * (steps - 1)] for quantile in (50, 95, 99)},
+        "dead_letters": {"expired": 3, "rejected": 1},
+        "worst": [WorstClient(client_id="<b>&$x$", resends=2, dead_letters=1, delivered=4, latency_p99_ms=1_234)],
+        "overall_p50_ms": 500,
+        "overall_p99_ms": 61_000,
+        "clients": 2,
+    }
+    return Report(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_the_page_is_one_file_that_refers_to_nothing_else() -> None:
+    page = render(report())
+    references = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert [reference for reference in references if not reference.startswith("#")] == []
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_ids_are_unique_in_the_page_so_that_no_plot_borrows_from_another() -> None:
+    ids = re.findall(r'\bid="([^"]+)"', render(report()))
+    assert len(ids) == len(set(ids))
+
+
+def test_a_client_id_is_text_whatever_characters_it_has() -> None:
+    page = render(report())
+    assert "<td>&lt;b&gt;&amp;$x$</td>" in page
+    assert "<b>" not in page
+
+
+def test_every_plot_is_well_formed_svg() -> None:
+    plots = re.findall(r"<svg .*?</svg>", render(report()), re.DOTALL)
+    assert len(plots) == 5
+    for plot in plots:
+        ElementTree.fromstring(plot)
+
+
+def test_facts_are_readable_numbers() -> None:
+    page = render(report(steps=3, accepted=[1_000_000, 0, 1]))
+    assert "<dd>1,000,001</dd><dt>accepted</dt>" in page
+    assert "<dd>0.50 s</dd><dt>latency p50</dt>" in page
+    assert "<dd>1.02 min</dd><dt>latency p99</dt>" in page
+
+
+def test_a_time_in_which_nothing_happened_is_said_to_be_empty() -> None:
+    nothing = {name: [0] for name in ("accepted", "delivered", "resends", "in_window", "waiting")}
+    latency = {f"latency_p{quantile}_ms": [None] for quantile in (50, 95, 99)}
+    page = render(report(steps=1, **nothing, **latency, dead_letters={}, worst=[], overall_p50_ms=None, overall_p99_ms=None))
+    assert page.count("Nothing of the kind in this time.") == 5
+    assert "<svg" not in page
+
+
+@pytest.mark.parametrize("span_s", [0, 1, 60, 61, 3_600, 86_400, 30 * 86_400, 365 * 86_400])
+def test_steps_are_round_and_not_too_many(span_s: int) -> None:
+    assert _width_s(span_s * 1_000) * BUCKETS >= span_s
