@@ -85,13 +85,17 @@ test-unit: setup ## Only what needs neither Java nor other processes: seconds
 test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes
 	@$(call step,faults,$(BIN)/pytest -m "faults and not interop and not slow" --durations=10)
 
+.PHONY: test-archive
+test-archive: jars interop-tools ## The archive and the commands that read it, also killed and seen in a browser; long
+	@$(call step,archive,$(BIN)/pytest -m slow --durations=10)
+
 .PHONY: mutation
 mutation: setup ## Break each row of the transition tables in turn: a test has to fail each time
 	@$(BIN)/pytest tests/mutation
 
 .PHONY: test-interop
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get
-	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "interop or rabbitmq" --durations=10)
+	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" --durations=10)
 
 .PHONY: interop-tools
 interop-tools:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 CONNACK, PUBLISH, PUBREL, PINGRESP = 0x20, 0x30, 0x60, 0xD0
 _STAMP = struct.Struct("!Q")
@@ -50,12 +51,11 @@ class Device(asyncio.Protocol):
         self._started = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._started = time.monotonic()
         # Protocol "MQTT", level 4, no clean session, no keep alive.
         body = b"\x00\x04MQTT\x04\x00\x00\x00" + struct.pack("!H", len(self._client_id)) + self._client_id
-        transport.write(bytes([0x10]) + _remaining_length(len(body)) + body)
+        self._transport.write(bytes([0x10]) + _remaining_length(len(body)) + body)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._tally.lost += 1
@@ -139,7 +139,12 @@ async def connect(
             return device
 
     devices = await asyncio.gather(*(one(number) for number in range(count)))
-    await until(tally, lambda: tally.connected + tally.refused >= count, timeout_s)
+    try:
+        await until(tally, lambda: tally.connected >= count, timeout_s)
+    except TimeoutError:
+        raise TimeoutError(
+            f"{tally.connected} of {count} devices connected in {timeout_s} s, {tally.refused} refused, {tally.lost} closed"
+        ) from None
     return list(devices)
 
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections import deque
 from collections.abc import Iterable
-
 from typing import Final
 
 from state.model import MessageId

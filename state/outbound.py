@@ -82,7 +82,7 @@ class Outbound:
         delivery = self._take(event.message)
         history = event.message.history
         if event.return_id or history is None:
-            known = not self.recent_ids.admit(event.return_id)
+            known = not self.recent_ids.admit(event.return_id or event.message.message_id)
         else:
             known = not self.returns.admit(return_id(event.message), history.last_time_ms)
         if known:
@@ -347,13 +347,13 @@ class Outbound:
         self.subscriptions.clear()
         self.quota_refusals, self.blocked_until_ms = 0, None
 
-    def next_deadline_ms(self, connection: Connection | None) -> int | None:
-        """The earliest moment at which this half has something to do."""
+    def next_deadline_ms(self, connection: Connection | None, *, reconnect_helps: bool) -> int | None:
+        """The earliest moment at which this half has something to do. reconnect_helps: a stalled connection is to be closed."""
         deadlines = [self.queue.next_expiry_ms()]
         if connection is not None:
             if self.queue and self.window.send_quota > 0:
                 deadlines.append(self.blocked_until_ms)
-            if self.timers_run(connection) or self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT:
+            if self.timers_run(connection) or reconnect_helps:
                 sent = [entry.sent_ms for entry in self.window.on_wire(connection.receive_quota)]
                 deadlines.append(min(sent) + self.settings.retry_interval_ms if sent else None)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -130,7 +130,7 @@ class Session:
         """When the session must be called next even if nothing happens; None = only when something happens."""
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
-            self.outbound.next_deadline_ms(self.connection),
+            self.outbound.next_deadline_ms(self.connection, reconnect_helps=self._reconnect_helps),
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
@@ -315,11 +315,7 @@ class Session:
             )
         if connection is not None and self.outbound.timers_run(connection):
             self.outbound.retry(connection, outbox)
-        elif (
-            connection is not None
-            and self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT
-            and self.outbound.stalled(connection, outbox.now_ms)
-        ):
+        elif connection is not None and self._reconnect_helps and self.outbound.stalled(connection, outbox.now_ms):
             # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
             reason = "a message was not acknowledged in time: reconnect to receive it again"
             self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, outbox)
@@ -327,6 +323,11 @@ class Session:
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= outbox.now_ms:
             self._end_session("session expiry interval passed", outbox)
+
+    @property
+    def _reconnect_helps(self) -> bool:
+        """Closing a stalled connection brings the client a replay, unless its session would end with the connection."""
+        return self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT and self.session_expiry_interval_s > 0
 
     def _session_ends_ms(self) -> int | None:
         """Never while connected [MQTT-4.1.0-1]; then kept for its interval [MQTT-3.1.2-23] and no longer [MQTT-4.1.0-2]."""

@@ -9,7 +9,11 @@ from state.policy import NO_POLICY, Policy
 
 
 class RetryMqtt5(StrEnum):
-    """What to do about an unacknowledged message of an MQTT 5 client on a live connection [MQTT-4.4.0-1]."""
+    """What to do about an unacknowledged message of an MQTT 5 client on a live connection [MQTT-4.4.0-1].
+
+    `reconnect` closes the connection, so that the client comes back to its replay; a client whose session ends with its
+    connection (Session Expiry Interval 0) has nothing to come back to, and is treated as by `wait`.
+    """
 
     RECONNECT = "reconnect"
     TIMER = "timer"

@@ -239,7 +239,7 @@ class ThrottleSection(Section):
 class ArchiveSection(Section):
     """The second query of the engine: Kafka → the Delta tables of engine.tables_location (docs/archive.md)."""
 
-    enabled: bool = Field(True, description="write ledger, dead letters, uplink and receipts to Delta tables")
+    enabled: bool = Field(False, description="write ledger, dead letters, uplink and receipts to Delta tables")
     trigger_interval_ms: DurationMs = Field(
         10_000, ge=_SECOND, le=_DAY, description="the tables get what is new this often; each time a few seconds of one core"
     )

@@ -20,13 +20,19 @@ from streaming.demo.up import UpProcess
 from tests.integration.history_cli import documents
 from tests.integration.history_device import AnsweringDevice
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))
 SEED = 20_261_121
 REJECTED = 0x87
 ROUND_S = 0.1
-SETTINGS = ("retry_interval=2s", "retry_mqtt5=timer", "archive.trigger_interval_ms=1s", "max_mqueue_len=5")
+SETTINGS = (
+    "archive.enabled=true",
+    "retry_interval=2s",
+    "retry_mqtt5=timer",
+    "archive.trigger_interval_ms=1s",
+    "max_mqueue_len=5",
+)
 HEADERS: dict[str, list[tuple[str, bytes]]] = {
     "good": [],
     "picky": [],

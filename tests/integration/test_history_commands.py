@@ -12,10 +12,16 @@ from streaming.demo.up import UpProcess
 from tests.integration.history_cli import documents, inflight, traced
 from tests.integration.history_device import AnsweringDevice
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 REJECTED = 0x87
-SETTINGS = ("retry_interval=500ms", "retry_mqtt5=timer", "archive.trigger_interval_ms=1s", "max_mqueue_len=3")
+SETTINGS = (
+    "archive.enabled=true",
+    "retry_interval=500ms",
+    "retry_mqtt5=timer",
+    "archive.trigger_interval_ms=1s",
+    "max_mqueue_len=3",
+)
 
 
 @pytest.fixture(scope="module")

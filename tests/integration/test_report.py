@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from streaming.demo.up import UpProcess
 from tests.integration.history_device import AnsweringDevice
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 
 REJECTED = 0x87
 DEADLINE_S = 120.0
@@ -66,7 +66,13 @@ def chromium() -> str:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report about: 40 messages delivered, 10 of them at the second attempt; 5 rejected; 4 dropped from a full queue."""
     directory = tmp_path_factory.mktemp("report")
-    settings = ("retry_interval=500ms", "retry_mqtt5=timer", "archive.trigger_interval_ms=1s", "max_mqueue_len=3")
+    settings = (
+        "archive.enabled=true",
+        "retry_interval=500ms",
+        "retry_mqtt5=timer",
+        "archive.trigger_interval_ms=1s",
+        "max_mqueue_len=3",
+    )
     with UpProcess(directory / "data", *(part for setting in settings for part in ("--set", setting))) as up:
         producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
 

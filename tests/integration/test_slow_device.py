@@ -22,12 +22,14 @@ from streaming.endpoints import Endpoints
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
-MESSAGES = 900
+MESSAGES = 1_200
+PACE_S = 0.004
+"""The backend sends 250 a second, so what it sends before the news reaches it fits above the high watermark."""
 SETTINGS = (
     "session.max_mqueue_len=1000",
     "session.high_watermark=0.3",
     "session.low_watermark=0.1",
-    "session.max_inflight=20",
+    "session.max_inflight=50",
 )
 
 
@@ -110,6 +112,7 @@ def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tm
             def send_all() -> None:
                 for number in range(MESSAGES):
                     results.append(producer.send("slow", "t", b"%d" % number, message_id=f"slow-{number}"))
+                    time.sleep(PACE_S)
 
             backend = threading.Thread(target=send_all)
             backend.start()

@@ -61,8 +61,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
         names = {getattr(self.settings.topics, name) for name in self.settings.topics.__slots__}
-        existing = set(admin.list_topics())
-        admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in sorted(names - existing)])
+        if missing := names - set(admin.list_topics()):
+            admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in sorted(missing)])
         admin.close()
         self.producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all")
 

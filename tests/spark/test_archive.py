@@ -29,7 +29,7 @@ from streaming.settings import Settings
 from streaming.settings_sections import ArchiveSection
 from streaming.topics import ensure_topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DEADLINE_S = 90.0
 T0 = 1_790_000_000_000

@@ -196,6 +196,15 @@ def test_mqtt_5_reconnect_mode_closes_a_stalled_connection_and_replays_when_the_
     assert s.attempts == {"a": 2}  # the first one had its time
 
 
+def test_mqtt_5_reconnect_mode_leaves_a_client_alone_whose_session_would_end_with_the_connection() -> None:
+    """[MQTT-4.4.0-1] closing would turn a late acknowledgement into `session_ended`."""
+    s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=0).submit("a")
+    s.sees()
+    assert s.session.next_deadline_ms() is None
+    assert s.after(60).sees() == []
+    assert s.puback(1).outcomes == {"a": Outcome.DELIVERED}
+
+
 def test_mqtt_5_timer_mode_resends_on_a_live_connection() -> None:
     s = Scenario(retry_mqtt5=RetryMqtt5.TIMER).connect(version=5).submit("a")
     s.sees()

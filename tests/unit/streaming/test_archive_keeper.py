@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def keeper(start: Callable[..., Any], **archive: object) -> ArchiveKeeper:
-    return ArchiveKeeper(None, Settings(archive=archive), start_query=start, first_pause_s=0.01)  # type: ignore[arg-type]
+    return ArchiveKeeper(None, Settings(archive={"enabled": True} | archive), start_query=start, first_pause_s=0.01)  # type: ignore[arg-type]
 
 
 def test_a_query_that_dies_is_reported_and_started_again() -> None:
