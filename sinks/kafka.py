@@ -10,17 +10,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 from kafka.partitioner.default import murmur2
 from kafka.structs import OffsetAndMetadata
 
+from sinks.kafka_producers import end_session
 from state.errors import InflightError
 
 Headers: TypeAlias = list[tuple[str, bytes]]
@@ -76,7 +77,8 @@ class CommandTail(Protocol):
 
 
 class KafkaEventLog:
-    """EventLog on an idempotent producer, acks=all.
+    """EventLog on an idempotent producer, acks=all. After a failed append the producer is replaced (sinks/kafka_producers.py);
+    what is appended meanwhile fails at once, so the devices concerned reconnect and say it again.
 
     Raises from `start`: kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does not exist.
     """
@@ -112,6 +114,8 @@ class KafkaEventLog:
         self._confirmed: deque[tuple[Confirmation, Exception | None]] = deque()
         self._wake_scheduled = False
         self._pending = 0
+        self._broken = False
+        self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -134,17 +138,26 @@ class KafkaEventLog:
         return self._partition_counts[topic]
 
     def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
-        assert self._producer is not None
         self._pending += 1
         self._idle.clear()
+        producer = self._producer
+        if producer is None:
+            self._settle(done, KafkaConnectionError("the connection to Kafka is being set up anew after a failure"))
+            return
         try:
-            future = self._producer.send(
+            future = producer.send(
                 topic, value=value, key=key, headers=headers, partition=partition_of(key, self._partition_counts[topic])
             )
         except (KafkaError, AssertionError, ValueError) as error:
             self._settle(done, error)
             return
-        future.add_both(self._settle, done)
+        future.add_both(self._sent, producer, done)
+
+    def _sent(self, producer: Any, done: Confirmation, outcome: object) -> None:
+        """On the producer's thread."""
+        if isinstance(outcome, BaseException) and producer is self._producer:
+            self._broken = True
+        self._settle(done, outcome)
 
     def _settle(self, done: Confirmation, outcome: object) -> None:
         """On the producer's thread, mostly. One wake-up of the loop serves every confirmation of a produce response."""
@@ -167,12 +180,29 @@ class KafkaEventLog:
             done(error)
         if not self._pending:
             self._idle.set()
+        if self._broken and self._producer is not None and self._loop is not None:
+            self._broken = False
+            old, self._producer = self._producer, None
+            self._replacement = self._loop.create_task(self._replace(old))
+
+    async def _replace(self, old: Any) -> None:
+        """A new session with Kafka in place of one that has failed; tries until a broker answers."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, end_session, old)
+        while self._producer is None:
+            try:
+                self._producer = await loop.run_in_executor(None, partial(KafkaProducer, **self._config))
+            except KafkaError as error:
+                _log.warning("kafka_unreachable", error=repr(error), next_try_s=_RESTART_PAUSE_S)
+                await asyncio.sleep(_RESTART_PAUSE_S)
 
     async def close(self, timeout_s: float) -> None:
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
             _log.warning("records_unconfirmed_at_close", count=self._pending)
+        if self._replacement is not None:
+            self._replacement.cancel()
         producer, self._producer = self._producer, None
         if producer is not None:
             await asyncio.get_running_loop().run_in_executor(None, _close, producer)

@@ -18,7 +18,7 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from sinks.producer.carrier import end_session
+from sinks.kafka_producers import end_session
 from sinks.throttle import EVERYBODY, decode_throttle, encode_throttle
 from streaming.progress import BatchProgress
 from streaming.settings import Settings

@@ -12,24 +12,23 @@ What was measured about kafka-python 3.0.12, and follows from it here (docs/prod
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import (
     AuthorizationError,
-    IllegalStateError,
     InvalidTopicError,
     KafkaConfigurationError,
     KafkaError,
-    KafkaTimeoutError,
     MessageSizeTooLargeError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
-from kafka.partitioner.default import murmur2
 
+from sinks.kafka import partition_of
+from sinks.kafka_producers import end_session
 from sinks.producer.model import Cause
 from sinks.producer.send import Carrier, Send, SendRefused
 from sinks.producer.settings import ProducerSettings
@@ -106,7 +105,7 @@ class KafkaCarrier:
                 value=message.value,
                 key=message.key,
                 headers=message.headers,
-                partition=_partition(message.key, self._partitions),
+                partition=partition_of(message.key, self._partitions),
             )
         except MessageSizeTooLargeError as error:
             del self._sends[key]
@@ -248,24 +247,3 @@ def client_config(bootstrap_servers: str, settings: ProducerSettings) -> Mapping
         "allow_auto_create_topics": False,
         "metrics_enabled": False,
     }
-
-
-def end_session(producer: KafkaProducer) -> None:
-    """Closes a producer at once, also one whose records are undecided; their futures fail.
-
-    `KafkaProducer.close` waits for them first and raises instead of closing when they do not finish, so its thread is told.
-    """
-    sender = producer._sender
-    sender.force_close()
-    sender.join(_JOIN_S)
-    try:
-        producer.close(timeout=0)
-    except (KafkaTimeoutError, IllegalStateError) as error:
-        _log.info("producer_session_left_open", error=repr(error))
-
-
-@lru_cache(maxsize=_KEYS_REMEMBERED)
-def _partition(key: bytes, partitions: int) -> int:
-    """As Kafka's own default partitioner; remembered, because the hash in Python costs more than the rest of a send."""
-    hashed: int = murmur2(key) & 0x7FFFFFFF
-    return hashed % partitions

@@ -16,7 +16,8 @@ from uuid import uuid4
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from sinks.producer.carrier import client_config, end_session
+from sinks.kafka_producers import end_session
+from sinks.producer.carrier import client_config
 from sinks.producer.message import OutgoingMessage, build_message
 from sinks.producer.metrics import ProducerMetrics
 from sinks.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed
