@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from pyspark.sql import SparkSession
@@ -44,24 +45,30 @@ ROWS = (
     ("idle micro-batch, ms", "idle_ms"),
     ("ms per active client, new", "client_ms_new"),
     ("ms per active client, known", "client_ms_known"),
+    ("CPU ms per message and its acknowledgement, in bursts", "burst_cpu_ms"),
+    ("CPU ms per active client, new", "client_cpu_ms_new"),
+    ("CPU ms per active client, known", "client_cpu_ms_known"),
 )
 
 
 class Run:
     """One variant: its topics, its query, its measurements."""
 
-    def __init__(self, spark: SparkSession, kafka: str, directory: Path, arguments: argparse.Namespace, variant: str) -> None:
-        self.spark, self.kafka, self.arguments, self.variant = spark, kafka, arguments, variant
+    def __init__(
+        self, spark: SparkSession, broker: EmbeddedKafka, directory: Path, arguments: argparse.Namespace, variant: str
+    ) -> None:
+        self.spark, self.arguments, self.variant = spark, arguments, variant
+        self.kafka, self.kafka_pid = broker.bootstrap_servers, broker.pid
         self.topics = Topics(**{name: f"{variant}.{name}" for name in Topics.__slots__})
         self.settings = PipelineSettings(topics=self.topics, commands_partitions=8, ledger=not arguments.no_ledger)
         self.checkpoint = directory / variant
-        admin = KafkaAdminClient(bootstrap_servers=kafka)
+        admin = KafkaAdminClient(bootstrap_servers=self.kafka)
         partitions = {self.topics.commands: 8}
         admin.create_topics(
             [NewTopic(name, partitions.get(name, 4), 1) for name in (getattr(self.topics, key) for key in Topics.__slots__)]
         )
         admin.close()
-        self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all", linger_ms=1)
+        self.producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all", linger_ms=1)
 
     @contextmanager
     def query(self) -> Iterator[StreamingQuery]:
@@ -93,7 +100,7 @@ class Run:
             self.send(100, rate=50)
             far.await_count("received", 100)
             # The bursts come first, because they also warm the JVM up.
-            bursts = []
+            bursts, cpu_s = [], spark_cpu_s(self.kafka_pid)
             for _ in range(arguments.bursts):
                 far.reset()
                 started = time.time()
@@ -102,6 +109,8 @@ class Run:
                 bursts.append(arguments.messages / (counts["last"] - started))
                 self.await_idle(query)
             result["burst_per_s"] = max(bursts)
+            cpu_s = spark_cpu_s(self.kafka_pid) - cpu_s
+            result["burst_cpu_ms"] = 1_000 * cpu_s / (arguments.bursts * arguments.messages)
             for rate, seconds in ((20, arguments.seconds), (200, arguments.seconds)):
                 far.reset()
                 self.send(rate * seconds, rate=rate)
@@ -110,20 +119,23 @@ class Run:
             self.await_idle(query)
             result["idle_ms"] = median(batch.duration_ms for batch in self.idle_batches(query, 10))
         far.close()
-        for key in ("client_ms_new", "client_ms_known"):
-            result[key] = self.measure_clients()
+        for kind in ("new", "known"):
+            result[f"client_ms_{kind}"], result[f"client_cpu_ms_{kind}"] = self.measure_clients()
         return result
 
-    def measure_clients(self) -> float:
-        """One micro-batch in which very many clients have one message each."""
+    def measure_clients(self) -> tuple[float, float]:
+        """One micro-batch in which very many clients have one message each: milliseconds of time, and of CPU, for each client."""
         count = self.arguments.active_clients
         for number in range(count):
             self.producer.send(self.topics.messages, stamped(), key=b"active-%d" % number, headers=[("mqtt-topic", b"t")])
         self.producer.flush()
+        cpu_s = spark_cpu_s(self.kafka_pid)
         with self.query() as query:
             batches = self.idle_batches(query, 3)
+            cpu_s = spark_cpu_s(self.kafka_pid) - cpu_s  # with the start of a query and some idle micro-batches in it
             busy = [batch for batch in self.reader.seen if batch.rows >= count]
-            return (busy[0].add_batch_ms - median(batch.add_batch_ms for batch in batches)) / count
+            add_batch_ms = busy[0].add_batch_ms - median(batch.add_batch_ms for batch in batches)
+            return add_batch_ms / count, 1_000 * cpu_s / count
 
     def send(self, count: int, *, rate: int) -> None:
         """Messages over all clients in turn; rate: per second, 0 = as fast as it goes."""
@@ -149,6 +161,17 @@ class Run:
                 raise TimeoutError("the query does not come to rest")
             time.sleep(0.05)
         return self.reader.seen[-count:]
+
+
+def spark_cpu_s(kafka_pid: int) -> float:
+    """CPU seconds of Spark's JVM and its Python workers so far: what does not depend on who else uses the machine."""
+    total = 0.0
+    for jvm in psutil.Process().children():
+        if jvm.name() == "java" and jvm.pid != kafka_pid:
+            for process in (jvm, *jvm.children(recursive=True)):
+                times = process.cpu_times()
+                total += times.user + times.system
+    return total
 
 
 class Recorder:
@@ -193,7 +216,7 @@ def main() -> None:
             jars,
         )
         for variant in variants:
-            run = Run(spark, kafka.bootstrap_servers, directory, arguments, variant)
+            run = Run(spark, kafka, directory, arguments, variant)
             results[variant] = run.measure()
             Console(stderr=True).print(variant, results[variant])
         spark.stop()

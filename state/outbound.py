@@ -295,6 +295,34 @@ class Outbound:
             case _:
                 assert_never(action)
 
+    def acknowledge_late(
+        self, event: PubAckReceived | PubRecReceived | PubCompReceived, connection: Connection | None, outbox: Outbox
+    ) -> None:
+        """What the client said on a connection that this session has left, in so far as it got further there.
+
+        It counts: a gateway answers a PUBREC as soon as it is in the log, so the client may have handed the message on and
+        forgotten the packet id, and a PUBLISH under that id would be a second delivery [MQTT-4.3.3-6]. Refusals, and what does not
+        fit, are ignored: the replay asks again, and a message sent anew under another id could be delivered twice.
+        connection: the present one, if there is one.
+        """
+        entry = self.window.get(event.packet_id)
+        if entry is None:
+            return
+        next_phase, action = outbound_step(entry.phase, _kind(event))
+        delivery = entry.delivery
+        if action is OutboundAction.RELEASE:
+            entry.phase, entry.sent_ms = next_phase, outbox.now_ms
+            delivery.attempts = max(1, delivery.attempts)  # given back when the connection ended, but it had arrived
+            outbox.record(Transition.PUBREC, delivery.message.message_id, packet_id=event.packet_id)
+            delivery.message = _without_payload(delivery.message)
+        elif action is OutboundAction.COMPLETE:
+            delivery.attempts = max(1, delivery.attempts)
+            if connection is None:
+                self.window.remove(event.packet_id)
+            else:
+                self._free(entry, connection, outbox.now_ms)
+            outbox.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
+
     def _refused(self, entry: InflightEntry, reason_code: int, outbox: Outbox) -> None:
         delivery = entry.delivery
         message = delivery.message

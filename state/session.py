@@ -172,10 +172,15 @@ class Session:
                 if self.established and event.connection_id >= self.started_by:
                     self._apply_to_session(event, outbox)
             case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
-                # A connection that the session has left may still have something in the log. Its acknowledgements are safe to
-                # ignore: what they were for has been or will be replayed, and the client answers again.
+                # A connection that the session has left may still have something in the log.
                 if self.connection is not None and event.connection_id == self.connection.connection_id:
                     self._apply_to_connection(self.connection, event, outbox)
+                elif (
+                    isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived)
+                    and self.established
+                    and event.connection_id >= self.started_by
+                ):
+                    self.outbound.acknowledge_late(event, self.connection, outbox)
             case _:
                 assert_never(event)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from state.commands import CloseConnection, SendPublish
+from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome, ReasonCode
 from state.settings import BackoffSettings
 from tests.scenarios.scenario import Scenario
@@ -278,3 +279,28 @@ def test_after_giving_up_a_late_acknowledgement_is_nobodys() -> None:
     assert s.pubrec(1).sees() == ["PUBREL 1"]
     s.pubcomp(1)
     assert s.outcomes == {"a": Outcome.DELIVERY_LIMIT}
+
+
+def test_a_pubrec_of_a_connection_that_the_engine_has_just_closed_still_counts() -> None:
+    """[MQTT-4.3.3-6] the gateway has answered it with PUBREL, and the device may have handed the message on."""
+    s = Scenario().connect(version=5).submit("a", qos=2)
+    s.sees()
+    assert s.after(30).sees() == ["CLOSE 0x83"]
+    s.handle(PubRecReceived(connection_id=1, packet_id=1, pubrel_sent=True))
+    assert s.connect(version=5).sees() == ["CONNACK present", "PUBREL 1"]
+    s.handle(PubCompReceived(connection_id=2, packet_id=1))
+    assert s.outcomes == {"a": Outcome.DELIVERED}
+
+
+def test_a_late_acknowledgement_finishes_a_message_while_the_device_is_away() -> None:
+    s = Scenario().connect().submit("a").lose_connection()
+    s.handle(PubAckReceived(connection_id=1, packet_id=1))
+    assert s.outcomes == {"a": Outcome.DELIVERED}
+    assert s.connect().sees()[-1] == "CONNACK present"
+
+
+def test_a_late_refusal_changes_nothing() -> None:
+    s = Scenario().connect().submit("a", qos=2).lose_connection()
+    s.handle(PubRecReceived(connection_id=1, packet_id=1, reason_code=0x80))
+    s.sees()
+    assert s.connect().sees() == ["CONNACK present", "PUBLISH 1 a DUP"]
