@@ -301,7 +301,7 @@ class Outbound:
         """What the client said on a connection that this session has left, in so far as it got further there.
 
         It counts: a gateway answers a PUBREC as soon as it is in the log, so the client may have handed the message on and
-        forgotten the packet id, and a PUBLISH under that id would be a second delivery [MQTT-4.3.3-6]. Refusals, and what does not
+        forgotten the packet id: a PUBLISH under it would be a second delivery [MQTT-4.3.3-6]. Refusals, and what does not
         fit, are ignored: the replay asks again, and a message sent anew under another id could be delivered twice.
         connection: the present one, if there is one.
         """
