@@ -27,7 +27,6 @@ _NOT_RELEASED = "whatever is not RELEASE leaves the awaiting-rel set as it is"
 _RECOGNISED = "whatever is neither HAND_ON nor IGNORE enters the set and is not handed on"
 
 EQUIVALENT = {
-    "outbound-AWAITING_PUBREC-PUBREC-do-ANSWER_PUBREL": _ANSWERED_ALIKE,
     "outbound-AWAITING_PUBCOMP-PUBREC-do-RELEASE": _ANSWERED_ALIKE,
     "inbound-ABSENT-PUBREL-do-RECOGNISE": _NOT_RELEASED,
     "inbound-ABSENT-PUBREL-do-ABANDON": _NOT_RELEASED,
