@@ -28,7 +28,7 @@ from streaming.pipeline import read_records, sessions, sessions_writer
 from streaming.pipeline_settings import PipelineSettings, Profile, Topics
 from streaming.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.settings import Settings
-from streaming.spark_session import SparkSettings, spark_session
+from streaming.spark_session import SparkSettings, spark_session, under_spark_submit
 from streaming.topics import require_safe_topics
 
 _LOOK_S: Final = 0.1
@@ -84,17 +84,17 @@ def start_spark(settings: Settings) -> SparkSession:
     engine = settings.engine
     logs = engine.data_dir.absolute() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    local = engine.master.startswith("local")
+    submitted = under_spark_submit()
     return spark_session(
         SparkSettings(
             checkpoint_location=settings.checkpoint_location,
             log_file=logs / "spark.log",
-            master=engine.master,
+            master=None if submitted else engine.master,
             state_partitions=engine.state_partitions,
             driver_memory=engine.driver_memory,
             extra={key: _spark_value(value) for key, value in engine.spark.items()},
         ),
-        ensure_jars() if local else None,
+        None if submitted else ensure_jars(),
     )
 
 

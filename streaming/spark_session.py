@@ -1,7 +1,8 @@
 """The Spark session of the engine: every setting that the pipeline depends on, with its reason (figures: docs/performance.md).
 
-Locally the whole of Spark runs inside one JVM of ours. On a cluster the engine is started by spark-submit, and then what concerns
-the machine (jars, memory, Python) is spark-submit's business; what concerns the query is still set here.
+Three ways to run (docs/deployment.md): in one JVM of ours (master `local[…]`); with the driver here and executors on a cluster
+(any other master); under spark-submit, whose business is then all that concerns machines: master, jars, memory, Python. What
+concerns the query is always set here.
 """
 
 import os
@@ -25,7 +26,7 @@ _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
     """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
-    state_partitions: fixed for the life of the checkpoint. log_file: where Spark's own log goes (local mode).
+    state_partitions: fixed for the life of the checkpoint. log_file: where Spark's own log goes (not under spark-submit).
     extra: more Spark settings, which win over ours.
     """
 
@@ -36,6 +37,11 @@ class SparkSettings:
     driver_memory: str = "1g"
     app_name: str = "inflight"
     extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def under_spark_submit() -> bool:
+    """True when spark-submit has started this process: the JVM is there already, with its master and its jars."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def spark_session(settings: SparkSettings, jars: Jars | None) -> SparkSession:
@@ -56,12 +62,12 @@ def spark_session(settings: SparkSettings, jars: Jars | None) -> SparkSession:
 def spark_options(settings: SparkSettings, jars: Jars | None) -> dict[str, str]:
     """All Spark settings for `settings`."""
     options = dict(_query_options(settings))
-    if settings.master is not None and settings.master.startswith("local"):
-        options |= _local_options(settings, jars)
-        if jars is not None:
-            options |= _DELTA
-    if is_local_path(settings.checkpoint_location) and jars is not None:
-        options |= _LOCAL_CHECKPOINT
+    if settings.master is not None and jars is not None:
+        if settings.master.startswith("local"):
+            options |= _local_options(settings, jars)
+        else:
+            options |= _cluster_options(settings, jars)
+        options |= _DELTA
     return options | dict(settings.extra)
 
 
@@ -90,23 +96,35 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
     }
 
 
-def _local_options(settings: SparkSettings, jars: Jars | None) -> dict[str, str]:
-    """Local mode: driver and executor are one JVM, which we start."""
-    log_configuration = conf_file("spark-log4j2.properties").as_uri()
-    log_options = f"-Dlog4j2.configurationFile={log_configuration} -Dinflight.spark.log={settings.log_file}"
+def _local_options(settings: SparkSettings, jars: Jars) -> dict[str, str]:
+    """Driver and executor are one JVM, which we start."""
     options = {
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": log_options,
+        "spark.driver.extraJavaOptions": _log_options(settings),
         # Python workers import `state` and `streaming` by name.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
         "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
-    }
-    if jars is not None:
         # Not `spark.jars`: those are copied at each start, and come too late for the file system of the checkpoint.
-        options["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in (jars.local_fs, *jars.spark))
-    return options
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (jars.local_fs, *jars.spark)),
+    }
+    return options | _LOCAL_CHECKPOINT if is_local_path(settings.checkpoint_location) else options
+
+
+def _cluster_options(settings: SparkSettings, jars: Jars) -> dict[str, str]:
+    """The driver's JVM is ours, the executors come from a cluster, which gets the jars from the driver."""
+    return {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": _log_options(settings),
+        "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
+        "spark.jars": ",".join(jar.as_uri() for jar in jars.spark),
+    }
+
+
+def _log_options(settings: SparkSettings) -> str:
+    log_configuration = conf_file("spark-log4j2.properties").as_uri()
+    return f"-Dlog4j2.configurationFile={log_configuration} -Dinflight.spark.log={settings.log_file}"
 
 
 _DELTA: Final = {

@@ -27,12 +27,17 @@ def topics(
         raise UnsafeTopics(report.problems)
 
 
-def jars(quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False) -> None:
+def jars(
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Print what `spark-submit --jars` wants, and nothing else.")] = False,
+) -> None:
     """Fetch the jars of Spark's connectors and of Kafka into the cache; quick when they are there."""
     from streaming.jars import ensure_jars
 
     found = ensure_jars(progress=not quiet)
-    if not quiet:
+    if spark:
+        typer.echo(",".join(str(jar) for jar in found.spark))
+    elif not quiet:
         typer.echo(f"{len(found.spark) + 1} jars for Spark and {len(found.kafka)} for Kafka in {found.local_fs.parent.parent}")
 
 

@@ -47,7 +47,6 @@ class HistorySession:
         engine = settings.engine
         logs = engine.data_dir.absolute() / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        local = engine.master.startswith("local")
         self.spark = spark_session(
             SparkSettings(
                 checkpoint_location=settings.checkpoint_location,
@@ -57,7 +56,7 @@ class HistorySession:
                 app_name="inflight history",
                 extra={"spark.log.level": "ERROR", "spark.sql.adaptive.enabled": "true"},
             ),
-            ensure_jars() if local else None,
+            ensure_jars(),
         )
         self._views: set[str] = set()
         self._versions: dict[str, int] = {}
