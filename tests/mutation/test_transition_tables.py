@@ -96,7 +96,7 @@ def test_the_fast_tests_pass_on_the_unbroken_tables(suite: list[tuple[str, Calla
     assert first_failure(suite) is None
 
 
-@pytest.mark.parametrize(("table", "row", "value"), mutants())
+@pytest.mark.parametrize(("table", "row", "value"), list(mutants()))
 def test_some_test_notices_a_broken_row(
     table: dict[Any, Any],
     row: Any,

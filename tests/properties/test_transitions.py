@@ -33,7 +33,7 @@ DECLARED_IN = {
 }
 
 
-@pytest.mark.parametrize(("phase", "event"), product(OutboundPhase, OutboundEvent))
+@pytest.mark.parametrize(("phase", "event"), list(product(OutboundPhase, OutboundEvent)))
 def test_every_outbound_pair_is_a_transition_or_a_declared_error(phase: OutboundPhase, event: OutboundEvent) -> None:
     if (phase, event) in DECLARED_OUT:
         with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
@@ -42,7 +42,7 @@ def test_every_outbound_pair_is_a_transition_or_a_declared_error(phase: Outbound
         assert outbound_step(phase, event) == OUTBOUND[phase, event]
 
 
-@pytest.mark.parametrize(("phase", "event"), product(InboundPhase, InboundEvent))
+@pytest.mark.parametrize(("phase", "event"), list(product(InboundPhase, InboundEvent)))
 def test_every_inbound_pair_is_a_transition_or_a_declared_error(phase: InboundPhase, event: InboundEvent) -> None:
     if (phase, event) in DECLARED_IN:
         with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
