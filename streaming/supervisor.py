@@ -36,7 +36,6 @@ _READY_TIMEOUT_S: Final = 180.0
 _STOP_TIMEOUT_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
-_CALM_S: Final = 60.0
 _LAST_WORDS_S: Final = 1.0
 _KAFKA_POLL_S: Final = 0.2
 _LOG_LIMIT_BYTES: Final = 16 << 20
@@ -59,7 +58,10 @@ class UpOptions:
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """One supervised Python process. arguments: of `inflight`, made anew for each start. words: of its last ready line."""
+    """One supervised Python process. arguments: of `inflight`, made anew for each start. words: of its last ready line.
+
+    failed_starts: in a row, with the present one for as long as it is not ready.
+    """
 
     name: str
     arguments: Callable[[], Sequence[str]]
@@ -67,6 +69,7 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     words: dict[str, str] = field(default_factory=dict)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    failed_starts: int = 0
 
 
 class Supervisor:
@@ -135,9 +138,7 @@ class Supervisor:
 
     async def _supervise(self, child: Child) -> None:
         """Starts the child again and again. Raises ChildProcessFailed when it does not become ready the first time."""
-        pause_s = _FIRST_PAUSE_S
         while True:
-            started = time.monotonic()
             status = await self._run_once(child)
             if not child.ready.is_set():
                 raise ChildProcessFailed(
@@ -146,14 +147,14 @@ class Supervisor:
                     "Mend what it says there and start again; nothing is lost."
                 )
             self._write_endpoints()
-            if time.monotonic() - started > _CALM_S:
-                pause_s = _FIRST_PAUSE_S
+            # What was ready and died is needed at once; what cannot start would only burn the machine.
+            pause_s = min(_FIRST_PAUSE_S * 2 ** min(child.failed_starts, 10), _LONGEST_PAUSE_S)
             self._say(
                 f"the {child.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s; "
                 f"see {child.log}"
             )
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            child.failed_starts += 1
 
     async def _run_once(self, child: Child) -> int:
         """Starts the child, waits until it ends, and returns its status."""
@@ -197,6 +198,7 @@ class Supervisor:
                     log.write(line)
                     continue
                 too_late.cancel()
+                child.failed_starts = 0
                 child.words = dict(word.split("=", 1) for word in words[1:] if "=" in word)
                 if child.ready.is_set():
                     self._write_endpoints()
