@@ -15,6 +15,7 @@ from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 
+from streaming.class_archive import archive_options
 from streaming.jars import Jars
 from streaming.resources import conf_file
 
@@ -102,7 +103,7 @@ def _local_options(settings: SparkSettings, jars: Jars) -> dict[str, str]:
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": _log_options(settings),
+        "spark.driver.extraJavaOptions": " ".join((_log_options(settings), *archive_options("spark", jars))),
         # Python workers import `state` and `streaming` by name.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
         "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),

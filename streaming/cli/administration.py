@@ -31,10 +31,12 @@ def jars(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Print what `spark-submit --jars` wants, and nothing else.")] = False,
 ) -> None:
-    """Fetch the jars of Spark's connectors and of Kafka into the cache; quick when they are there."""
+    """Fetch the jars of Spark's connectors and of Kafka into the cache, and prepare quick starts; quick when all is there."""
+    from streaming.class_archive import ensure_class_archives
     from streaming.jars import ensure_jars
 
     found = ensure_jars(progress=not quiet)
+    ensure_class_archives(found, say=lambda text: None if quiet else typer.echo(text, err=True))
     if spark:
         typer.echo(",".join(str(jar) for jar in found.spark))
     elif not quiet:
