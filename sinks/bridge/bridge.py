@@ -10,7 +10,8 @@ Rules
    attempts that cannot arrive. They go offline in the session when the broker goes, and get their replay when it is back.
 3. What the broker delivers is acknowledged to it after Kafka has confirmed the record. When Kafka does not, the connection is
    dropped, and the broker delivers again.
-4. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too.
+4. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too
+   (sinks/bridge/downlink.py).
 """
 
 import asyncio
@@ -22,30 +23,27 @@ from typing import Final
 import structlog
 
 from sinks.bridge.broker_link import BrokerLink, Incoming
-from sinks.bridge.device import DeviceConnection, broker_reason
-from sinks.bridge.envelope import UnreadableAcknowledgement, properties_for_device, read_acknowledgement
+from sinks.bridge.device import DeviceConnection
+from sinks.bridge.downlink import Downlink
+from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.paho_properties import BrokerLimits
 from sinks.bridge.presence import PresenceTracker, read_client_event
+from sinks.bridge.publications import Publications
 from sinks.bridge.routes import Route, Routes
-from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
-from sinks.bridge.throttle import BrokerThrottle
-from sinks.bridge.topics import MAX_TOPIC_BYTES, is_addressable
+from sinks.bridge.settings import BridgeSettings, Presence
+from sinks.bridge.topics import is_addressable
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
 from sinks.kafka import EventLog, Headers, RecordTooLarge
-from sinks.uplink import uplink_headers
 from state.codec import decode_command_batch, encode_event
 from state.commands import CloseConnection, GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, ConnectionLost, GatewayEvent
-from state.model import ClientId, QoS, ReasonCode
+from state.model import ClientId, ReasonCode
 
 _log: Final = structlog.get_logger(__name__)
 _ENDED_REMEMBERED: Final = 65_536
 _REOPEN_S: Final = 1.0
-_REFUSED_FROM: Final = 0x80
-_ENVELOPE_BYTES: Final = 2_048
-"""At most what message id, Correlation Data and the names of our properties add to a PUBLISH, beside the topics."""
 
 
 class Bridge:
@@ -60,13 +58,12 @@ class Bridge:
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
         self._ids = ConnectionIds(ConnectionKind.BRIDGE)
-        self._run_id = self._ids.next()
         self._owned: frozenset[int] = frozenset()
         self._by_client: dict[ClientId, DeviceConnection] = {}
         self._by_id: dict[int, DeviceConnection] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()
-        self._throttle = BrokerThrottle(settings.backoff, key=settings.name)
-        self._publications = 0
+        self._downlink = Downlink(settings, self._routes, counters, answered=self._broker_answered)
+        self._publications = Publications(settings.uplink_topic, run_id=self._ids.next(), append=self._append)
         self._is_stopping = False
         self._subscriber = BrokerLink(
             settings,
@@ -151,16 +148,9 @@ class Bridge:
                 protocol_version=4,
                 clean_start=False,
                 session_expiry_interval_s=None,
-                maximum_packet_size_bytes=self._largest_message(client_id, publisher.limits),
+                maximum_packet_size_bytes=self._downlink.largest_message(client_id, publisher.limits),
             ),
         )
-
-    def _largest_message(self, client_id: ClientId, limits: BrokerLimits) -> int | None:
-        """In the session's counting, which knows nothing of the envelope."""
-        if limits.maximum_packet_size_bytes is None:
-            return None
-        around = len(self._routes.downlink.text) + len(self._routes.ack.text) + 2 * len(client_id.encode()) + _ENVELOPE_BYTES
-        return max(1, limits.maximum_packet_size_bytes - around)
 
     def _end(self, device: DeviceConnection, reason: str, *, tell_engine: bool = True) -> None:
         if self._by_client.get(device.client_id) is not device:
@@ -270,58 +260,13 @@ class Bridge:
             done(None)
         while publications := device.take_publications():
             for command in publications:
-                self._publish(device, command)
+                publisher = self._publisher.connection
+                if publisher is not None:  # else the connection to the broker has just ended, and the device's with it
+                    self._downlink.publish(publisher, device, command)
             for event in device.take_events():
                 self._tell(device, event)
 
-    def _publish(self, device: DeviceConnection, command: SendPublish) -> None:
-        publisher = self._publisher.connection
-        if publisher is None:
-            return  # the connection to the broker has just ended, and the device's with it
-        topic = self._routes.downlink.fill(device.client_id, command.topic, command.message_id)
-        if len(topic.encode()) > MAX_TOPIC_BYTES or self._routes.route(topic) is not None:
-            self._unsendable(device, command, topic)
-            return
-        if command.qos != QoS.AT_MOST_ONCE and self._throttle.holds(self._loop.time()):
-            self.counters.publishes_held_off += 1
-            device.broker_answered(command, ReasonCode.QUOTA_EXCEEDED)
-            return
-        wants_answer = self.settings.acknowledgement is Acknowledgement.DEVICE and command.qos != QoS.AT_MOST_ONCE
-        ack_topic = self._routes.ack.fill(device.client_id) if wants_answer else None
-        self.counters.publishes_sent += 1
-        publisher.publish(
-            topic,
-            command.payload,
-            qos=command.qos,
-            retain=command.retain,
-            expiry_interval_s=command.expiry_interval_s,
-            properties=properties_for_device(command, ack_topic),
-            done=partial(self._broker_answered, device, command),
-        )
-
-    def _unsendable(self, device: DeviceConnection, command: SendPublish, topic: str) -> None:
-        self.counters.unsendable += 1
-        _log.warning(
-            "unsendable",
-            client_id=device.client_id,
-            topic=topic[:200],
-            action="it is too long, or the bridge itself subscribes it: choose another mqtt-topic or bridge.topic_template",
-        )
-        if command.qos != QoS.AT_MOST_ONCE:
-            device.broker_answered(command, ReasonCode.TOPIC_NAME_INVALID)
-
     def _broker_answered(self, device: DeviceConnection, command: SendPublish, reason_code: int) -> None:
-        if command.qos == QoS.AT_MOST_ONCE:
-            return
-        reason_code = broker_reason(command, reason_code)
-        if reason_code >= _REFUSED_FROM:
-            self.counters.publishes_refused[reason_code] += 1
-        if reason_code == ReasonCode.QUOTA_EXCEEDED:
-            wait_ms = self._throttle.refused(self._loop.time())
-            if wait_ms is not None:
-                _log.warning("broker_throttles", wait_ms=wait_ms)
-        else:
-            self._throttle.answered(self._loop.time())
         if self._by_id.get(device.connection_id) is device:
             device.broker_answered(command, reason_code)
             self._work_off(device)
@@ -369,20 +314,8 @@ class Bridge:
 
     def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
         self._heard_of(client_id)
-        self._publications += 1
         self.counters.publications_received += 1
-        message = incoming.message
-        headers = uplink_headers(
-            client_id=client_id,
-            inflight_id=f"{client_id}:{self._run_id}:{self._publications}",
-            topic=topic,
-            qos=QoS(message.qos),
-            retain=message.retain,
-            expiry_interval_s=incoming.expiry_interval_s,
-            properties=incoming.properties,
-        )
-        done = partial(self._confirm, incoming)
-        self._append(self.settings.uplink_topic, client_id.encode(), incoming.payload, headers, done)
+        self._publications.take(client_id, topic, incoming, partial(self._confirm, incoming))
 
     def _confirm(self, incoming: Incoming, error: Exception | None) -> None:
         if error is None:

@@ -1,0 +1,103 @@
+"""Messages of sessions on their way to the broker: under which topic, how large, when, and what the broker says to them.
+
+Rule 4 of sinks/bridge/bridge.py lives here: the broker's 0x97 is handed to the session of the device, and until the backoff is
+over everything else that wants an answer is refused with it on the broker's behalf, without asking it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from sinks.bridge.broker_link import BrokerConnection
+from sinks.bridge.device import DeviceConnection, broker_reason
+from sinks.bridge.envelope import properties_for_device
+from sinks.bridge.metrics import BridgeCounters
+from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.routes import Routes
+from sinks.bridge.settings import Acknowledgement, BridgeSettings
+from sinks.bridge.throttle import BrokerThrottle
+from sinks.bridge.topics import MAX_TOPIC_BYTES
+from state.commands import SendPublish
+from state.model import ClientId, QoS, ReasonCode
+
+_log: Final = structlog.get_logger(__name__)
+_REFUSED_FROM: Final = 0x80
+_ENVELOPE_BYTES: Final = 2_048
+"""At most what message id, Correlation Data and the names of our properties add to a PUBLISH, beside the topics."""
+
+
+class Downlink:
+    """answered: called for each QoS 1 and 2 publication to which the broker says something, never from inside `publish`."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        routes: Routes,
+        counters: BridgeCounters,
+        *,
+        answered: Callable[[DeviceConnection, SendPublish, int], None],
+    ) -> None:
+        self._settings = settings
+        self._routes = routes
+        self._counters = counters
+        self._answered = answered
+        self._loop = asyncio.get_running_loop()
+        self._throttle = BrokerThrottle(settings.backoff, key=settings.name)
+
+    def largest_message(self, client_id: ClientId, limits: BrokerLimits) -> int | None:
+        """Maximum Packet Size of the device, in the session's counting, which knows nothing of the envelope; None = no limit."""
+        if limits.maximum_packet_size_bytes is None:
+            return None
+        around = len(self._routes.downlink.text) + len(self._routes.ack.text) + 2 * len(client_id.encode()) + _ENVELOPE_BYTES
+        return max(1, limits.maximum_packet_size_bytes - around)
+
+    def publish(self, broker: BrokerConnection, device: DeviceConnection, command: SendPublish) -> None:
+        """Give it to the broker, or refuse it in the broker's name; then take the device's events."""
+        topic = self._routes.downlink.fill(device.client_id, command.topic, command.message_id)
+        if len(topic.encode()) > MAX_TOPIC_BYTES or self._routes.route(topic) is not None:
+            self._unsendable(device, command, topic)
+            return
+        if command.qos != QoS.AT_MOST_ONCE and self._throttle.holds(self._loop.time()):
+            self._counters.publishes_held_off += 1
+            device.broker_answered(command, ReasonCode.QUOTA_EXCEEDED)
+            return
+        wants_answer = self._settings.acknowledgement is Acknowledgement.DEVICE and command.qos != QoS.AT_MOST_ONCE
+        ack_topic = self._routes.ack.fill(device.client_id) if wants_answer else None
+        self._counters.publishes_sent += 1
+        broker.publish(
+            topic,
+            command.payload,
+            qos=command.qos,
+            retain=command.retain,
+            expiry_interval_s=command.expiry_interval_s,
+            properties=properties_for_device(command, ack_topic),
+            done=partial(self._broker_answered, device, command),
+        )
+
+    def _unsendable(self, device: DeviceConnection, command: SendPublish, topic: str) -> None:
+        self._counters.unsendable += 1
+        _log.warning(
+            "unsendable",
+            client_id=device.client_id,
+            topic=topic[:200],
+            action="it is too long, or the bridge itself subscribes it: choose another mqtt-topic or bridge.topic_template",
+        )
+        if command.qos != QoS.AT_MOST_ONCE:
+            device.broker_answered(command, ReasonCode.TOPIC_NAME_INVALID)
+
+    def _broker_answered(self, device: DeviceConnection, command: SendPublish, reason_code: int) -> None:
+        if command.qos == QoS.AT_MOST_ONCE:
+            return
+        reason_code = broker_reason(command, reason_code)
+        if reason_code >= _REFUSED_FROM:
+            self._counters.publishes_refused[reason_code] += 1
+        if reason_code == ReasonCode.QUOTA_EXCEEDED:
+            wait_ms = self._throttle.refused(self._loop.time())
+            if wait_ms is not None:
+                _log.warning("broker_throttles", wait_ms=wait_ms)
+        else:
+            self._throttle.answered(self._loop.time())
+        self._answered(device, command, reason_code)
