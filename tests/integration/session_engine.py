@@ -6,26 +6,34 @@ partition of the commands topic that nobody owns keeps its records for its next 
 
 import asyncio
 import random
+import threading
 import time
 from collections import defaultdict
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvloop
 
 from sinks.kafka import CommandListener, Confirmation, Headers
 from state.codec import decode_event, encode_command_batch
-from state.commands import CommandBatch, GatewayCommand, SendReceipt
+from state.commands import Command, CommandBatch, GatewayCommand, SendReceipt
 from state.events import DeadlineReached, Event, MessageSubmitted
 from state.model import Message
 from state.session import Session
 from state.settings import SessionSettings
+from tests.integration.gateway_fakes import DEADLINE_S
 
 BATCH_S = 0.1
 EXECUTED_TWICE = 0.1
 
 
 class SessionEngine:
-    """Everything on one loop."""
+    """Everything on one loop. records: what the sessions have said to everybody but gateways and bridges, in order."""
 
     def __init__(self, settings: SessionSettings, partitions: int) -> None:
         self.outcomes: dict[str, str] = {}
+        self.records: list[Command] = []
         self.receipts_twice: list[str] = []
         self.partitions = partitions
         self._settings = settings
@@ -81,6 +89,8 @@ class SessionEngine:
             session = self._sessions.setdefault(client_id, Session(client_id=client_id, settings=self._settings))
             by_partition: dict[int, list[GatewayCommand]] = defaultdict(list)
             for command in session.handle_all(its_events, now_ms=now_ms):
+                if not isinstance(command, GatewayCommand):
+                    self.records.append(command)
                 if isinstance(command, SendReceipt):
                     if command.message_id in self.outcomes:
                         self.receipts_twice.append(command.message_id)
@@ -131,3 +141,22 @@ class Port:
 
     async def close(self, timeout_s: float) -> None:
         self._engine.left(self)
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """In a thread of its own."""
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(DEADLINE_S)
+        loop.close()
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+    """From another thread; returns when it is done."""
+    asyncio.run_coroutine_threadsafe(work, loop).result(DEADLINE_S)

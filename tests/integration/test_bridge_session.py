@@ -3,15 +3,13 @@
 import asyncio
 import dataclasses
 import itertools
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
@@ -22,8 +20,8 @@ from streaming.demo.bridge_broker import Mosquitto, find_mosquitto
 from streaming.demo.bridge_devices import TOPIC_TEMPLATE
 from streaming.demo.bridge_trial import WINDOW, Side, TrialPlan, count_result, perform, start_devices
 from streaming.errors import MissingPrerequisite
-from tests.integration.gateway_fakes import DEADLINE_S, wait_until
-from tests.integration.session_engine import Port, SessionEngine
+from tests.integration.gateway_fakes import wait_until
+from tests.integration.session_engine import Port, SessionEngine, on_loop, running_loop
 
 pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(150)]
 
@@ -45,7 +43,7 @@ class WithSession(Side):
         self.call(self._start())
 
     def call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
+        on_loop(self._loop, work)
 
     def send(self, device: str, payload: bytes, qos: int) -> None:
         message = Message(
@@ -97,19 +95,6 @@ class WithSession(Side):
             task.cancel()
         self._work.cancel()
         await asyncio.gather(self._work, *(task for task, _ in self._bridges.values()), return_exceptions=True)
-
-
-@contextmanager
-def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    loop = uvloop.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(DEADLINE_S)
-        loop.close()
 
 
 def look(*_: object) -> None:
