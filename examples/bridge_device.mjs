@@ -16,7 +16,7 @@ function handle(topic, payload) {
   console.log(JSON.stringify({ topic, payload: payload.toString() }));
 }
 
-// ---- the few lines
+// ---- the few lines ----
 const client = mqtt.connect(url, {
   clientId,
   protocolVersion: 5,

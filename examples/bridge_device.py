@@ -1,21 +1,19 @@
-"""A device behind a broker, with paho-mqtt: what Inflight's bridge asks of it in `device` mode (docs/bridge.md).
+"""A device behind a broker, with paho-mqtt and MQTT 5: what Inflight's bridge asks of it in `device` mode (docs/bridge.md).
 
-    python examples/bridge_device.py HOST PORT CLIENT_ID [5 | 3.1.1]
+    python examples/bridge_device.py HOST PORT CLIENT_ID
 
-Prints each message once. With MQTT 3.1.1 the bridge needs topic_template = "devices/{client_id}/m/{message_id}/{topic}".
+Prints each message once. For MQTT 3.1.1 see bridge_device_mqtt311.py.
 """
 
 import json
 import sys
 from collections import OrderedDict
-from urllib.parse import unquote
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 HOST, PORT, CLIENT_ID = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-MQTT5 = sys.argv[4:] != ["3.1.1"]
 REMEMBERED = 10_000  # message ids; keep them where a reboot does not lose them if a reboot must not repeat a message
 
 done = OrderedDict()
@@ -26,28 +24,21 @@ def handle(topic, payload):
     print(json.dumps({"topic": topic, "payload": payload.decode()}), flush=True)
 
 
-# ---- the few lines ------------------------------------------------------------------------------------------------------------
-
-
+# ---- the few lines ----
 def on_message(client, _userdata, message):
-    if MQTT5:
-        if not hasattr(message.properties, "CorrelationData"):  # QoS 0: nobody waits for an answer
-            handle(message.topic, message.payload)
-            return
-        message_id = message.properties.CorrelationData
-    else:
-        message_id = unquote(message.topic.split("/")[3])  # devices/CLIENT_ID/m/MESSAGE_ID/…
+    answer_to = getattr(message.properties, "ResponseTopic", None)
+    if answer_to is None:  # QoS 0: nobody waits for an answer
+        handle(message.topic, message.payload)
+        return
+    message_id = message.properties.CorrelationData
     if message_id not in done:  # a copy is acknowledged again, and that is all
         handle(message.topic, message.payload)
         done[message_id] = True
         if len(done) > REMEMBERED:
             done.popitem(last=False)
-    if MQTT5:
-        ack = Properties(PacketTypes.PUBLISH)
-        ack.CorrelationData = message_id
-        client.publish(message.properties.ResponseTopic, qos=1, properties=ack)
-    else:
-        client.publish(f"devices/{CLIENT_ID}/ack", json.dumps({"id": message_id}), qos=1)
+    ack = Properties(PacketTypes.PUBLISH)
+    ack.CorrelationData = message_id
+    client.publish(answer_to, qos=1, properties=ack)
 
 
 def on_connect(client, *_):
@@ -55,10 +46,8 @@ def on_connect(client, *_):
     client.publish(f"devices/{CLIENT_ID}/presence", "online", qos=1, retain=True)
 
 
-# -------------------------------------------------------------------------------------------------------------------------------
-
-version = mqtt.MQTTv5 if MQTT5 else mqtt.MQTTv311
-client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=CLIENT_ID, protocol=version)
+# ---- and a client around them ----
+client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=CLIENT_ID, protocol=mqtt.MQTTv5)
 client.will_set(f"devices/{CLIENT_ID}/presence", "offline", qos=1, retain=True)
 client.on_connect, client.on_message = on_connect, on_message
 client.connect(HOST, PORT)

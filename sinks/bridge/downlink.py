@@ -64,8 +64,8 @@ class Downlink:
             self._counters.publishes_held_off += 1
             device.broker_answered(command, ReasonCode.QUOTA_EXCEEDED)
             return
-        wants_answer = self._settings.acknowledgement is Acknowledgement.DEVICE and command.qos != QoS.AT_MOST_ONCE
-        ack_topic = self._routes.ack.fill(device.client_id) if wants_answer else None
+        is_device_mode = self._settings.acknowledgement is Acknowledgement.DEVICE
+        ack_topic = self._routes.ack.fill(device.client_id) if is_device_mode else None
         self._counters.publishes_sent += 1
         broker.publish(
             topic,

@@ -1,8 +1,9 @@
 """What stands around a message on its way through the broker, and what a device answers. Pure; docs/bridge.md is the contract.
 
-Down, MQTT 5: user property `inflight-message-id`; in `device` mode also Response Topic (where to acknowledge) and Correlation
-Data (the message id). What the backend itself put there travels in the user properties `inflight-response-topic` and
-`inflight-correlation-data` (base64). MQTT 3.1.1: the message id is a level of the topic, if the template has it.
+Down, MQTT 5: user property `inflight-message-id`; in `device` mode at QoS 1 and 2 also Response Topic (where to acknowledge) and
+Correlation Data (the message id). What the backend itself put into those two travels in that mode in the user properties
+`inflight-response-topic` and `inflight-correlation-data` (base64). MQTT 3.1.1: the message id is a level of the topic, if the
+template has it.
 
 Up: an acknowledgement is JSON, `{"id": MESSAGE_ID, "reason_code": NUMBER}`; id may be left out when Correlation Data has it,
 reason_code when it is 0, and the payload may be empty when both may.
@@ -14,7 +15,7 @@ from typing import Final
 import msgspec
 
 from state.commands import SendPublish
-from state.model import MessageId, PublishProperties, ReasonCode
+from state.model import MessageId, PublishProperties, QoS, ReasonCode
 
 MESSAGE_ID_PROPERTY: Final = "inflight-message-id"
 RESPONSE_TOPIC_PROPERTY: Final = "inflight-response-topic"
@@ -57,7 +58,10 @@ def read_acknowledgement(payload: bytes, correlation_data: bytes | None) -> Ackn
 
 
 def properties_for_device(command: SendPublish, ack_topic: str | None) -> PublishProperties:
-    """The properties of the PUBLISH to the broker. ack_topic: None = the broker's answer is the acknowledgement."""
+    """The properties of the PUBLISH to the broker. ack_topic: None = the broker's answer is the acknowledgement.
+
+    Where devices acknowledge, a Response Topic always means that this message wants it; so at QoS 0 there is none.
+    """
     properties = command.properties
     user_properties = [*properties.user_properties, (MESSAGE_ID_PROPERTY, command.message_id)]
     if ack_topic is None:
@@ -66,9 +70,10 @@ def properties_for_device(command: SendPublish, ack_topic: str | None) -> Publis
         user_properties.append((RESPONSE_TOPIC_PROPERTY, properties.response_topic))
     if properties.correlation_data is not None:
         user_properties.append((CORRELATION_DATA_PROPERTY, b64encode(properties.correlation_data).decode()))
+    wants_answer = command.qos != QoS.AT_MOST_ONCE
     return msgspec.structs.replace(
         properties,
-        response_topic=ack_topic,
-        correlation_data=command.message_id.encode(),
+        response_topic=ack_topic if wants_answer else None,
+        correlation_data=command.message_id.encode() if wants_answer else None,
         user_properties=tuple(user_properties),
     )

@@ -75,7 +75,8 @@ class Example:
 
 
 def paho(broker: Mosquitto, client_id: str, version: str = "5") -> Example:
-    return Example(sys.executable, str(EXAMPLES / "bridge_device.py"), broker.host, str(broker.port), client_id, version)
+    file = "bridge_device.py" if version == "5" else "bridge_device_mqtt311.py"
+    return Example(sys.executable, str(EXAMPLES / file), broker.host, str(broker.port), client_id)
 
 
 def mqtt_js(broker: Mosquitto, client_id: str) -> Example:
@@ -100,6 +101,8 @@ def send(bridge: BridgeUnderTest, client_id: str, packet_id: int, *, qos: int, d
 def exchange(bridge: BridgeUnderTest, device: Example, client_id: str) -> None:
     """QoS 0, 1 and 2; then a copy of the last, which the device must recognise and acknowledge again."""
     bridge.kafka.wait_for(client_id, ClientConnected)
+    send(bridge, client_id, 0, qos=0)
+    assert device.next_line()["payload"] == "message 0"
     send(bridge, client_id, 1, qos=1)
     assert device.next_line()["payload"] == "message 1"
     bridge.kafka.wait_for(client_id, PubAckReceived)

@@ -42,7 +42,7 @@ def test_an_answer_that_names_no_message_or_no_code_is_refused(payload: bytes) -
         read_acknowledgement(payload, None)
 
 
-def publish(**properties: object) -> SendPublish:
+def publish(*, qos: int = 1, **properties: object) -> SendPublish:
     return SendPublish(
         connection_id=1,
         partition=0,
@@ -50,7 +50,7 @@ def publish(**properties: object) -> SendPublish:
         packet_id=1,
         topic="t",
         payload=b"",
-        qos=QoS.AT_LEAST_ONCE,
+        qos=QoS(qos),
         message_id="m-1",
         properties=PublishProperties(**properties),  # type: ignore[arg-type]
     )
@@ -70,3 +70,9 @@ def test_in_device_mode_they_make_room_and_travel_along() -> None:
         "inflight-response-topic": "r",
         "inflight-correlation-data": "Yw==",
     }
+
+
+def test_in_device_mode_a_response_topic_always_means_an_acknowledgement_so_there_is_none_at_qos_0() -> None:
+    sent = properties_for_device(publish(qos=0, response_topic="r", correlation_data=b"c"), "acks")
+    assert (sent.response_topic, sent.correlation_data) == (None, None)
+    assert dict(sent.user_properties)["inflight-response-topic"] == "r"
