@@ -10,11 +10,15 @@ _NAME: Final = "endpoints.json"
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """mqtt, kafka: host:port. pids: by name (`up`, `kafka`, `engine`, `gateway`); absent while one is being restarted."""
+    """mqtt, kafka: host:port. pids: by name (`up`, `kafka`, `engine`, `gateway`); absent while one is being restarted.
+
+    metrics: host:port of those processes that serve them.
+    """
 
     mqtt: str = ""
     kafka: str = ""
     pids: dict[str, int] = {}
+    metrics: dict[str, str] = {}
 
     @classmethod
     def read(cls, data_dir: Path) -> Self:

@@ -32,6 +32,7 @@ from streaming.policy_sections import (
 from streaming.resources import conf_file
 from streaming.settings_bridge import BridgeSection, bridge_problems
 from streaming.settings_explained import Contradictions, KeyPath, explain, resolve_key, unknown_key
+from streaming.settings_metrics import MetricsSection
 from streaming.settings_origins import Origins
 from streaming.settings_sections import (
     ArchiveSection,
@@ -68,6 +69,7 @@ class Settings(BaseSettings):
     archive: ArchiveSection = ArchiveSection()
     gateway: GatewaySection = GatewaySection()
     bridge: BridgeSection = BridgeSection()
+    metrics: MetricsSection = MetricsSection()
     session: SessionSection = SessionSection()
     profile_sections: tuple[ProfileSection, ...] = Field((), alias="profiles")
     exchanges: tuple[ExchangeSection, ...] = ()

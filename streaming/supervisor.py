@@ -273,8 +273,12 @@ class Supervisor:
         running = {child.name: child.process.pid for child in (self._engine, self._gateway) if child.process is not None}
         if self._kafka.is_running:
             running["kafka"] = self._kafka.pid
+        children = self._engine, self._gateway
         return Endpoints(
-            mqtt=self._gateway.words.get("mqtt", ""), kafka=self._kafka.bootstrap_servers, pids={"up": os.getpid(), **running}
+            mqtt=self._gateway.words.get("mqtt", ""),
+            kafka=self._kafka.bootstrap_servers,
+            pids={"up": os.getpid(), **running},
+            metrics={child.name: child.words["metrics"] for child in children if "metrics" in child.words},
         )
 
     def _write_endpoints(self) -> None:

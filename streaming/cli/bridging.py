@@ -18,21 +18,26 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
     import uvloop
 
+    from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
     from streaming.logs import configure_logging
+    from streaming.metrics_server import serving_metrics
     from streaming.settings import bridge_settings
 
-    settings = bridge_settings(load_beside(config, overrides, data_dir))
+    everything = load_beside(config, overrides, data_dir)
+    settings, metrics = bridge_settings(everything), everything.metrics
     configure_logging(json=json_logs)
+    counters = BridgeCounters()
 
     async def run() -> None:
         stop = asyncio.Event()
         for number in signal.SIGINT, signal.SIGTERM:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        ready = f"ready bridge={settings.name} broker={settings.host}:{settings.port}"
-        await serve(settings, on_ready=lambda: typer.echo(ready), stop=stop)
+        ready = f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}"
+        await serve(settings, on_ready=lambda: typer.echo(ready), stop=stop, counters=counters)
 
-    uvloop.run(run())
+    with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters)) as served:
+        uvloop.run(run())
 
 
 def demo_bridge(

@@ -63,9 +63,13 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     stop = threading.Event()
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, lambda *_: stop.set())
+    from streaming.engine_metrics import EngineCollector
     from streaming.job import run_engine
+    from streaming.metrics_server import serving_metrics
 
-    run_engine(settings, on_ready=lambda: typer.echo("ready engine"), stop=stop)
+    collector = EngineCollector()
+    with serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector) as served:
+        run_engine(settings, on_ready=lambda: typer.echo(f"ready engine{served}"), stop=stop, on_progress=collector.observe)
 
 
 def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonLogs = False) -> None:
@@ -76,21 +80,31 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     from kafka.errors import KafkaError
 
     from sinks.mqtt.gateway import serve
+    from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
     from streaming.errors import CannotListen, KafkaUnreachable
     from streaming.logs import configure_logging
+    from streaming.metrics_server import serving_metrics
     from streaming.settings import gateway_settings
 
-    settings = gateway_settings(load(config, overrides))
+    everything = load(config, overrides)
+    settings, metrics = gateway_settings(everything), everything.metrics
     configure_logging(json=json_logs)
+    counters = GatewayCounters()
 
     async def run() -> None:
         stop = asyncio.Event()
         for number in signal.SIGINT, signal.SIGTERM:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(settings, on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}"), stop=stop)
+        await serve(
+            settings,
+            on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}{served}"),
+            stop=stop,
+            counters=counters,
+        )
 
     try:
-        uvloop.run(run())
+        with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(counters)) as served:
+            uvloop.run(run())
     except KafkaError as error:
         raise KafkaUnreachable(
             f"Kafka at {settings.bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
