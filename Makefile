@@ -65,8 +65,12 @@ demo: jars ## Watch it work: devices, a killed engine, and a count of what arriv
 	@$(BIN)/inflight demo
 
 .PHONY: demo-bridge
-demo-bridge: jars ## The same behind a broker that you already run: Mosquitto is killed and frozen under 50 devices
+demo-bridge: mosquitto-check jars ## The same behind a broker that you already run: Mosquitto is killed and frozen under 50 devices
 	@$(BIN)/inflight demo-bridge
+
+.PHONY: mosquitto-check
+mosquitto-check:
+	@PATH="$$PATH:/usr/local/sbin:/usr/sbin" command -v mosquitto >/dev/null || { echo "Mosquitto was not found. Install it (Debian, Ubuntu: sudo apt-get install mosquitto) and try again." >&2; exit 1; }
 
 # ---- checking it ---------------------------------------------------------------------------------------------------------------
 

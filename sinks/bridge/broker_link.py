@@ -10,6 +10,7 @@ new messages for repetitions and lose them. What has to be kept are subscription
 """
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -365,7 +366,7 @@ class BrokerLink:
                 self._on_up()
                 reason = await connection.ended
             except (BrokerRefused, OSError, ValueError) as error:  # TimeoutError is an OSError, TLS trouble may be a ValueError
-                reason = str(error) or f"no answer within {self._settings.connect_timeout_ms} ms"
+                reason = self._explained(error)
                 self._on_refused()
             finally:
                 connection.close(reason)
@@ -379,6 +380,14 @@ class BrokerLink:
             _log.warning("broker_connection_ended", client_id=self._client_id, reason=reason, wait_ms=wait_ms)
             # Counted from the start of the attempt.
             await asyncio.sleep(max(0.0, (wait_ms - lasted_ms) / 1_000))
+
+    def _explained(self, error: Exception) -> str:
+        if isinstance(error, BrokerRefused):
+            return str(error)
+        if isinstance(error, ssl.SSLError):
+            return f"{error}; check bridge.tls_cafile, and that the certificate is for bridge.host = {self._settings.host}"
+        what = str(error) or f"no answer within {self._settings.connect_timeout_ms} ms"
+        return f"{what}; check that the broker runs at bridge.host and bridge.port, and whether it wants bridge.tls"
 
     def drop(self, reason: str) -> None:
         """End the present connection: what is not acknowledged, the broker sends again on the next."""

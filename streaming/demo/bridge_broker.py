@@ -124,6 +124,10 @@ class BridgeProcess:
                 raise ChildProcessFailed(f"the bridge {self.name} is not ready. The end of its log:\n{tail(self._log)}")
             time.sleep(_POLL_S)
 
+    def words(self) -> dict[str, str]:
+        """What its ready line says; after `wait_until_ready`."""
+        return dict(word.split("=", 1) for word in self._output.read_text().split() if "=" in word)
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

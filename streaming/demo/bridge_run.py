@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from streaming.demo.bridge_broker import find_mosquitto
 from streaming.demo.bridge_devices import BridgedDevice
 from streaming.demo.bridge_trial import (
     UP_OPTIONS,
@@ -32,7 +33,11 @@ _REFRESH_S: Final = 0.25
 
 
 def run_bridge_demo(data_dir: Path, console: Console, plan: TrialPlan | None = None) -> int:
-    """Runs all steps; prints the result with its last line as JSON on standard output. Returns the exit code."""
+    """Runs all steps; prints the result with its last line as JSON on standard output. Returns the exit code.
+
+    Raises MissingPrerequisite before anything is started.
+    """
+    find_mosquitto()
     plan = plan or TrialPlan()
     console.print(
         f"[bold]Inflight's bridge[/bold]: {plan.devices} devices behind Mosquitto, {plan.total:,} messages. On the way Mosquitto "
@@ -83,7 +88,7 @@ def comparison(alone: TrialResult, bridged: TrialResult) -> Table:
         ("messages sent", lambda result: f"{result.sent:,}"),
         ("received", lambda result: f"{result.delivered:,}"),
         ("[bold]lost[/bold]", lambda result: f"[bold]{result.lost:,}[/bold]"),
-        ("acted on twice at QoS 2", lambda result: result.twice_at_qos2),
+        ("acted on twice at QoS 2", lambda result: "none was sent" if result is alone else result.twice_at_qos2),
         ("copies that were recognised", lambda result: result.copies),
         (f"most unacknowledged at one device (window {WINDOW})", lambda result: result.most_unacknowledged),
         ("receipts for the backend", lambda result: ", ".join(f"{n:,} {o}" for o, n in result.receipts.items()) or "none"),

@@ -63,12 +63,26 @@ def test_a_bridge_connects_only_the_devices_of_its_partitions_and_takes_over_tho
         assert bridge.kafka.of(other, ConnectionLost) == []
 
 
-def test_events_of_the_broker_say_who_is_there() -> None:
-    with running_bridge(presence=Presence.EVENTS) as bridge:
-        assert "$events/client_connected" in bridge.broker.subscriptions
-        bridge.broker.deliver("$events/client_connected", '{"clientid": "d1", "username": "u"}')
+@pytest.mark.parametrize(
+    ("filters", "topics"),
+    [
+        (
+            ("$events/client_connected", "$events/client_disconnected"),
+            ("$events/client_connected", "$events/client_disconnected"),
+        ),
+        (
+            ("$SYS/brokers/+/clients/+/connected", "$SYS/brokers/+/clients/+/disconnected"),
+            ("$SYS/brokers/emqx@10.0.0.1/clients/d1/connected", "$SYS/brokers/emqx@10.0.0.1/clients/d1/disconnected"),
+        ),
+    ],
+)
+def test_events_of_the_broker_say_who_is_there(filters: tuple[str, str], topics: tuple[str, str]) -> None:
+    connected, disconnected = ((one,) for one in filters)
+    with running_bridge(presence=Presence.EVENTS, connected_topics=connected, disconnected_topics=disconnected) as bridge:
+        assert set(filters) <= set(bridge.broker.subscriptions)
+        bridge.broker.deliver(topics[0], '{"clientid": "d1", "username": "u"}')
         bridge.kafka.wait_for("d1", ClientConnected)
-        bridge.broker.deliver("$events/client_disconnected", '{"clientid": "d1"}')
+        bridge.broker.deliver(topics[1], '{"clientid": "d1"}')
         bridge.kafka.wait_for("d1", ConnectionLost)
 
 

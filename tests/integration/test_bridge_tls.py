@@ -76,10 +76,13 @@ def test_a_broker_under_an_authority_of_its_own_with_a_password(tmp_path: Path, 
         assert_stays_outside(mosquitto, password="wrong", **settings)
 
 
-def test_a_broker_under_an_authority_that_was_not_named_is_not_trusted(tmp_path: Path, authority: Authority) -> None:
+def test_a_broker_under_an_authority_that_was_not_named_is_not_trusted(
+    tmp_path: Path, authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
     another = Authority(tmp_path / "another")
     with broker(tmp_path, authority) as mosquitto:
         assert_stays_outside(mosquitto, tls=True, tls_cafile=another.own.cert)
+        assert "check bridge.tls_cafile" in capsys.readouterr().out
         assert_stays_outside(mosquitto, tls=True)  # nor do the system's authorities know it
 
 
@@ -100,6 +103,9 @@ def test_a_bridge_shows_its_own_certificate_where_the_broker_wants_one(tmp_path:
         assert_stays_outside(mosquitto, **settings)
 
 
-def test_a_broker_with_tls_is_not_spoken_to_in_the_clear(tmp_path: Path, authority: Authority) -> None:
+def test_a_broker_with_tls_is_not_spoken_to_in_the_clear(
+    tmp_path: Path, authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
     with broker(tmp_path, authority) as mosquitto:
         assert_stays_outside(mosquitto)
+        assert "whether it wants bridge.tls" in capsys.readouterr().out

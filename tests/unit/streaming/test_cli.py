@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from streaming.child_process import free_port, is_free
 from streaming.cli import app, main
 from streaming.endpoints import Endpoints
+from streaming.errors import MissingPrerequisite
 from streaming.resources import conf_file
 
 RUNNER = CliRunner()
-COMMANDS = ("up", "engine", "gateway", "demo", "send", "topics", "jars", "config")
+COMMANDS = ("up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
 COMPOSE = Path(__file__).parents[3] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib")
 
@@ -52,6 +53,16 @@ def test_help_takes_less_than_half_a_second_of_cpu() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert min(spent) < 0.5
+
+
+def test_the_demo_of_the_bridge_says_how_to_install_mosquitto_before_it_starts_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming.demo.bridge_broker.shutil.which", lambda *_args, **_options: None)
+    result = RUNNER.invoke(app, ["demo-bridge", "--data-dir", str(tmp_path / "data")])
+    assert isinstance(result.exception, MissingPrerequisite)
+    assert "sudo apt-get install mosquitto" in str(result.exception)
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""Two `inflight bridge` behind a real Mosquitto, with a real Kafka and engine: one is killed and stays away; all are scraped."""
+
+import subprocess
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from streaming.demo.bridge_broker import BridgeProcess, Mosquitto, find_mosquitto
+from streaming.demo.bridge_devices import TOPIC_TEMPLATE, BridgedDevice
+from streaming.demo.up import UpProcess
+from streaming.endpoints import Endpoints
+from streaming.errors import MissingPrerequisite
+from tests.integration.gateway_fakes import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300)]
+
+DEVICES = 12
+MESSAGES = 10
+PUBLICATIONS = 40
+UP_OPTIONS = ("retry_interval=2s", "max_inflight=4", "metrics.engine_port=0", "metrics.gateway_port=0")
+BRIDGE_OPTIONS = (
+    f"bridge.topic_template={TOPIC_TEMPLATE}",
+    "bridge.group_session_timeout_ms=6s",
+    "metrics.bridge_port=0",
+)
+PATIENCE_S = 60.0
+
+
+class Topic:
+    """Everything in a topic, from the beginning, read by and by. values: how often each came."""
+
+    def __init__(self, kafka: str, name: str) -> None:
+        self.values: Counter[bytes] = Counter()
+        self._consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+        partitions = [TopicPartition(name, number) for number in self._consumer.partitions_for_topic(name) or ()]
+        self._consumer.assign(partitions)
+        self._consumer.seek_to_beginning(*partitions)
+
+    def read(self) -> Counter[bytes]:
+        for records in self._consumer.poll(timeout_ms=200).values():
+            self.values.update(record.value for record in records)
+        return self.values
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Trial:
+    """Everything that runs, and who has been told what."""
+
+    def __init__(self, stack: ExitStack, directory: Path) -> None:
+        options = (word for option in UP_OPTIONS for word in ("--set", option))
+        self.up = stack.enter_context(UpProcess(directory / "up", *options))
+        self.broker = stack.enter_context(Mosquitto(directory))
+        self.bridges = [
+            BridgeProcess(name, directory, kafka=self.up.kafka, broker=self.broker, settings=BRIDGE_OPTIONS)
+            for name in ("bridge-1", "bridge-2")
+        ]
+        for bridge in self.bridges:
+            stack.callback(bridge.stop)
+            bridge.start()
+        for bridge in self.bridges:
+            bridge.wait_until_ready()
+        self._producer = KafkaProducer(bootstrap_servers=self.up.kafka, acks="all")
+        stack.callback(self._producer.close)
+        self.receipts = Topic(self.up.kafka, "inflight.receipts")
+        self.uplink = Topic(self.up.kafka, "inflight.uplink")
+        stack.callback(self.receipts.close)
+        stack.callback(self.uplink.close)
+        self.devices = [BridgedDevice(f"dev-{number}", mqtt5=number % 2 == 0) for number in range(DEVICES)]
+        for device in self.devices:
+            stack.callback(device.stop)
+            device.start(self.broker.host, self.broker.port)
+        for device in self.devices:
+            assert device.connected.wait(PATIENCE_S)
+
+    def send(self, numbers: range) -> None:
+        for number in numbers:
+            for device in self.devices:
+                payload = f"{device.name} #{number}".encode()
+                headers = [("mqtt-topic", b"cmd"), ("mqtt-qos", b"%d" % (1 + number % 2)), ("message-id", payload)]
+                self._producer.send("inflight.messages", key=device.name.encode(), value=payload, headers=headers)
+        self._producer.flush()
+
+    def publish(self, numbers: range) -> None:
+        lines = "".join(f"publication {number}\n" for number in numbers)
+        address = ["-h", self.broker.host, "-p", str(self.broker.port)]
+        command = ["mosquitto_pub", *address, "-t", "devices/dev-0/up/t", "-q", "1", "-l"]
+        subprocess.run(command, input=lines, text=True, check=True, timeout=30)
+
+    def processed(self) -> int:
+        return sum(device.processed.total() for device in self.devices)
+
+    def held(self, bridge: BridgeProcess) -> int:
+        return int(sample(bridge.words()["metrics"], "inflight_bridge_devices"))
+
+
+def sample(address: str, name: str) -> float:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found = [line.split()[1] for line in text.splitlines() if line.split()[0] == name]
+    assert len(found) == 1, f"{name} is not in:\n{text}"
+    return float(found[0])
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    try:
+        find_mosquitto()
+    except MissingPrerequisite as error:
+        pytest.skip(str(error))
+    with ExitStack() as stack:
+        yield Trial(stack, tmp_path_factory.mktemp("bridges"))
+
+
+def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other(trial: Trial) -> None:
+    first, second = trial.bridges
+    wait_until(lambda: trial.held(first) + trial.held(second) == DEVICES, "every device is held once", PATIENCE_S)
+    assert trial.held(first) > 0
+    assert trial.held(second) > 0
+
+    trial.send(range(MESSAGES // 2))
+    first.kill()
+    trial.send(range(MESSAGES // 2, MESSAGES))
+    total = DEVICES * MESSAGES
+    wait_until(lambda: trial.receipts.read().total() >= total, "a receipt for every message", PATIENCE_S)
+    assert trial.held(second) == DEVICES
+    assert trial.processed() == total
+    assert [device.name for device in trial.devices if any(count > 1 for count in device.processed.values())] == []
+    assert all(b'"outcome":"delivered"' in value.replace(b" ", b"") for value in trial.receipts.values)
+    assert max(device.most_unacknowledged for device in trial.devices) <= 4
+
+
+def test_the_publications_dealt_to_a_bridge_that_is_away_come_when_it_is_back(trial: Trial) -> None:
+    first, second = trial.bridges
+    first.kill()
+    trial.publish(range(PUBLICATIONS))
+    second.kill()
+    trial.publish(range(PUBLICATIONS, 2 * PUBLICATIONS))
+    for bridge in trial.bridges:
+        bridge.start()
+    expected = {b"publication %d" % number for number in range(2 * PUBLICATIONS)}
+    wait_until(lambda: trial.uplink.read().keys() >= expected, "every publication", PATIENCE_S)
+    for bridge in trial.bridges:
+        bridge.wait_until_ready()
+
+
+def test_engine_gateway_and_bridges_can_be_scraped(trial: Trial) -> None:
+    served = Endpoints.read(trial.up.data_dir).metrics
+    assert served.keys() == {"engine", "gateway"}
+    assert sample(served["engine"], "inflight_engine_micro_batches_total") > 0
+    assert sample(served["engine"], "inflight_engine_records_taken_total") >= DEVICES * MESSAGES
+    assert sample(served["gateway"], "inflight_gateway_connections") == 0
+    for bridge in trial.bridges:
+        assert sample(bridge.words()["metrics"], "inflight_bridge_broker_connections_total") >= 2
