@@ -302,7 +302,7 @@ def _script(plan: TrialPlan, side: Side, devices: list[BridgedDevice]) -> Iterat
     yield 0.40, kill
     yield 0.50, switch_on
     yield 0.60, freeze
-    yield 0.60 + FROZEN_S / plan.seconds, thaw
+    yield min(0.9, 0.60 + FROZEN_S / plan.seconds), thaw
     yield 0.95, kill_bridge(1)
 
 
