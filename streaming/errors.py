@@ -5,6 +5,7 @@ Each error is read by a person, so its text says what was found and ends with wh
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from state.errors import InflightError
 
@@ -64,6 +65,14 @@ class UnsafeTopics(InflightError):
 class KafkaUnreachable(InflightError):
     """Kafka does not answer, or refuses; the text says which server and why."""
 
+    @classmethod
+    def of(cls, bootstrap_servers: str, error: Exception) -> Self:
+        """Of what a client of Kafka raised."""
+        return cls(
+            f"Kafka at {bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
+            "Check kafka.bootstrap_servers and that Kafka runs."
+        )
+
 
 class CannotListen(InflightError):
-    """The gateway's port is taken or not ours to use."""
+    """A port of ours (MQTT, metrics) is taken or not ours to use."""

@@ -17,9 +17,11 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     import asyncio
 
     import uvloop
+    from kafka.errors import KafkaError
 
     from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
+    from streaming.errors import KafkaUnreachable
     from streaming.logs import configure_logging
     from streaming.metrics_server import serving_metrics
     from streaming.settings import bridge_settings
@@ -36,8 +38,11 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         ready = f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}"
         await serve(settings, on_ready=lambda: typer.echo(ready), stop=stop, counters=counters)
 
-    with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters)) as served:
-        uvloop.run(run())
+    try:
+        with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters)) as served:
+            uvloop.run(run())
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
 
 
 def demo_bridge(

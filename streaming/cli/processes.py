@@ -106,10 +106,7 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
         with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(counters)) as served:
             uvloop.run(run())
     except KafkaError as error:
-        raise KafkaUnreachable(
-            f"Kafka at {settings.bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
-            "Check kafka.bootstrap_servers and that Kafka runs."
-        ) from error
+        raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
     except OSError as error:
         raise CannotListen(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "

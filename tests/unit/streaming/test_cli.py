@@ -106,6 +106,17 @@ def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["gateway", "bridge"])
+def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(command: str) -> None:
+    server = f"127.0.0.1:{free_port()}"
+    options = [f"kafka.bootstrap_servers={server}", "kafka.options.bootstrap_timeout_ms=500", "gateway.port=0"]
+    result = run(command, *(word for option in options for word in ("--set", option)))
+    assert result.returncode == 1
+    assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
+    assert "Check kafka.bootstrap_servers and that Kafka runs." in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_main_reports_an_error_in_one_paragraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["inflight", "config", "--config", "/nowhere.toml"])
     with pytest.raises(SystemExit) as ended:
