@@ -1,8 +1,10 @@
 """Numbers for Prometheus: what the engine counts, and the server that every process has for its own."""
 
+import re
 import socket
 import urllib.request
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -95,3 +97,16 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         "inflight_engine_state_bytes 1000.0",
     ):
         assert f"\n{line}\n" in text
+
+
+def test_operations_names_only_numbers_that_exist() -> None:
+    registry = CollectorRegistry()
+    engine = EngineCollector()
+    engine.observe(BatchProgress(batch_id=1, started="", duration_ms=1))
+    for collector in (engine, GatewayCollector(GatewayCounters()), BridgeCollector(BridgeCounters())):
+        registry.register(collector)
+    exported = set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), flags=re.MULTILINE))
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(inflight_[a-z]+_[a-z0-9_]+)`", page))
+    assert len(named) > 8
+    assert named - exported == set()
