@@ -24,14 +24,15 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from sinks.bridge.paho_properties import BrokerLimits, connect_properties, from_paho, read_limits, to_paho
 from sinks.bridge.settings import BridgeSettings
+from sinks.bridge.throttle import DialBackoff
 from state.errors import InflightError
 from state.model import PublishProperties, QoS, ReasonCode
-from state.retry import backoff_wait_ms
 
 _log: Final = structlog.get_logger(__name__)
 _MISC_INTERVAL_S: Final = 0.5
 _REFUSED_FROM: Final = 0x80
 _V5: Final = 5
+_TOO_MUCH: Final = (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SERVER_BUSY, ReasonCode.MESSAGE_RATE_TOO_HIGH)
 
 
 class BrokerRefused(InflightError):
@@ -79,6 +80,7 @@ class BrokerConnection:
 
     def __init__(self, settings: BridgeSettings, *, client_id: str, clean: bool, on_message: Callable[[Incoming], None]) -> None:
         self.limits = BrokerLimits()
+        self.is_throttled = False  # once `ended`: because the broker has too much to do
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._settings = settings
         self._clean = clean
@@ -284,6 +286,7 @@ class BrokerConnection:
         self._connack.set_result(None)
 
     def _disconnected(self, _c: object, _u: object, _flags: object, reason: PahoReasonCode, _p: object) -> None:
+        self.is_throttled = reason.value in _TOO_MUCH
         self._end(str(reason))
 
     def _subscribed(self, _c: object, _u: object, _mid: object, reasons: Sequence[PahoReasonCode], _p: object) -> None:
@@ -324,7 +327,6 @@ class BrokerConnection:
 class BrokerLink:
     """Keeps one connection to the broker: dials, and dials again after RocketMQ's backoff, until `run` is cancelled.
 
-    A connection that lasted is dialled again at once; one that was refused, or ended at once, after the next wait.
     on_up: subscriptions are in force; on_down: nothing of the connection will come any more; on_refused: there was none.
     """
 
@@ -352,12 +354,12 @@ class BrokerLink:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        failures = 0
+        settings = self._settings
+        lasting_ms = settings.backoff.initial_ms + settings.connect_timeout_ms
+        backoff = DialBackoff(settings.backoff, lasting_ms=lasting_ms, key=self._client_id)
         while True:
             started = loop.time()
-            connection = BrokerConnection(
-                self._settings, client_id=self._client_id, clean=self._clean, on_message=self._on_message
-            )
+            connection = BrokerConnection(settings, client_id=self._client_id, clean=self._clean, on_message=self._on_message)
             reason = "the bridge stops"
             try:
                 await connection.open(self._subscriptions)
@@ -373,13 +375,9 @@ class BrokerLink:
                 if self.connection is not None:
                     self.connection = None
                     self._on_down(reason)
-            lasted_ms = (loop.time() - started) * 1_000
-            failures = 0 if lasted_ms > self._settings.backoff.initial_ms + self._settings.connect_timeout_ms else failures + 1
-            key = f"{self._client_id}/{failures}"
-            wait_ms = backoff_wait_ms(failures, self._settings.backoff, jitter_key=key) if failures else 0
-            _log.warning("broker_connection_ended", client_id=self._client_id, reason=reason, wait_ms=wait_ms)
-            # Counted from the start of the attempt.
-            await asyncio.sleep(max(0.0, (wait_ms - lasted_ms) / 1_000))
+            wait_ms = backoff.ended((loop.time() - started) * 1_000, is_throttled=connection.is_throttled)
+            _log.warning("broker_connection_ended", client_id=self._client_id, reason=reason, wait_ms=round(wait_ms))
+            await asyncio.sleep(wait_ms / 1_000)
 
     def _explained(self, error: Exception) -> str:
         if isinstance(error, BrokerRefused):

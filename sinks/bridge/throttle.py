@@ -1,11 +1,12 @@
-"""A broker that has said 0x97: how long to leave it alone (PROTOCOL, chapter 5). Pure: the time comes in as an argument."""
+"""How long to leave a broker alone that has refused something (PROTOCOL, chapter 5). Pure: the time comes in as an argument."""
 
 from state.retry import backoff_wait_ms
 from state.settings import BackoffSettings
 
 
 class BrokerThrottle:
-    """One round of refusals is one step of the backoff, however many messages are refused in it. Times are seconds, monotonic."""
+    """A broker that answers publications with 0x97. One round of refusals is one step of the backoff, however many messages are
+    refused in it. Times are seconds, monotonic."""
 
     __slots__ = ("_backoff", "_key", "_rounds", "_until_s")
 
@@ -33,3 +34,26 @@ class BrokerThrottle:
         """The broker has answered anything else; an answer to a message from before the wait says nothing about after it."""
         if not self.holds(now_s):
             self._rounds = 0
+
+
+class DialBackoff:
+    """When to dial again: after a connection that lasted at once, unless the broker ended it because it has too much to do."""
+
+    __slots__ = ("_backoff", "_failures", "_key", "_lasting_ms")
+
+    def __init__(self, backoff: BackoffSettings, *, lasting_ms: int, key: str) -> None:
+        """lasting_ms: a longer connection was a good one. key: what makes these waits differ from those of other connections."""
+        self._backoff = backoff
+        self._lasting_ms = lasting_ms
+        self._key = key
+        self._failures = 0
+
+    def ended(self, lasted_ms: float, *, is_throttled: bool) -> float:
+        """An attempt ended after that long, refused or not. Returns the wait in ms from now; it counts from the start of the
+        attempt, or from its end when that was the refusal."""
+        was_good = lasted_ms > self._lasting_ms
+        self._failures = int(is_throttled) if was_good else self._failures + 1
+        if self._failures == 0:
+            return 0.0
+        wait_ms = backoff_wait_ms(self._failures, self._backoff, jitter_key=f"{self._key}/{self._failures}")
+        return wait_ms if was_good else max(0.0, wait_ms - lasted_ms)

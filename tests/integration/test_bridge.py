@@ -1,5 +1,6 @@
 """The bridge between a scripted broker and a scripted engine: presence, deliveries, throttling, trouble."""
 
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -8,11 +9,12 @@ import pytest
 from sinks.bridge.settings import Acknowledgement, Presence
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka import partition_of
-from sinks.mqtt.packets import ConnAck
+from sinks.mqtt.packets import ConnAck, Disconnect
 from state.codec import encode_command_batch
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
+from state.settings import BackoffSettings
 from tests.integration.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
 from tests.integration.gateway_fakes import GatewayUnderTest, Record, running_gateway, wait_until
 
@@ -343,6 +345,17 @@ def test_a_broker_that_refuses_connections_is_tried_again_after_the_backoff() ->
         assert waits[-1] > 1.2 * waits[0]
         broker.connack = ConnAck()
         wait_until(bridge.ready.is_set, "ready")
+
+
+def test_a_broker_that_throws_the_bridge_out_because_it_has_too_much_to_do_is_left_alone_for_the_backoff() -> None:
+    backoff = BackoffSettings(initial_ms=700, jitter=0.0)
+    with running_bridge(backoff=backoff, connect_timeout_ms=100) as bridge:
+        broker, since = bridge.broker, time.monotonic()
+        wait_until(lambda: time.monotonic() > since + 0.9, "a connection that has lasted: else it would be dialled at once")
+        broker.on_loop(broker.peers["bridge"].send, Disconnect(reason_code=ReasonCode.QUOTA_EXCEEDED))
+        wait_until(lambda: len(broker.attempts["bridge"]) >= 2, "the next attempt")
+        first, second = broker.attempts["bridge"]
+        assert second - first >= 0.9 + 0.69
 
 
 # --- trouble -------------------------------------------------------------------------------------------------------------------
