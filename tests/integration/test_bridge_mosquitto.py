@@ -203,11 +203,13 @@ def test_the_receive_maximum_of_mosquitto_is_kept(tmp_path: Path) -> None:
         assert bridge.counters.publishes_refused == {}
 
 
-def test_two_bridges_share_the_publications(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_two_bridges_share_the_publications(tmp_path: Path, version: int) -> None:
+    settings = {"mqtt_version": version, "topic_template": NAMED}
     with (
         started(tmp_path) as broker,
-        running_bridge(port=broker.port, name="b1") as one,
-        running_bridge(port=broker.port, name="b2") as two,
+        running_bridge(port=broker.port, name="b1", **settings) as one,
+        running_bridge(port=broker.port, name="b2", **settings) as two,
     ):
         for number in range(20):
             publish(broker, "devices/d8/up/t", f"{number}")
