@@ -285,9 +285,10 @@ class BrokerConnection:
         self._quota = min(self._settings.publish_quota, self.limits.receive_maximum)
         self._connack.set_result(None)
 
-    def _disconnected(self, _c: object, _u: object, _flags: object, reason: PahoReasonCode, _p: object) -> None:
+    def _disconnected(self, _c: object, _u: object, flags: mqtt.DisconnectFlags, reason: PahoReasonCode, _p: object) -> None:
         self.is_throttled = reason.value in _TOO_MUCH
-        self._end(str(reason))
+        said_nothing = not flags.is_disconnect_packet_from_server and reason.value == ReasonCode.UNSPECIFIED_ERROR
+        self._end("the broker closed the connection" if said_nothing else str(reason))
 
     def _subscribed(self, _c: object, _u: object, _mid: object, reasons: Sequence[PahoReasonCode], _p: object) -> None:
         if not self._suback.done():

@@ -367,6 +367,7 @@ def test_devices_go_offline_with_the_broker_and_come_back_with_it(which: str) ->
         birth(bridge)
         bridge.broker.cut(which)
         bridge.kafka.wait_for("d1", ConnectionLost)
+        assert bridge.counters.broker_losses == {"the broker closed the connection": 1}
         wait_until(lambda: {"bridge", "bridge-out"} <= bridge.broker.peers.keys(), "both connections")
         if which == "bridge":  # its presence has to be heard again
             wait_until(lambda: bridge.counters.broker_connections >= 3, "subscribed again")
