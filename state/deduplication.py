@@ -19,12 +19,19 @@ class RecentMessageIds:
         self.window = window
         self.digests: deque[bytes] = deque(digests, maxlen=window)
 
+    def knows(self, message_id: MessageId) -> bool:
+        """A window of 0 knows nothing."""
+        return _digest(message_id) in self.digests
+
+    def remember(self, message_id: MessageId) -> None:
+        """An id that is not known, in place of the oldest one if the window is full."""
+        self.digests.append(_digest(message_id))
+
     def admit(self, message_id: MessageId) -> bool:
-        """Remember the id; False if it was known. A window of 0 knows nothing."""
-        digest = _digest(message_id)
-        if digest in self.digests:
+        """Remember the id; False if it was known."""
+        if self.knows(message_id):
             return False
-        self.digests.append(digest)
+        self.remember(message_id)
         return True
 
 

@@ -69,13 +69,18 @@ class Outbound:
     # --- from the backend ---------------------------------------------------------------------------------------------------
 
     def submit(self, event: MessageSubmitted, connection: Connection | None, outbox: Outbox) -> None:
-        """Take a message: send it if nothing is in front of it, else queue it."""
-        delivery = self._take(event.message)
-        if event.explicit_id and not self.recent_ids.admit(event.message.message_id):
+        """Take a message: send it if nothing is in front of it, else queue it.
+
+        Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
+        """
+        delivery, message_id = self._take(event.message), event.message.message_id
+        if event.explicit_id and self.recent_ids.knows(message_id):
             outbox.finish(delivery, Outcome.DUPLICATE)
             return
-        outbox.record(Transition.ACCEPTED, event.message.message_id)
-        self._begin(delivery, connection, outbox)
+        outbox.record(Transition.ACCEPTED, message_id)
+        taken = self._begin(delivery, connection, outbox)
+        if taken and event.explicit_id:
+            self.recent_ids.remember(message_id)
 
     def take_back(self, event: MessageReturned, connection: Connection | None, outbox: Outbox) -> None:
         """Take a dead letter that was routed to this queue: like any message from here on, with its history."""
@@ -92,16 +97,19 @@ class Outbound:
         outbox.record(Transition.RETURNED, event.message.message_id, detail=came_from)
         self._begin(delivery, connection, outbox)
 
-    def _begin(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> None:
+    def _begin(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> bool:
+        """False: the message is refused, because the queue is full (`overflow = reject`) or the client offline (QoS 0)."""
         at_once = connection is not None and (delivery.message.qos == QoS.AT_MOST_ONCE or self._nothing_in_front(outbox.now_ms))
         if delivery.expired(outbox.now_ms, at_once=at_once):
             outbox.finish(delivery, Outcome.EXPIRED)
-        elif delivery.message.qos == QoS.AT_MOST_ONCE:
-            self._submit_qos0(delivery, connection, outbox)
         elif connection is not None and at_once:
             self._send(delivery, connection, outbox)
+        elif delivery.message.qos == QoS.AT_MOST_ONCE and not self.settings.mqueue_store_qos0:
+            outbox.finish(delivery, Outcome.OFFLINE)
+            return False
         else:
-            self._enqueue(delivery, connection, outbox)
+            return self._enqueue(delivery, connection, outbox)
+        return True
 
     def refuse(self, event: MessageRefused, outbox: Outbox) -> None:
         """A message that breaks the contract of `inflight.messages` ends here."""
@@ -113,26 +121,20 @@ class Outbound:
         ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
         return Delivery(message=message, order=self.next_order, queue_ttl_ends_ms=ttl_ends_ms)
 
-    def _submit_qos0(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> None:
-        if connection is not None:
-            self._send(delivery, connection, outbox)
-        elif self.settings.mqueue_store_qos0:
-            self._enqueue(delivery, connection, outbox)
-        else:
-            outbox.finish(delivery, Outcome.OFFLINE)
-
-    def _enqueue(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> None:
+    def _enqueue(self, delivery: Delivery, connection: Connection | None, outbox: Outbox) -> bool:
+        """False: see `_begin`."""
         size_bytes = len(delivery.message.payload)
         if self.queue.would_overflow(size_bytes):
             self.drop_expired(outbox)
             self.fill(connection, outbox)  # slots freed earlier in this activation come before any loss
         if self.settings.overflow is Overflow.REJECT and self.queue.would_overflow(size_bytes):
             outbox.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")
-            return
+            return False
         for dropped in self.queue.make_room(size_bytes):
             outbox.finish(dropped, Outcome.MAXLEN, detail="dropped from a full queue to make room for a newer message")
         self.queue.append(delivery)
         outbox.record(Transition.QUEUED, delivery.message.message_id)
+        return True
 
     # --- to the client ------------------------------------------------------------------------------------------------------
 

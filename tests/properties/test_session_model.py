@@ -7,7 +7,7 @@ After every activation:
  * DUP = 1 exactly on the repetitions of an exchange, under its own id; no PUBLISH after PUBREC under that id [MQTT-4.3.3-6];
  * first transmissions are in the order of submission, QoS 0 for itself and QoS 1 and 2 together [MQTT-4.6.0-6], and repetitions
    in the order of first transmissions [MQTT-4.6.0-1];
- * every message that was taken is held, or has left with exactly one receipt;
+ * every message that was taken is held, or has left with exactly one receipt; one that was refused may come again and be taken;
  * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
  * a QoS 2 publication of the device was handed on at most once, and exactly once when the log has been read;
  * the next deadline is in the future: a host that obeys it never spins.
@@ -28,9 +28,11 @@ from state.commands import (
     Command,
     DropAwaitingRel,
     ForwardPublication,
+    RecordTransition,
     SendPublish,
     SendPubRel,
     SendReceipt,
+    Transition,
     WithdrawPublish,
 )
 from state.events import (
@@ -293,6 +295,8 @@ class SessionModel(RuleBasedStateMachine):
                         replayed = self.began[command.packet_id]
                 case SendPubRel():
                     self.received.add(command.packet_id)
+                case RecordTransition(transition=Transition.ACCEPTED, message_id=str(name)) if name in self.receipts:
+                    assert self.receipts.pop(name) in self._refusals, "accepted again after it had been taken"
                 case SendReceipt():
                     assert command.message_id not in self.receipts, "two receipts"
                     self.receipts[command.message_id] = command.outcome
@@ -320,6 +324,11 @@ class SessionModel(RuleBasedStateMachine):
         in_use = {entry.packet_id: entry.delivery.message.message_id for entry in self.session.outbound.window}
         self.exchanges = in_use
         self.received &= in_use.keys()
+
+    @property
+    def _refusals(self) -> set[Outcome]:
+        """Outcomes of messages that the session did not take."""
+        return {Outcome.OFFLINE, *([Outcome.MAXLEN] if self.settings.overflow is Overflow.REJECT else [])}
 
     def _check_publish(self, publish: SendPublish) -> None:
         name = publish.payload.decode()

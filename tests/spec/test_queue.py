@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.commands import SendPublish, SendReceipt
+from state.commands import RecordTransition, SendPublish, SendReceipt
 from state.message_queue import STARVATION_LIMIT
 from state.model import NO_PROPERTIES, Outcome
 from state.settings import Overflow
@@ -65,6 +65,33 @@ def test_with_overflow_reject_the_new_message_is_refused_and_the_old_ones_stay()
     assert s.queued == ["a", "b"]
     assert s.outcomes == {"c": Outcome.MAXLEN}
     assert "overflow = reject" in s.receipt("c").detail
+
+
+def test_a_message_that_a_full_queue_refused_may_be_sent_again_under_its_id() -> None:
+    s = Scenario(max_mqueue_len=1, overflow=Overflow.REJECT).submit("a").submit("b", explicit_id=True)
+    assert s.outcomes == {"b": Outcome.MAXLEN}
+    s.connect().puback(1).submit("b", explicit_id=True).puback(2)
+    assert [(r.message_id, r.outcome) for r in s.sent(SendReceipt)] == [
+        ("b", Outcome.MAXLEN),
+        ("a", Outcome.DELIVERED),
+        ("b", Outcome.DELIVERED),
+    ]
+    s.submit("b", explicit_id=True)
+    assert [p.payload for p in s.sent(SendPublish)] == [b"a", b"b"], "taken once, so now it is a repetition"
+
+
+def test_a_qos_0_message_that_found_nobody_may_be_sent_again_under_its_id() -> None:
+    s = Scenario(mqueue_store_qos0=False).submit("x", qos=0, explicit_id=True)
+    assert s.outcomes == {"x": Outcome.OFFLINE}
+    s.connect().submit("x", qos=0, explicit_id=True)
+    assert s.sees()[-1] == "PUBLISH qos0 x"
+
+
+def test_refused_messages_do_not_push_accepted_ids_out_of_the_deduplication_window() -> None:
+    s = Scenario(max_mqueue_len=1, overflow=Overflow.REJECT, deduplication_window=1).submit("a", explicit_id=True)
+    s.submit("b", "c", "d", explicit_id=True).submit("a", explicit_id=True)
+    assert s.queued == ["a"]
+    assert [row.outcome for row in s.sent(RecordTransition) if row.message_id == "a" and row.outcome] == [Outcome.DUPLICATE]
 
 
 def test_a_slot_freed_in_the_same_batch_is_used_before_anything_is_dropped() -> None:
