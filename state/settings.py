@@ -55,7 +55,7 @@ class SessionSettings:
     max_awaiting_rel: int = 100  # 0 = no limit
     await_rel_timeout_ms: int = 300_000
     session_expiry_interval_s: int = 7_200
-    delivery_limit: int = 20  # -1 = off
+    delivery_limit: int = 20  # at least 1; -1 = off
     deduplication_window: int = 100  # explicit message ids remembered; 0 = off
     backoff: BackoffSettings = BackoffSettings()
     high_watermark: float = 0.8  # of max_mqueue_len or max_mqueue_bytes: backends are asked to wait; 0 = off

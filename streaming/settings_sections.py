@@ -44,6 +44,12 @@ def _plain_topic_prefix(value: str) -> str:
     return value
 
 
+def _at_least_one_attempt(value: int) -> int:
+    if value == 0:
+        raise ValueError("0 attempts would deliver nothing: write 1 or more, or -1 for no limit")
+    return value
+
+
 def _host_ports(value: str) -> str:
     for server in value.split(","):
         host, colon, port = server.strip().rpartition(":")
@@ -393,7 +399,9 @@ class SessionSection(Section):
         "max_mqueue_bytes is used; 0 = never",
     )
     low_watermark: float = Field(0.5, ge=0, le=1, description="backends may go on when it is down to this; below high_watermark")
-    delivery_limit: int = Field(20, ge=-1, le=1_000_000, description="attempts before a message is dead-lettered; -1 = no limit")
+    delivery_limit: Annotated[int, AfterValidator(_at_least_one_attempt)] = Field(
+        20, ge=-1, le=1_000_000, description="attempts before a message is dead-lettered, at least 1; -1 = no limit"
+    )
     deduplication_window: int = Field(
         100, ge=0, le=100_000, description="message ids per client of which a repetition is recognised; 0 = none"
     )

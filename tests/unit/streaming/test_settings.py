@@ -197,6 +197,8 @@ def test_all_mistakes_are_reported_at_once(file: Path) -> None:
         (["gateway.max_packet_size_bytes=1MiB"], "gateway.max_packet_size_bytes", "does not fit in a record"),
         (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "needs sasl_username and sasl_password"),
         (['profiles=[{"clients": "a", "backoff": {"max": 5}}]'], "profiles[0].backoff.max", "less than backoff.initial"),
+        (["delivery_limit=0"], "session.delivery_limit", "would deliver nothing: write 1 or more, or -1"),
+        (['profiles=[{"clients": "a", "delivery_limit": 0}]'], "profiles[0].delivery_limit", "would deliver nothing"),
     ],
 )
 def test_keys_that_contradict_each_other_are_refused(overrides: list[str], key: str, words: str) -> None:
