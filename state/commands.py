@@ -28,7 +28,8 @@ class AcceptConnection(Value, frozen=True, tag=1):
 
     session_expiry_interval_s: the one in force. receive_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on
     this wire. awaiting_rel: packet ids of QoS 2 publications that the client has not released yet; max_awaiting_rel: how many
-    there may be (0 = no limit), the Receive Maximum of CONNACK.
+    there may be (0 = no limit), the Receive Maximum of CONNACK. topic_filters: of the subscriptions, so that UNSUBACK can say
+    that there was none; None = too many to be told.
     """
 
     connection_id: int
@@ -39,6 +40,7 @@ class AcceptConnection(Value, frozen=True, tag=1):
     receive_quota: int = 65_535
     awaiting_rel: tuple[PacketId, ...] = ()
     max_awaiting_rel: int = 0
+    topic_filters: tuple[str, ...] | None = None
 
 
 class SendPublish(Value, frozen=True, tag=2):

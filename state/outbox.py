@@ -83,7 +83,7 @@ class Outbox:
     def pubrel(
         self, connection: Connection, packet_id: PacketId, message_id: MessageId | None, *, reason_code: int = ReasonCode.SUCCESS
     ) -> None:
-        """Send PUBREL and record it."""
+        """Send PUBREL under the id of its PUBLISH [MQTT-2.2.1-5], and record it."""
         self.commands.append(
             SendPubRel(
                 connection_id=connection.connection_id,

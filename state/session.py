@@ -172,7 +172,8 @@ class Session:
                 if self.established and event.connection_id >= self.started_by:
                     self._apply_to_session(event, outbox)
             case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
-                # A connection that the session has left may still have something in the log.
+                # A connection that the session has left may still have something in the log: its ending means nothing any
+                # more, its acknowledgements do.
                 if self.connection is not None and event.connection_id == self.connection.connection_id:
                     self._apply_to_connection(self.connection, event, outbox)
                 elif (
@@ -268,6 +269,7 @@ class Session:
                 receive_quota=connection.receive_quota,
                 awaiting_rel=tuple(self.inbound.awaiting_rel.entries),
                 max_awaiting_rel=self.settings.max_awaiting_rel,
+                topic_filters=self.outbound.subscriptions.topic_filters(),
             )
         )
         self.outbound.replay(connection, outbox)
@@ -275,8 +277,7 @@ class Session:
     def _close(self, reason_code: ReasonCode, reason: str, outbox: Outbox) -> None:
         """End the connection from our side. It is over for the session at once; the gateway follows."""
         connection = self.connection
-        if connection is None:  # pragma: no cover - nobody but a connected client is closed
-            return
+        assert connection is not None, "who is not connected commits no violation, is not taken over and does not stall"
         outbox.add(
             CloseConnection(
                 connection_id=connection.connection_id,

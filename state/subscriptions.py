@@ -1,8 +1,12 @@
 """What a client has subscribed to, and which QoS that grants to a message on its way to it."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from state.model import QoS, Subscription
+
+TOLD_AT_MOST_BYTES: Final = 32_768
+"""A gateway is told the topic filters of a session up to this size."""
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
@@ -37,6 +41,11 @@ class Subscriptions:
 
     def clear(self) -> None:
         self._by_filter.clear()
+
+    def topic_filters(self) -> tuple[str, ...] | None:
+        """For a gateway; None if they would make its command larger than a record of Kafka may be."""
+        filters = tuple(self._by_filter)
+        return filters if sum(len(topic_filter.encode()) for topic_filter in filters) <= TOLD_AT_MOST_BYTES else None
 
     def capped_qos(self, topic: str, qos: QoS) -> QoS:
         """The message's QoS, lowered to the best grant of all that match, if any do [MQTT-3.3.4-2] [MQTT-3.8.4-8]."""

@@ -76,7 +76,7 @@ class _Reader:
 
     def text(self) -> str:
         try:
-            text = self.binary().decode()
+            text = self.binary().decode()  # a byte order mark stays [MQTT-1.5.4-3]
         except UnicodeDecodeError as error:
             raise _malformed("a string is not UTF-8 [MQTT-1.5.4-1]") from error
         if "\0" in text:
@@ -143,7 +143,7 @@ def _decode_connect(reader: _Reader) -> Connect:
     if flags & 0x18 == 0x18 or (not has_will and flags & 0x38):
         raise _malformed("will QoS or will retain without a will, or will QoS 3 [MQTT-3.1.2-11]")
     if has_password and not has_username:
-        raise _malformed("a password without a user name [MQTT-3.1.2-22]")
+        raise _malformed("a password without a user name [MQTT-3.1.2-22] of MQTT 3.1.1")
     clean_start = bool(flags & 0x02)
     keep_alive_s = reader.uint16()
     client_id = reader.text()
@@ -190,10 +190,10 @@ def _decode_subscribe(reader: _Reader) -> Subscribe:
     while not reader.at_end:
         topic_filter, qos = reader.text(), reader.byte()
         if qos > QoS.EXACTLY_ONCE:
-            raise _malformed("SUBSCRIBE with reserved bits or QoS 3 [MQTT-3.8.3-4]")
+            raise _malformed("SUBSCRIBE with reserved bits or QoS 3 [MQTT-3.8.3-4] of MQTT 3.1.1")
         subscriptions.append(Subscription(topic_filter=topic_filter, qos=_QOS[qos]))
     if not subscriptions:
-        raise ProtocolViolation("SUBSCRIBE without a topic filter [MQTT-3.8.3-3]")
+        raise ProtocolViolation("SUBSCRIBE without a topic filter [MQTT-3.8.3-3] of MQTT 3.1.1")
     return Subscribe(packet_id=packet_id, subscriptions=tuple(subscriptions))
 
 

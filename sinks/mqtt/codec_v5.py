@@ -51,7 +51,7 @@ def _malformed(reason: str) -> ProtocolViolation:
 def decode(packet: bytes, body_start: int) -> ClientPacket:
     """One whole packet that `FrameBuffer.next_packet` has cut out. Raises ProtocolViolation.
 
-    AUTH is refused with 0x8C: no authentication method is offered, so a client has nothing to say there [MQTT-4.12.0-6].
+    AUTH is refused with 0x8C: no authentication method is offered, so a client has nothing to say there [MQTT-4.12.0-7].
     """
     first_byte = packet[0]
     if first_byte == framing.AUTH:

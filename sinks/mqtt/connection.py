@@ -8,7 +8,7 @@ Theory of operation
 3. What the device says becomes a record first; the answer goes out when Kafka has confirmed the record, in the order of the
    requests [MQTT-4.6.0-2]. Records are confirmed in any order (`AppendQueue`).
 4. Packet ids, retries, the judgement of acknowledgements: all the session's. Kept here are only the window of what is on this
-   wire (`WireMeter`) and the packet ids that await PUBREL (`Publications`).
+   wire (`WireMeter`), the packet ids that await PUBREL (`Publications`) and which topic filters exist (`SubscriptionJudge`).
 5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
 """
 
@@ -37,7 +37,7 @@ from sinks.mqtt.packets import (
 from sinks.mqtt.publications import Publications
 from sinks.mqtt.publish_rate import PublishRate
 from sinks.mqtt.settings import GatewaySettings
-from sinks.mqtt.subscribing import judge_subscribe, judge_unsubscribe
+from sinks.mqtt.subscribing import SubscriptionJudge
 from sinks.mqtt.wire_meter import WireMeter
 from state.codec import encode_event
 from state.commands import (
@@ -118,6 +118,7 @@ class Connection:
         self._meter = WireMeter(1)
         self._last_sequence = 0
         self._publications = _NO_PUBLICATIONS
+        self._subscriptions = SubscriptionJudge(None)
         self._publish_rate = PublishRate(settings.max_publish_rate, now_ms)
         self._deadline_ms: int | None = now_ms + settings.connect_timeout_ms
         self._last_received_ms = now_ms
@@ -262,10 +263,12 @@ class Connection:
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,
         )
+        self._subscriptions = SubscriptionJudge(accept.topic_filters)
         self._keep_alive_ms = self._connect.keep_alive_s * 1_500
         self._last_received_ms = now_ms
         self._counters.connections_accepted += 1
         self._counters.connections_open += 1
+        # Once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].
         self._write(connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id))
         self._process(now_ms)
 
@@ -340,9 +343,9 @@ class Connection:
         """1. judge, 2. register, 3. tell the engine; 4. CONNACK is `_accept`."""
         self._codec, connect = read_connect(packet, body_start, self._settings)
         if not connect.client_id:
-            self._assigned_client_id = self._registrar.new_client_id()
+            self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
         self.client_id = self._assigned_client_id or connect.client_id
-        self.key = self.client_id.encode()
+        self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
         registered = self._registrar.register(self)
         if registered is None:
             raise ConnectionRefused("no commands partition", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
@@ -383,7 +386,7 @@ class Connection:
                     PubComp(packet_id=packet_id, reason_code=ReasonCode.SUCCESS if known else ReasonCode.PACKET_ID_NOT_FOUND),
                 )
             case PingReq():
-                self._write(PING_RESP)
+                self._write(PING_RESP)  # [MQTT-3.12.4-1]
             case Subscribe():
                 self._on_subscribe(decoded)
             case Unsubscribe():
@@ -399,7 +402,7 @@ class Connection:
         if self._refused_as_too_fast(publish):
             return
         if publish.qos == QoS.EXACTLY_ONCE:
-            publications.admit_qos2(publish.packet_id, queue.unanswered_qos1)
+            publications.admit_qos2(publish.packet_id, queue.unanswered_qos1)  # answered by PUBREC [MQTT-4.3.3-8]
             received = PublishReceived(
                 connection_id=self.connection_id,
                 packet_id=publish.packet_id,
@@ -412,7 +415,7 @@ class Connection:
             )
             self._tell(received, PubRec(packet_id=publish.packet_id))
         elif publish.qos == QoS.AT_LEAST_ONCE:
-            publications.admit_qos1(queue.unanswered_qos1)
+            publications.admit_qos1(queue.unanswered_qos1)  # answered by PUBACK [MQTT-4.3.2-4], then forgotten [MQTT-4.3.2-5]
             answer = self._codec.encode(PubAck(packet_id=publish.packet_id))
             append = Append(publish.payload, answer, publications.headers(publish, topic))
             append.frees_quota = True
@@ -435,22 +438,22 @@ class Connection:
         return True
 
     def _on_subscribe(self, subscribe: Subscribe) -> None:
-        answer, granted = judge_subscribe(subscribe)
-        if granted:
+        answer, granted = self._subscriptions.subscribe(subscribe)
+        if granted:  # [MQTT-3.8.4-1]
             self._tell(Subscribed(connection_id=self.connection_id, subscriptions=granted), answer)
         else:
             self._answer_in_order(answer)
 
     def _on_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        answer, topic_filters = judge_unsubscribe(unsubscribe)
-        if topic_filters:
+        answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe)
+        if topic_filters:  # [MQTT-3.10.4-4]
             self._tell(Unsubscribed(connection_id=self.connection_id, topic_filters=topic_filters), answer)
         else:
             self._answer_in_order(answer)
 
     def _on_disconnect(self, disconnect: Disconnect) -> None:
         if disconnect.session_expiry_interval_s and self._connect.session_expiry_interval_s == 0:
-            raise ProtocolViolation("DISCONNECT sets a session expiry where CONNECT had none [MQTT-3.14.2-2]")
+            raise ProtocolViolation("DISCONNECT sets a session expiry where CONNECT had none (MQTT 5, 3.14.2.2.2)")
         event = ClientDisconnected(
             connection_id=self.connection_id,
             reason_code=disconnect.reason_code,
@@ -470,7 +473,7 @@ class Connection:
         """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it."""
         if self.phase is Phase.CLOSED:
             return
-        if self.phase is Phase.AWAITING_ACCEPT:
+        if self.phase is Phase.AWAITING_ACCEPT:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self._counters.connections_refused[reason_code] += 1
             if reason_code:
                 self._say(ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE))
@@ -490,6 +493,8 @@ class Connection:
             self._output.append(self._codec.encode(instead))
 
     def _close(self) -> None:
+        """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
+        [MQTT-4.13.2-1]."""
         self._counters.connections_open -= self.phase is Phase.CONNECTED
         self.phase = Phase.CLOSED
         self._deadline_ms = None

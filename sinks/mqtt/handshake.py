@@ -46,7 +46,7 @@ class ConnectionRefused(Exception):
 
 
 def choose_codec(packet: bytes, body_start: int) -> Codec:
-    """By the protocol name and level of the first packet [MQTT-3.1.2-1]. Raises ConnectionRefused."""
+    """By the protocol name and level of the first packet [MQTT-3.1.2-1] [MQTT-3.1.2-2]. Raises ConnectionRefused."""
     if packet[0] != framing.CONNECT:
         raise ConnectionRefused(
             "the first packet is not CONNECT [MQTT-3.1.0-1]", reason_code=ReasonCode.PROTOCOL_ERROR, codec=None
@@ -80,12 +80,14 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> t
     assert isinstance(connect, Connect)  # its first byte says so
     if connect.authentication_method is not None:
         raise ConnectionRefused(
-            "no authentication method is offered", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD, codec=codec
+            "no authentication method is offered [MQTT-4.12.0-1]", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD, codec=codec
         )
     client_id = connect.client_id
     if not client_id and codec is V311 and not connect.clean_start:
         raise ConnectionRefused(
-            "no client id, but a session to keep [MQTT-3.1.3-8]", reason_code=ReasonCode.CLIENT_ID_NOT_VALID, codec=codec
+            "no client id, but a session to keep [MQTT-3.1.3-8] of MQTT 3.1.1",
+            reason_code=ReasonCode.CLIENT_ID_NOT_VALID,
+            codec=codec,
         )
     if len(client_id.encode()) > settings.max_client_id_bytes or has_control_character(client_id):
         raise ConnectionRefused(
@@ -93,7 +95,7 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> t
             reason_code=ReasonCode.CLIENT_ID_NOT_VALID,
             codec=codec,
         )
-    if settings.credentials is not None and not _knows(settings.credentials, connect):
+    if settings.credentials is not None and not _knows(settings.credentials, connect):  # [MQTT-3.1.4-2]
         raise ConnectionRefused("wrong user name or password", reason_code=ReasonCode.BAD_USER_NAME_OR_PASSWORD, codec=codec)
     return codec, connect
 
@@ -120,7 +122,7 @@ def connected_event(connect: Connect, *, connection_id: int, partition: int) -> 
 
 
 def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySettings, *, assigned_client_id: str | None) -> ConnAck:
-    """CONNACK 0x00. Properties that say what is the case anyway are left out."""
+    """CONNACK 0x00, with the client id if it is ours [MQTT-3.1.3-7]. Properties that say what is the case anyway are left out."""
     expiry_s = accept.session_expiry_interval_s
     return ConnAck(
         session_present=accept.session_present,

@@ -45,7 +45,8 @@ class Publications:
         self._count = 0
 
     def topic_of(self, publish: Publish) -> str:
-        """The topic name, alias resolved and remembered. Raises ProtocolViolation."""
+        """The topic name, alias resolved and remembered [MQTT-3.3.2-12] for this connection [MQTT-3.3.2-7]. Raises
+        ProtocolViolation."""
         topic, alias = publish.topic, publish.topic_alias
         if alias is None:
             return topic
@@ -106,6 +107,6 @@ class Publications:
     def _require_room(self, taken: int) -> None:
         if self._max_awaiting_rel and taken >= self._max_awaiting_rel:
             raise ProtocolViolation(
-                f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-9]",
+                f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-7]",
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )

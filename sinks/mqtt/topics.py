@@ -6,7 +6,7 @@ SHARED_SUBSCRIPTION_PREFIX: Final = "$share/"
 
 
 def is_topic_name(topic: str) -> bool:
-    """At least one character, no wildcard [MQTT-3.3.2-2], no U+0000 [MQTT-4.7.3-2]."""
+    """At least one character [MQTT-4.7.3-1], no wildcard [MQTT-3.3.2-2], no U+0000 [MQTT-4.7.3-2]."""
     return topic != "" and "#" not in topic and "+" not in topic and "\0" not in topic
 
 

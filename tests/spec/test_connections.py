@@ -3,9 +3,22 @@
 import pytest
 
 from state.commands import AcceptConnection, CloseConnection
+from state.events import ClientConnected, ConnectionLost
 from state.model import NEVER_EXPIRES_S, Outcome
-from state.settings import RetryMqtt5
+from state.session import Session
+from state.session_codec import encode_session
+from state.settings import RetryMqtt5, SessionSettings
+from state.subscriptions import TOLD_AT_MOST_BYTES
 from tests.scenarios.scenario import Scenario
+
+
+def test_one_event_is_an_activation_of_its_own() -> None:
+    events = (ClientConnected(connection_id=1, commands_partition=3), ConnectionLost(connection_id=1))
+    alone, together = (Session(client_id="c", settings=SessionSettings()) for _ in range(2))
+    one_by_one = [command for event in events for command in alone.handle(event, now_ms=1)]
+    assert tuple(one_by_one) == together.handle_all(events, now_ms=1)
+    assert encode_session(alone) == encode_session(together)
+
 
 # --- session present --------------------------------------------------------------------------------------------------------
 
@@ -45,6 +58,13 @@ def test_a_kept_session_keeps_subscriptions_over_connections() -> None:
     """[MQTT-3.1.2-5] [MQTT-4.1.0-1]"""
     s = Scenario().connect().subscribe("t", 0).lose_connection().connect()
     assert [x.topic_filter for x in s.session.outbound.subscriptions] == ["t"]
+
+
+def test_the_gateway_is_told_which_topic_filters_exist_unless_they_are_too_many() -> None:
+    s = Scenario().connect().subscribe("t/+", 0).subscribe("ü", 1).connect()
+    assert [accepted.topic_filters for accepted in s.sent(AcceptConnection)] == [(), ("t/+", "ü")]
+    s.subscribe("x" * TOLD_AT_MOST_BYTES, 0).connect()
+    assert s.sent(AcceptConnection)[-1].topic_filters is None
 
 
 # --- expiry -----------------------------------------------------------------------------------------------------------------

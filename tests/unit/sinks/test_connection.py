@@ -266,7 +266,7 @@ class TestPublications:
         assert harness.send(ack(0x62, 8)) == ack(0x70, 8)
 
     def test_one_publication_too_many_closes_the_connection(self) -> None:
-        """[MQTT-3.3.4-9]"""
+        """[MQTT-3.3.4-7]"""
         harness = connected(5, accept={"awaiting_rel": (1, 2)})
         assert harness.send(publish("a", first_byte=0x3C, packet_id=1, v5=b"")) == ack(0x50, 1)
         assert harness.send(publish("a", first_byte=0x34, packet_id=3, v5=b"")) == bytes.fromhex("e00193")
@@ -459,6 +459,12 @@ class TestSubscriptions:
         assert harness.send(packet(0xA2, b"\x00\x0a", text("a/#"))) == ack(0xB0, 10)
         assert harness.last(Unsubscribed).topic_filters == ("a/#",)
 
+    def test_unsuback_tells_mqtt_5_that_there_was_no_subscription(self) -> None:
+        harness = connected(5, accept={"topic_filters": ("kept",)})
+        unsubscribe = packet(0xA2, b"\x00\x0a\x00", text("kept"), text("other"))
+        assert harness.send(unsubscribe) == bytes.fromhex("b005000a000011")
+        assert harness.last(Unsubscribed).topic_filters == ("kept", "other")
+
     def test_a_refusal_needs_no_record_but_waits_for_its_turn(self) -> None:
         harness = connected(5)
         refused = packet(0x82, b"\x00\x09\x00", text("$share/g/a"), b"\x00")
@@ -491,7 +497,7 @@ class TestEnd:
         assert harness.last(ClientDisconnected).reason_code == 4
 
     def test_disconnect_may_change_the_session_expiry_but_not_from_zero(self) -> None:
-        """[MQTT-3.14.2-2]"""
+        """MQTT 5, 3.14.2.2.2"""
         new_expiry = bytes.fromhex("e00700051100000005")
         harness = connected(5, properties=b"\x11\x00\x00\x00\x3c")
         harness.send(new_expiry)
