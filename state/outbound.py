@@ -276,6 +276,9 @@ class Outbound:
             case OutboundAction.PROTOCOL_ERROR:
                 raise ProtocolViolation(f"{_kind(event).name} for packet id {packet_id}, which is {phase.name}")
         assert entry is not None
+        # The table has no resend in the row of an acknowledgement.
+        assert action is not OutboundAction.RESEND_PUBLISH
+        assert action is not OutboundAction.RESEND_PUBREL
         entry.phase = next_phase
         match action:
             case OutboundAction.COMPLETE:
@@ -292,8 +295,6 @@ class Outbound:
                 entry.delivery.message = _without_payload(entry.delivery.message)
                 if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
                     outbox.pubrel(connection, packet_id, message_id)
-            case OutboundAction.RESEND_PUBLISH | OutboundAction.RESEND_PUBREL:  # pragma: no cover - what the table says
-                raise AssertionError("a resend is never caused by an acknowledgement")
             case _:
                 assert_never(action)
 

@@ -299,6 +299,15 @@ def test_a_late_acknowledgement_finishes_a_message_while_the_device_is_away() ->
     assert s.connect().sees()[-1] == "CONNACK present"
 
 
+def test_a_late_acknowledgement_that_nobody_waits_for_changes_nothing() -> None:
+    s = Scenario().connect().submit("a").puback(1).lose_connection()
+    s.sees()
+    for event in (PubAckReceived, PubRecReceived, PubCompReceived):
+        s.handle(event(connection_id=1, packet_id=1))
+    assert s.sees() == []
+    assert s.outcomes == {"a": Outcome.DELIVERED}
+
+
 def test_a_late_refusal_changes_nothing() -> None:
     s = Scenario().connect().submit("a", qos=2).lose_connection()
     s.handle(PubRecReceived(connection_id=1, packet_id=1, reason_code=0x80))

@@ -3,10 +3,11 @@
 import pytest
 
 from state.commands import RecordTransition, SendPublish, SendReceipt
+from state.events import MessageReturned
 from state.message_queue import STARVATION_LIMIT
 from state.model import NO_PROPERTIES, Outcome
 from state.settings import Overflow
-from tests.scenarios.scenario import Scenario
+from tests.scenarios.scenario import Scenario, message
 
 # --- limits -----------------------------------------------------------------------------------------------------------------
 
@@ -224,6 +225,14 @@ def test_deduplication_survives_a_reconnect() -> None:
     s = Scenario().connect().submit("a", explicit_id=True).puback(1).lose_connection().connect()
     s.submit("a", explicit_id=True)
     assert len(s.sent(SendPublish)) == 1
+
+
+def test_a_replayed_dead_letter_is_taken_once_for_each_replay() -> None:
+    s = Scenario().connect()
+    for replay in ("replay-1", "replay-1", "replay-2"):
+        s.handle(MessageReturned(message=message("a"), return_id=replay))
+    assert [p.payload for p in s.sent(SendPublish)] == [b"a", b"a"]
+    assert s.ledger.count("returned") == 2
 
 
 def test_a_record_that_breaks_the_contract_is_a_dead_letter_that_says_why() -> None:

@@ -171,6 +171,12 @@ def test_a_history_can_be_cut_to_a_size_and_keeps_the_newest_death(max_bytes: in
     assert fitted(cut, max_bytes) == cut
 
 
+def test_a_history_that_is_still_too_long_without_its_routing_keys_gives_up_its_oldest_deaths() -> None:
+    message = died(MESSAGE, *((name * 100, Outcome.EXPIRED) for name in "abc"))
+    assert [death.queue[0] for death in fitted(history(message), 600).deaths] == ["c", "b"]
+    assert [death.queue[0] for death in fitted(history(message), 1).deaths] == ["c"]
+
+
 def test_one_letter_for_each_destination_and_the_reason_on_it() -> None:
     bindings = tuple(
         Binding(destination=to) for to in (client("b"), client("q"), Destination(kind=DestinationKind.TABLE, name="t"))

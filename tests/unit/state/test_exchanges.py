@@ -95,6 +95,11 @@ def test_a_destination_gets_one_copy_however_many_keys_and_bindings_lead_to_it()
     assert exchanges.route("x", ["a", "b"], queue="q") == (A, B)
 
 
+def test_a_topic_exchange_gives_nothing_to_a_binding_that_fits_no_key() -> None:
+    exchanges = exchange(ExchangeType.TOPIC, ("a.*", A), ("b.#", B), ("c", C))
+    assert exchanges.route("x", ["b", "a.x.y"], queue="q") == (B,)
+
+
 def test_the_default_exchange_routes_to_the_client_of_that_name() -> None:
     clients = (Destination(kind=DestinationKind.CLIENT, name="x"), Destination(kind=DestinationKind.CLIENT, name="y"))
     assert Exchanges().route(DEFAULT_EXCHANGE, ["x", "", "y", "x"], queue="q") == clients
