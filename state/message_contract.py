@@ -161,7 +161,7 @@ def _mqtt_text(header: str, raw: bytes) -> str:
 
 
 def _at_most(header: str, raw: bytes) -> bytes:
-    if len(raw) > MAX_STRING_BYTES:
+    if len(raw) > MAX_STRING_BYTES:  # [MQTT-4.7.3-3]
         raise BrokenContract(f"header {header} has {len(raw)} bytes: MQTT allows {MAX_STRING_BYTES}")
     return raw
 

@@ -357,7 +357,7 @@ class Session:
                 topic=will.topic,
                 payload=will.payload,
                 qos=will.qos,
-                retain=will.retain,
+                retain=will.retain,  # [MQTT-3.1.2-14]
                 expiry_interval_s=will.expiry_interval_s,
                 properties=will.properties,
                 will=True,

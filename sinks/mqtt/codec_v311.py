@@ -134,6 +134,7 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
 
 
 def _decode_connect(reader: _Reader) -> Connect:
+    """Each part of the payload is there exactly if its flag says so, in this order [MQTT-3.1.2-9]."""
     if reader.text() != "MQTT" or reader.byte() != PROTOCOL_LEVEL:
         raise ProtocolViolation("not MQTT 3.1.1", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
     flags = reader.byte()
@@ -232,7 +233,7 @@ def encode(packet: ServerPacket) -> bytes:
             return b"\xd0\x00"
         case ConnAck():
             return_code = _RETURN_CODES.get(packet.reason_code, _SERVER_UNAVAILABLE)
-            return bytes((0x20, 2, packet.session_present and not return_code, return_code))
+            return bytes((0x20, 2, packet.session_present and not return_code, return_code))  # [MQTT-3.2.2-6]
         case Disconnect():
             return b""
 

@@ -3,7 +3,8 @@
 What the library lets pass and the standard does not is refused here: strings with U+0000, packet id 0, the reserved CONNECT flag,
 will flags without a will, topics that are none, a payload format above 1, reserved bits of subscription options, SUBSCRIBE and
 UNSUBSCRIBE without a filter, authentication data without a method. What the library refuses, it refuses with a bare ValueError:
-such a packet is malformed (0x81), or a protocol error (0x82) where the standard says so.
+such a packet is malformed (0x81), or a protocol error (0x82) where the standard says so. It writes and takes a Property Length
+even of 0 [MQTT-2.2.2-1], and knows only the reason codes that each packet may have [MQTT-3.4.2-1].
 """
 
 from collections.abc import Callable
@@ -155,6 +156,7 @@ def _acknowledgement(
 
 
 def _decode_connect(parsed: Any, packet: bytes, body_start: int) -> Connect:
+    """The library takes each part of the payload exactly if its flag says so [MQTT-3.1.2-9]."""
     flags = packet[body_start + 7]
     if flags & 0x01:
         raise _malformed("the reserved CONNECT flag is set [MQTT-3.1.2-3]")
@@ -248,7 +250,10 @@ _DECODERS: Final[dict[type[Any], Callable[[Any, bytes, int], ClientPacket]]] = {
 
 
 def encode(packet: ServerPacket) -> bytes:
-    """The bytes of a packet. Raises ValueError, OverflowError or UnicodeEncodeError for a value that MQTT cannot carry."""
+    """The bytes of a packet; a DISCONNECT has no Session Expiry Interval [MQTT-3.14.2-2].
+
+    Raises ValueError, OverflowError or UnicodeEncodeError for a value that MQTT cannot carry.
+    """
     match packet:
         case Publish():
             return _encode_publish(packet)
@@ -307,7 +312,7 @@ def _encode_publish(packet: Publish) -> bytes:
 
 
 def _encode_connack(packet: ConnAck) -> bytes:
-    """A refusal says nothing but its reason; success says also what this server does not do [MQTT-3.2.2.3]."""
+    """A refusal says nothing but its reason [MQTT-3.2.2-6]; success says also what this server does not do [MQTT-3.2.2.3]."""
     reason_code = mqtt5.ConnAckReasonCode(packet.reason_code)
     if packet.reason_code:
         return mqtt5.ConnAckPacket(reason_code=reason_code).write()
