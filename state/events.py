@@ -46,18 +46,22 @@ class ConnectionLost(Value, frozen=True, tag=3):
 
 
 class PubAckReceived(Value, frozen=True, tag=4):
+    """reason: MQTT 5's Reason String, for people."""
+
     connection_id: int
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
+    reason: str = ""
 
 
 class PubRecReceived(Value, frozen=True, tag=5):
-    """pubrel_sent: the gateway has already answered with PUBREL, the session only records it."""
+    """pubrel_sent: the gateway has already answered with PUBREL, the session only records it. reason: as in PubAckReceived."""
 
     connection_id: int
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
     pubrel_sent: bool = False
+    reason: str = ""
 
 
 class PubCompReceived(Value, frozen=True, tag=6):

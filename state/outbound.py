@@ -30,6 +30,8 @@ REFUSED_FOR_GOOD: Final = frozenset({ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC
 """Refusals that the same message would meet again: a dead letter. All others but QUOTA_EXCEEDED are tried again at once."""
 
 _REFUSED_FROM: Final = 0x80
+_REASON_CHARACTERS: Final = 200
+"""Of the text with which a client explains a refusal: enough for people, and no way to fill ledger and dead letters."""
 
 
 class Outbound:
@@ -287,7 +289,8 @@ class Outbound:
                 outbox.finish(entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code)
             case OutboundAction.REFUSE:
                 self._free(entry, connection, outbox.now_ms)
-                self._refused(entry, reason_code, outbox)
+                assert not isinstance(event, PubCompReceived)
+                self._refused(entry, event, outbox)
             case OutboundAction.RELEASE | OutboundAction.ANSWER_PUBREL:
                 entry.sent_ms = outbox.now_ms
                 message_id = entry.delivery.message.message_id
@@ -326,11 +329,16 @@ class Outbound:
                 self._free(entry, connection, outbox.now_ms)
             outbox.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
 
-    def _refused(self, entry: InflightEntry, reason_code: int, outbox: Outbox) -> None:
-        delivery = entry.delivery
+    def _refused(self, entry: InflightEntry, event: PubAckReceived | PubRecReceived, outbox: Outbox) -> None:
+        delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
         message = delivery.message
         outbox.record(
-            Transition.REFUSED, message.message_id, packet_id=entry.packet_id, attempt=delivery.attempts, reason_code=reason_code
+            Transition.REFUSED,
+            message.message_id,
+            packet_id=entry.packet_id,
+            attempt=delivery.attempts,
+            reason_code=reason_code,
+            detail=reason,
         )
         if reason_code in REFUSED_FOR_GOOD:
             outbox.finish(
@@ -338,7 +346,7 @@ class Outbound:
                 Outcome.REJECTED,
                 packet_id=entry.packet_id,
                 reason_code=reason_code,
-                detail=f"the client refused it with reason code 0x{reason_code:02X}",
+                detail=f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else ""),
             )
             return
         # One round of refusals is one step of the backoff, however many messages of the round are refused.

@@ -148,9 +148,13 @@ def _acknowledgement(
     make: type[PubAck] | type[PubRec] | type[PubRel] | type[PubComp],
 ) -> Callable[[Any, bytes, int], PubAck | PubRec | PubRel | PubComp]:
     def decode_acknowledgement(parsed: Any, packet: bytes, body_start: int) -> PubAck | PubRec | PubRel | PubComp:
-        if len(packet) > 5:
-            _check_texts(parsed.reason_str, parsed.user_properties)
-        return make(packet_id=_packet_id(parsed), reason_code=int(parsed.reason_code))
+        packet_id, reason_code = _packet_id(parsed), int(parsed.reason_code)
+        if len(packet) <= 5:
+            return make(packet_id=packet_id, reason_code=reason_code)
+        _check_texts(parsed.reason_str, parsed.user_properties)
+        if make is PubAck or make is PubRec:
+            return make(packet_id=packet_id, reason_code=reason_code, reason=parsed.reason_str or "")
+        return make(packet_id=packet_id, reason_code=reason_code)
 
     return decode_acknowledgement
 

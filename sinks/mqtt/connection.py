@@ -12,6 +12,7 @@ Theory of operation
 5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
 """
 
+from contextlib import suppress
 from enum import Enum
 from typing import Final, Protocol
 
@@ -247,7 +248,7 @@ class Connection:
                 self._accept(command, now_ms)
             case CloseConnection():
                 self._end(
-                    command.reason or "closed by the engine", cause="engine", reason_code=command.reason_code, tell_engine=False
+                    command.reason, cause="engine", reason_code=command.reason_code, tell_engine=False, tell_device=command.reason
                 )
             case _:
                 pass
@@ -360,17 +361,23 @@ class Connection:
         self._counters.packets_received[type(decoded).__name__] += 1
         connection_id = self.connection_id
         match decoded:
-            case PubAck(packet_id=packet_id, reason_code=reason_code):
+            case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
                 self._meter.acknowledged(packet_id)
-                self._tell(PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
+                self._tell(
+                    PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
+                )
                 self._write_due()
             case Publish():
                 self._on_publish(decoded)
-            case PubRec(packet_id=packet_id, reason_code=reason_code):
+            case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
                 answers = self._meter.received(packet_id, reason_code)
                 self._tell(
                     PubRecReceived(
-                        connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=answers
+                        connection_id=connection_id,
+                        packet_id=packet_id,
+                        reason_code=reason_code,
+                        pubrel_sent=answers,
+                        reason=reason,
                     ),
                     PubRel(packet_id=packet_id) if answers else None,
                 )
@@ -469,8 +476,16 @@ class Connection:
         self._output.append(refusal.answer)
         self._close()
 
-    def _end(self, reason: str, *, cause: str, reason_code: int = ReasonCode.SUCCESS, tell_engine: bool = True) -> None:
-        """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it."""
+    def _end(
+        self,
+        reason: str,
+        *,
+        cause: str,
+        reason_code: int = ReasonCode.SUCCESS,
+        tell_engine: bool = True,
+        tell_device: str = "",
+    ) -> None:
+        """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words."""
         if self.phase is Phase.CLOSED:
             return
         if self.phase is Phase.AWAITING_ACCEPT:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
@@ -480,17 +495,24 @@ class Connection:
         elif self.phase is Phase.CONNECTED:
             self._counters.connections_lost[cause] += 1
             if reason_code:
-                self._say(Disconnect(reason_code=reason_code), Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR))
+                self._say(
+                    Disconnect(reason_code=reason_code, reason=tell_device),
+                    Disconnect(reason_code=reason_code),
+                    Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
+                )
         if self.connection_id and tell_engine:
             self._queue.add(_farewell(ConnectionLost(connection_id=self.connection_id, reason=reason)))
         self._close()
 
-    def _say(self, packet: ConnAck | Disconnect, instead: ConnAck | Disconnect) -> None:
-        """instead: for a reason code that the packet cannot carry."""
-        try:
-            self._output.append(self._codec.encode(packet))
-        except ValueError:
-            self._output.append(self._codec.encode(instead))
+    def _say(self, *packets: ConnAck | Disconnect) -> None:
+        """The first one that can carry its reason code and is not too large for the client [MQTT-3.14.2-3]."""
+        limit_bytes = self._connect.maximum_packet_size_bytes
+        for packet in packets:
+            with suppress(ValueError):
+                data = self._codec.encode(packet)
+                if limit_bytes is None or len(data) <= limit_bytes:
+                    self._output.append(data)
+                    return
 
     def _close(self) -> None:
         """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]

@@ -60,13 +60,19 @@ class Publish(Packet, frozen=True):
 
 
 class PubAck(Packet, frozen=True):
+    """reason: the text for people that an MQTT 5 client may add; we add none."""
+
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
+    reason: str = ""
 
 
 class PubRec(Packet, frozen=True):
+    """reason: as in PubAck."""
+
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
+    reason: str = ""
 
 
 class PubRel(Packet, frozen=True):

@@ -175,10 +175,10 @@ class Scenario:
         )
         return self
 
-    def puback(self, *packet_ids: int, reason_code: int = 0, connection_id: int | None = None) -> Self:
+    def puback(self, *packet_ids: int, reason_code: int = 0, connection_id: int | None = None, reason: str = "") -> Self:
         for packet_id in packet_ids:
             connection = connection_id or self.connection_id
-            self.handle(PubAckReceived(connection_id=connection, packet_id=packet_id, reason_code=reason_code))
+            self.handle(PubAckReceived(connection_id=connection, packet_id=packet_id, reason_code=reason_code, reason=reason))
         return self
 
     def pubrec(self, *packet_ids: int, reason_code: int = 0, pubrel_sent: bool = False) -> Self:

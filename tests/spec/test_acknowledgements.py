@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.commands import CloseConnection, SendPublish
+from state.commands import CloseConnection, DeadLetter, RecordTransition, SendPublish
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome, ReasonCode
 from state.settings import BackoffSettings
@@ -32,6 +32,17 @@ def test_a_refusal_for_good_is_a_dead_letter(reason_code: int, qos: int) -> None
     assert s.dead_letters == [("a", Outcome.REJECTED)]
     assert s.receipt("a").reason_code == reason_code
     assert s.session.summary().inflight == 0
+
+
+def test_the_reason_string_of_a_refusal_reaches_receipt_dead_letter_and_ledger() -> None:
+    s = Scenario().connect(version=5).submit("a", "b")
+    s.puback(1, reason_code=0x87, reason="valve locked").puback(2, reason_code=0x80, reason="x" * 5_000)
+    detail = "the client refused it with reason code 0x87: valve locked"
+    assert s.receipt("a").detail == detail
+    (letter,) = s.sent(DeadLetter)
+    assert letter.detail == detail
+    refusals = [row for row in s.sent(RecordTransition) if row.transition == "refused"]
+    assert [row.detail for row in refusals] == ["valve locked", "x" * 200]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

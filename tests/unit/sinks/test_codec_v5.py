@@ -93,7 +93,9 @@ VALID = [
     (bytes.fromhex("40020007"), PubAck(packet_id=7)),
     (bytes.fromhex("4003000797"), PubAck(packet_id=7, reason_code=0x97)),
     (bytes.fromhex("400400071000"), PubAck(packet_id=7, reason_code=0x10)),
-    (packet(0x50, b"\x00\x07\x80\x06\x1f", text("nö")), PubRec(packet_id=7, reason_code=0x80)),
+    (packet(0x50, b"\x00\x07\x80\x06\x1f", text("nö")), PubRec(packet_id=7, reason_code=0x80, reason="nö")),
+    (packet(0x40, b"\x00\x07\x87\x04\x1f", text("n")), PubAck(packet_id=7, reason_code=0x87, reason="n")),
+    (packet(0x62, b"\x00\x07\x92\x04\x1f", text("n")), PubRel(packet_id=7, reason_code=0x92)),
     (bytes.fromhex("6203000792"), PubRel(packet_id=7, reason_code=0x92)),
     (bytes.fromhex("7003000792"), PubComp(packet_id=7, reason_code=0x92)),
     (

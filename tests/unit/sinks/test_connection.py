@@ -447,6 +447,28 @@ class TestDelivery:
         harness.settle()
         assert len(harness.events) == 1
 
+    def test_the_engine_says_why_it_closes_if_there_is_room_for_the_words(self) -> None:
+        """[MQTT-3.14.2-3]"""
+        why = packet(0xE0, b"\x83\x06\x1f", text("why"))
+        for properties, answer in (
+            (b"", why),
+            (b"\x27" + len(why).to_bytes(4, "big"), why),
+            (b"\x27" + (len(why) - 1).to_bytes(4, "big"), b"\xe0\x01\x83"),
+            (b"\x27\x00\x00\x00\x02", b""),
+        ):
+            harness = connected(5, properties=properties)
+            assert harness.command(CloseConnection, reason_code=0x83, reason="why") == answer
+            assert harness.connection.is_closed
+
+    def test_the_reason_string_of_a_refusal_is_told_to_the_engine(self) -> None:
+        harness = connected(5)
+        send_publish(harness, 1)
+        harness.send(packet(0x40, b"\x00\x01\x87\x05\x1f", text("no")))
+        assert (harness.last(PubAckReceived).reason_code, harness.last(PubAckReceived).reason) == (0x87, "no")
+        send_publish(harness, 2, qos=2)
+        harness.send(packet(0x50, b"\x00\x02\x97\x05\x1f", text("no")))
+        assert (harness.last(PubRecReceived).reason_code, harness.last(PubRecReceived).reason) == (0x97, "no")
+
 
 class TestSubscriptions:
     def test_suback_and_unsuback_follow_the_record(self) -> None:
