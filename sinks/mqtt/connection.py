@@ -8,7 +8,7 @@ Theory of operation
 3. What the device says becomes a record first; the answer goes out when Kafka has confirmed the record, in the order of the
    requests [MQTT-4.6.0-2]. Records are confirmed in any order (`AppendQueue`).
 4. Packet ids, retries, the judgement of acknowledgements: all the session's. Kept here are only the window of what is on this
-   wire (`WireMeter`), the packet ids that await PUBREL (`Publications`) and which topic filters exist (`SubscriptionJudge`).
+   wire (`Deliveries`), the packet ids that await PUBREL (`Publications`) and which topic filters exist (`SubscriptionJudge`).
 5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
 """
 
@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from sinks.mqtt.appends import Append, AppendQueue
+from sinks.mqtt.deliveries import Deliveries
 from sinks.mqtt.framing import FrameBuffer
 from sinks.mqtt.handshake import V311, ConnectionRefused, connack, connected_event, read_connect
 from sinks.mqtt.metrics import GatewayCounters
@@ -39,7 +40,6 @@ from sinks.mqtt.publications import Publications
 from sinks.mqtt.publish_rate import PublishRate
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.subscribing import SubscriptionJudge
-from sinks.mqtt.wire_meter import WireMeter
 from state.codec import encode_event
 from state.commands import (
     AcceptConnection,
@@ -57,23 +57,25 @@ from state.events import (
     GatewayEvent,
     PubAckReceived,
     PubCompReceived,
-    PublishReceived,
     PubRecReceived,
     PubRelReceived,
     Subscribed,
     Unsubscribed,
 )
-from state.model import QoS, ReasonCode
+from state.model import ReasonCode
 
 _EARLY_BYTES: Final = 65_536
 """Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""
-_BLOCKED_QOS0_BYTES: Final = 1_048_576
-"""QoS 0 messages written for a device that does not read; beyond this they are dropped."""
-
-
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _NO_PUBLICATIONS: Final = Publications(
-    client_id="", connection_id=0, is_v5=False, topic_alias_maximum=0, awaiting_rel=(), max_awaiting_rel=0
+    client_id="",
+    connection_id=0,
+    is_v5=False,
+    encode=V311.encode,
+    publish_rate=PublishRate(0, 0),
+    topic_alias_maximum=0,
+    awaiting_rel=(),
+    max_awaiting_rel=0,
 )
 
 
@@ -116,16 +118,14 @@ class Connection:
         self._output: list[bytes] = []
         self._queue = AppendQueue(settings)
         self._peer_gone = False
-        self._meter = WireMeter(1)
+        self._deliveries = Deliveries(receive_quota=1, encode=self._codec.encode, output=self._output, counters=counters)
         self._last_sequence = 0
         self._publications = _NO_PUBLICATIONS
         self._subscriptions = SubscriptionJudge(None)
-        self._publish_rate = PublishRate(settings.max_publish_rate, now_ms)
         self._deadline_ms: int | None = now_ms + settings.connect_timeout_ms
         self._last_received_ms = now_ms
         self._keep_alive_ms = 0
         self._blocked_since_ms: int | None = None
-        self._blocked_qos0_bytes = 0
 
     # --- what the host takes ------------------------------------------------------------------------------------------------
 
@@ -149,8 +149,9 @@ class Connection:
         output = self._output
         if not output:
             return b""
-        self._output = []
-        return output[0] if len(output) == 1 else b"".join(output)
+        data = output[0] if len(output) == 1 else b"".join(output)
+        output.clear()
+        return data
 
     def take_appends(self) -> list[Append]:
         """Hand each to Kafka in this order, under `key`; then call `confirm` once for each."""
@@ -199,9 +200,8 @@ class Connection:
     def writing_blocked(self, blocked: bool, now_ms: int) -> None:
         """The device does not take what we write (True), or does again (False)."""
         self._blocked_since_ms = now_ms if blocked else None
-        self._blocked_qos0_bytes = 0
-        if not blocked and self.phase is Phase.CONNECTED:
-            self._write_due()
+        if self.phase is Phase.CONNECTED:
+            self._deliveries.block(blocked)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
@@ -235,15 +235,14 @@ class Connection:
         self._counters.commands_applied += 1
         match command:
             case SendPublish() if self.phase is Phase.CONNECTED:
-                self._send_publish(command)
+                self._deliveries.send(command)
             case SendPubRel() if self.phase is Phase.CONNECTED:
-                self._meter.release(command.packet_id)
+                self._deliveries.release(command.packet_id)
                 self._write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
             case DropAwaitingRel() if self.phase is Phase.CONNECTED:
                 self._publications.forget(command.packet_ids)
             case WithdrawPublish() if self.phase is Phase.CONNECTED:
-                self._meter.withdraw(command.packet_ids)
-                self._write_due()
+                self._deliveries.withdraw(command.packet_ids)
             case AcceptConnection() if self.phase is Phase.AWAITING_ACCEPT:
                 self._accept(command, now_ms)
             case CloseConnection():
@@ -255,11 +254,19 @@ class Connection:
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
         self.phase = Phase.CONNECTED
-        self._meter = WireMeter(accept.receive_quota)
+        self._deliveries = Deliveries(
+            receive_quota=accept.receive_quota,
+            encode=self._codec.encode,
+            output=self._output,
+            counters=self._counters,
+            is_blocked=self._blocked_since_ms is not None,
+        )
         self._publications = Publications(
             client_id=self.client_id,
             connection_id=self.connection_id,
             is_v5=self._connect.protocol_version >= 5,
+            encode=self._codec.encode,
+            publish_rate=PublishRate(self._settings.max_publish_rate, now_ms),
             topic_alias_maximum=self._settings.topic_alias_maximum,
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,
@@ -272,50 +279,6 @@ class Connection:
         # Once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].
         self._write(connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id))
         self._process(now_ms)
-
-    def _send_publish(self, publish: SendPublish) -> None:
-        if publish.qos == QoS.AT_MOST_ONCE:
-            if self._blocked_since_ms is not None:
-                self._blocked_qos0_bytes += len(publish.payload)
-                if self._blocked_qos0_bytes > _BLOCKED_QOS0_BYTES:
-                    self._counters.qos0_dropped += 1
-                    return
-            self._write_publish(publish)
-            return
-        dropped_before = self._meter.resends_dropped
-        if self._meter.admit(publish):
-            self._write_publish(publish)
-        self._counters.resends_dropped += self._meter.resends_dropped - dropped_before
-        self._write_due()
-
-    def _write_due(self) -> None:
-        if self._blocked_since_ms is not None:
-            return
-        while (publish := self._meter.next_due()) is not None:
-            if not self._write_publish(publish):
-                self._meter.withdraw((publish.packet_id,))
-
-    def _write_publish(self, publish: SendPublish) -> bool:
-        """False: MQTT cannot carry the message. The session, which gets no acknowledgement, ends it by `delivery_limit`."""
-        try:
-            data = self._codec.encode(
-                Publish(
-                    topic=publish.topic,
-                    payload=publish.payload,
-                    qos=publish.qos,
-                    packet_id=publish.packet_id,
-                    dup=publish.dup,
-                    retain=publish.retain,
-                    expiry_interval_s=publish.expiry_interval_s,
-                    properties=publish.properties,
-                )
-            )
-        except (ValueError, OverflowError):
-            self._counters.unsendable += 1
-            return False
-        self._output.append(data)
-        self._counters.publishes_sent += 1
-        return True
 
     # --- from the device ----------------------------------------------------------------------------------------------------
 
@@ -362,15 +325,14 @@ class Connection:
         connection_id = self.connection_id
         match decoded:
             case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                self._meter.acknowledged(packet_id)
+                self._deliveries.acknowledged(packet_id)
                 self._tell(
                     PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
                 )
-                self._write_due()
             case Publish():
                 self._on_publish(decoded)
             case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                answers = self._meter.received(packet_id, reason_code)
+                answers = self._deliveries.received(packet_id, reason_code)
                 self._tell(
                     PubRecReceived(
                         connection_id=connection_id,
@@ -381,11 +343,9 @@ class Connection:
                     ),
                     PubRel(packet_id=packet_id) if answers else None,
                 )
-                self._write_due()
             case PubComp(packet_id=packet_id, reason_code=reason_code):
-                self._meter.completed(packet_id)
+                self._deliveries.completed(packet_id)
                 self._tell(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
-                self._write_due()
             case PubRel(packet_id=packet_id, reason_code=reason_code):
                 known = self._publications.release(packet_id)
                 self._tell(
@@ -404,45 +364,12 @@ class Connection:
                 raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
 
     def _on_publish(self, publish: Publish) -> None:
-        publications, queue = self._publications, self._queue
-        topic = publications.topic_of(publish)
-        if self._refused_as_too_fast(publish):
-            return
-        if publish.qos == QoS.EXACTLY_ONCE:
-            publications.admit_qos2(publish.packet_id, queue.unanswered_qos1)  # answered by PUBREC [MQTT-4.3.3-8]
-            received = PublishReceived(
-                connection_id=self.connection_id,
-                packet_id=publish.packet_id,
-                topic=topic,
-                payload=publish.payload,
-                dup=publish.dup,
-                retain=publish.retain,
-                expiry_interval_s=publish.expiry_interval_s,
-                properties=publish.properties,
-            )
-            self._tell(received, PubRec(packet_id=publish.packet_id))
-        elif publish.qos == QoS.AT_LEAST_ONCE:
-            publications.admit_qos1(queue.unanswered_qos1)  # answered by PUBACK [MQTT-4.3.2-4], then forgotten [MQTT-4.3.2-5]
-            answer = self._codec.encode(PubAck(packet_id=publish.packet_id))
-            append = Append(publish.payload, answer, publications.headers(publish, topic))
-            append.frees_quota = True
-            queue.add(append)
+        taken = self._publications.take(publish, self._queue.unanswered_qos1, self._last_received_ms)
+        if isinstance(taken, Append):
+            self._queue.add(taken)
         else:
-            queue.add(Append(publish.payload, headers=publications.headers(publish, topic)))
-
-    def _refused_as_too_fast(self, publish: Publish) -> bool:
-        """A refusal ends the exchange [MQTT-4.4.0-2], so nothing of it is kept; the device decides when it tries again."""
-        qos, packet_id = publish.qos, publish.packet_id
-        if self._connect.protocol_version < 5 or qos == QoS.AT_MOST_ONCE:
-            return False
-        if qos == QoS.EXACTLY_ONCE and self._publications.awaits_release(packet_id):
-            return False  # it was accepted, and only our answer was lost
-        if self._publish_rate.admit(self._last_received_ms):
-            return False
-        self._counters.publishes_refused += 1
-        answer = PubAck if qos == QoS.AT_LEAST_ONCE else PubRec
-        self._answer_in_order(answer(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED))
-        return True
+            self._counters.publishes_refused += 1
+            self._answer_in_order(taken)
 
     def _on_subscribe(self, subscribe: Subscribe) -> None:
         answer, granted = self._subscriptions.subscribe(subscribe)

@@ -1,15 +1,19 @@
 """What a device publishes on one connection: topic aliases, our Receive Maximum, the packet ids that await PUBREL."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from sinks.mqtt.packets import Publish
+from sinks.mqtt.appends import Append
+from sinks.mqtt.packets import PubAck, Publish, PubRec, ServerPacket
+from sinks.mqtt.publish_rate import PublishRate
 from sinks.uplink import uplink_headers
+from state.codec import encode_event
 from state.errors import ProtocolViolation
-from state.model import PacketId, ReasonCode
+from state.events import PublishReceived
+from state.model import PacketId, QoS, ReasonCode
 
 
 class Publications:
-    """client_id, connection_id: part of each publication's `inflight-id`.
+    """client_id, connection_id: part of each publication's `inflight-id`. encode: of the version that the device speaks.
 
     awaiting_rel: ids that the session already holds; max_awaiting_rel: how many there may be, 0 = no limit.
     """
@@ -18,10 +22,13 @@ class Publications:
         "_aliases",
         "_awaiting_rel",
         "_client_id",
+        "_connection_id",
         "_count",
+        "_encode",
         "_id_prefix",
         "_is_v5",
         "_max_awaiting_rel",
+        "_publish_rate",
         "_topic_alias_maximum",
     )
 
@@ -31,18 +38,67 @@ class Publications:
         client_id: str,
         connection_id: int,
         is_v5: bool,
+        encode: Callable[[ServerPacket], bytes],
+        publish_rate: PublishRate,
         topic_alias_maximum: int,
         awaiting_rel: Iterable[PacketId],
         max_awaiting_rel: int,
     ) -> None:
         self._client_id = client_id
+        self._connection_id = connection_id
         self._id_prefix = f"{client_id}:{connection_id}:"
         self._is_v5 = is_v5
+        self._encode = encode
+        self._publish_rate = publish_rate
         self._topic_alias_maximum = topic_alias_maximum
         self._awaiting_rel = set(awaiting_rel)
         self._max_awaiting_rel = max_awaiting_rel
         self._aliases: dict[int, str] = {}
         self._count = 0
+
+    def take(self, publish: Publish, unanswered_qos1: int, now_ms: int) -> Append | PubAck | PubRec:
+        """The record for a publication, with the answer that it sets free; or a refusal, which needs no record.
+
+        unanswered_qos1: QoS 1 publications of the device without PUBACK. now_ms: of a monotonic clock. Raises ProtocolViolation.
+        """
+        topic = self.topic_of(publish)
+        refusal = self._refusal(publish, now_ms)
+        if refusal is not None:
+            return refusal
+        if publish.qos == QoS.AT_MOST_ONCE:
+            return Append(publish.payload, headers=self.headers(publish, topic))
+        packet_id = publish.packet_id
+        if publish.qos == QoS.AT_LEAST_ONCE:
+            self.admit_qos1(unanswered_qos1)
+            # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
+            append = Append(publish.payload, self._encode(PubAck(packet_id=packet_id)), self.headers(publish, topic))
+            append.frees_quota = True
+            return append
+        self.admit_qos2(packet_id, unanswered_qos1)
+        received = PublishReceived(
+            connection_id=self._connection_id,
+            packet_id=packet_id,
+            topic=topic,
+            payload=publish.payload,
+            dup=publish.dup,
+            retain=publish.retain,
+            expiry_interval_s=publish.expiry_interval_s,
+            properties=publish.properties,
+        )
+        return Append(encode_event(received), self._encode(PubRec(packet_id=packet_id)))  # [MQTT-4.3.3-8]
+
+    def _refusal(self, publish: Publish, now_ms: int) -> PubAck | PubRec | None:
+        """Of what comes too fast. It ends the exchange [MQTT-4.4.0-2], so nothing of it is kept [MQTT-4.3.3-9]; the device
+        decides when it tries again. MQTT 3.1.1 and QoS 0 have no way to refuse."""
+        qos, packet_id = publish.qos, publish.packet_id
+        if not self._is_v5 or qos == QoS.AT_MOST_ONCE:
+            return None
+        if qos == QoS.EXACTLY_ONCE and self.awaits_release(packet_id):
+            return None  # it was accepted, and only our answer was lost
+        if self._publish_rate.admit(now_ms):
+            return None
+        answer = PubAck if qos == QoS.AT_LEAST_ONCE else PubRec
+        return answer(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED)
 
     def topic_of(self, publish: Publish) -> str:
         """The topic name, alias resolved and remembered [MQTT-3.3.2-12] for this connection [MQTT-3.3.2-7]. Raises

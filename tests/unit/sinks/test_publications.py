@@ -4,15 +4,25 @@ from collections.abc import Callable
 
 import pytest
 
-from sinks.mqtt.packets import Publish
+from sinks.mqtt.appends import Append
+from sinks.mqtt.handshake import V5, V311
+from sinks.mqtt.packets import Publish, PubRec
 from sinks.mqtt.publications import Publications
+from sinks.mqtt.publish_rate import PublishRate
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode
 
 
-def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: int = 2) -> Publications:
+def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: int = 2, rate: int = 0) -> Publications:
     return Publications(
-        client_id="c", connection_id=7, is_v5=v5, topic_alias_maximum=2, awaiting_rel=awaiting_rel, max_awaiting_rel=limit
+        client_id="c",
+        connection_id=7,
+        is_v5=v5,
+        encode=(V5 if v5 else V311).encode,
+        publish_rate=PublishRate(rate, 0),
+        topic_alias_maximum=2,
+        awaiting_rel=awaiting_rel,
+        max_awaiting_rel=limit,
     )
 
 
@@ -96,3 +106,23 @@ def test_each_publication_has_an_id_of_its_own() -> None:
     ids = [dict(known.headers(qos1, "t"))["inflight-id"] for _ in range(2)]
     assert ids == [b"c:7:1", b"c:7:2"]
     assert dict(known.headers(qos1, "t"))["mqtt-topic"] == b"t"
+
+
+def test_after_a_refusing_pubrec_the_same_id_is_a_new_publication() -> None:
+    """[MQTT-4.3.3-9]"""
+    known = publications(rate=1)
+    qos2 = Publish(topic="t", payload=b"x", qos=QoS.EXACTLY_ONCE, packet_id=5)
+    assert isinstance(known.take(qos2, 0, 0), Append)
+    other = Publish(topic="t", payload=b"x", qos=QoS.EXACTLY_ONCE, packet_id=6)
+    assert known.take(other, 0, 0) == PubRec(packet_id=6, reason_code=0x97)
+    assert not known.awaits_release(6)
+    assert isinstance(known.take(qos2, 0, 0), Append), "a repetition was accepted before"
+    assert isinstance(known.take(other, 0, 1_000), Append)
+    assert known.awaits_release(6)
+
+
+def test_without_a_way_to_refuse_nothing_is_refused() -> None:
+    at_qos_0, limited = Publish(topic="t", payload=b"x"), publications(rate=1)
+    assert all(isinstance(limited.take(at_qos_0, 0, 0), Append) for _ in range(3))
+    old = publications(v5=False, rate=1)
+    assert all(isinstance(old.take(Publish(topic="t", payload=b"", qos=QoS(1), packet_id=1), 0, 0), Append) for _ in range(3))
