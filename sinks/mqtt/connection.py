@@ -201,7 +201,7 @@ class Connection:
         """The device does not take what we write (True), or does again (False)."""
         self._blocked_since_ms = now_ms if blocked else None
         if self.phase is Phase.CONNECTED:
-            self._deliveries.block(blocked)
+            self._deliveries.block(blocked, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
@@ -235,14 +235,14 @@ class Connection:
         self._counters.commands_applied += 1
         match command:
             case SendPublish() if self.phase is Phase.CONNECTED:
-                self._deliveries.send(command)
+                self._deliveries.send(command, now_ms)
             case SendPubRel() if self.phase is Phase.CONNECTED:
                 self._deliveries.release(command.packet_id)
                 self._write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
             case DropAwaitingRel() if self.phase is Phase.CONNECTED:
                 self._publications.forget(command.packet_ids)
             case WithdrawPublish() if self.phase is Phase.CONNECTED:
-                self._deliveries.withdraw(command.packet_ids)
+                self._deliveries.withdraw(command.packet_ids, now_ms)
             case AcceptConnection() if self.phase is Phase.AWAITING_ACCEPT:
                 self._accept(command, now_ms)
             case CloseConnection():
@@ -253,6 +253,10 @@ class Connection:
                 pass
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
+        answer = self._codec.encode(connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id))
+        if not self._fits(answer):
+            self._end("no room for CONNACK", cause="protocol error", reason_code=ReasonCode.PACKET_TOO_LARGE)
+            return
         self.phase = Phase.CONNECTED
         self._deliveries = Deliveries(
             receive_quota=accept.receive_quota,
@@ -277,7 +281,7 @@ class Connection:
         self._counters.connections_accepted += 1
         self._counters.connections_open += 1
         # Once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].
-        self._write(connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id))
+        self._output.append(answer)
         self._process(now_ms)
 
     # --- from the device ----------------------------------------------------------------------------------------------------
@@ -292,7 +296,7 @@ class Connection:
                     if self._peer_gone:
                         self._end("the client closed the socket", cause="socket")
                     return
-                self._handle(*packet)
+                self._handle(*packet, now_ms=now_ms)
             if self.phase is Phase.AWAITING_CONNECT:
                 packet = frames.next_packet()
                 if packet is not None:
@@ -319,20 +323,20 @@ class Connection:
         self._deadline_ms = now_ms + self._settings.accept_timeout_ms
         self._tell(connected_event(connect, connection_id=self.connection_id, partition=self.partition))
 
-    def _handle(self, packet: bytes, body_start: int) -> None:
+    def _handle(self, packet: bytes, body_start: int, *, now_ms: int) -> None:
         decoded = self._codec.decode(packet, body_start)
         self._counters.packets_received[type(decoded).__name__] += 1
         connection_id = self.connection_id
         match decoded:
             case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                self._deliveries.acknowledged(packet_id)
+                self._deliveries.acknowledged(packet_id, now_ms)
                 self._tell(
                     PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
                 )
             case Publish():
-                self._on_publish(decoded)
+                self._on_publish(decoded, now_ms)
             case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                answers = self._deliveries.received(packet_id, reason_code)
+                answers = self._deliveries.received(packet_id, reason_code, now_ms)
                 self._tell(
                     PubRecReceived(
                         connection_id=connection_id,
@@ -344,7 +348,7 @@ class Connection:
                     PubRel(packet_id=packet_id) if answers else None,
                 )
             case PubComp(packet_id=packet_id, reason_code=reason_code):
-                self._deliveries.completed(packet_id)
+                self._deliveries.completed(packet_id, now_ms)
                 self._tell(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
             case PubRel(packet_id=packet_id, reason_code=reason_code):
                 known = self._publications.release(packet_id)
@@ -363,8 +367,8 @@ class Connection:
             case Connect():
                 raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
 
-    def _on_publish(self, publish: Publish) -> None:
-        taken = self._publications.take(publish, self._queue.unanswered_qos1, self._last_received_ms)
+    def _on_publish(self, publish: Publish, now_ms: int) -> None:
+        taken = self._publications.take(publish, self._queue.unanswered_qos1, now_ms)
         if isinstance(taken, Append):
             self._queue.add(taken)
         else:
@@ -433,11 +437,10 @@ class Connection:
 
     def _say(self, *packets: ConnAck | Disconnect) -> None:
         """The first one that can carry its reason code and is not too large for the client [MQTT-3.14.2-3]."""
-        limit_bytes = self._connect.maximum_packet_size_bytes
         for packet in packets:
             with suppress(ValueError):
                 data = self._codec.encode(packet)
-                if limit_bytes is None or len(data) <= limit_bytes:
+                if self._fits(data):
                     self._output.append(data)
                     return
 
@@ -449,16 +452,31 @@ class Connection:
         self._deadline_ms = None
         self._frames.clear()
 
+    def _fits(self, data: bytes) -> bool:
+        """Whether the client takes a packet of this size [MQTT-3.1.2-24]."""
+        limit_bytes = self._connect.maximum_packet_size_bytes
+        return limit_bytes is None or len(data) <= limit_bytes
+
+    def _answer(self, packet: ServerPacket) -> bytes:
+        """Raises ProtocolViolation for one that does not fit: it is owed, so the client cannot be left without it."""
+        data = self._codec.encode(packet)
+        if not self._fits(data):
+            raise ProtocolViolation(
+                f"an answer of {len(data)} bytes is larger than the client's Maximum Packet Size",
+                reason_code=ReasonCode.PACKET_TOO_LARGE,
+            )
+        return data
+
     def _write(self, packet: ServerPacket) -> None:
         self._output.append(self._codec.encode(packet))
 
     def _tell(self, event: GatewayEvent, answer: ServerPacket | None = None) -> None:
         """An event for the engine, and what to answer when it is in the log."""
-        self._queue.add(Append(encode_event(event), None if answer is None else self._codec.encode(answer)))
+        self._queue.add(Append(encode_event(event), None if answer is None else self._answer(answer)))
 
     def _answer_in_order(self, answer: ServerPacket) -> None:
         """An answer that needs no record."""
-        self._queue.add_answer(self._codec.encode(answer))
+        self._queue.add_answer(self._answer(answer))
         self._queue.take_answers(self._output)
 
 

@@ -58,6 +58,10 @@ class WireMeter:
         """Messages that wait for a slot."""
         return len(self._held)
 
+    def holds(self, packet_id: PacketId) -> bool:
+        """Whether this message waits for a slot."""
+        return packet_id in self._held
+
     def admit(self, publish: SendPublish) -> bool:
         """Take a QoS 1 or 2 message. True: write it now (a resend). False: `next_due` gives it out later, or it is dropped."""
         packet_id = publish.packet_id

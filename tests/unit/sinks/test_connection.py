@@ -449,15 +449,11 @@ class TestDelivery:
 
     def test_the_engine_says_why_it_closes_if_there_is_room_for_the_words(self) -> None:
         """[MQTT-3.14.2-3]"""
-        why = packet(0xE0, b"\x83\x06\x1f", text("why"))
-        for properties, answer in (
-            (b"", why),
-            (b"\x27" + len(why).to_bytes(4, "big"), why),
-            (b"\x27" + (len(why) - 1).to_bytes(4, "big"), b"\xe0\x01\x83"),
-            (b"\x27\x00\x00\x00\x02", b""),
-        ):
-            harness = connected(5, properties=properties)
-            assert harness.command(CloseConnection, reason_code=0x83, reason="why") == answer
+        words = "a message was not acknowledged in time"
+        spoken = packet(0xE0, b"\x83", bytes((len(words) + 3,)), b"\x1f", text(words))
+        for limit, answer in ((len(spoken), spoken), (len(spoken) - 1, b"\xe0\x01\x83")):
+            harness = connected(5, properties=b"\x27" + limit.to_bytes(4, "big"))
+            assert harness.command(CloseConnection, reason_code=0x83, reason=words) == answer
             assert harness.connection.is_closed
 
     def test_the_reason_string_of_a_refusal_is_told_to_the_engine(self) -> None:
@@ -500,6 +496,25 @@ class TestSubscriptions:
     def test_a_subscription_identifier_closes(self) -> None:
         """CONNACK said Subscription Identifiers Available = 0"""
         assert connected(5).send(packet(0x82, b"\x00\x09\x02\x0b\x01", text("a"), b"\x00")) == bytes.fromhex("e001a1")
+
+
+class TestMaximumPacketSizeOfTheClient:
+    """[MQTT-3.1.2-24] for what is no PUBLISH; those are the session's business."""
+
+    def test_a_connack_without_room_becomes_a_refusal(self) -> None:
+        for limit, answer in ((10, "2003009500"), (4, "")):
+            harness = Harness()
+            harness.send(connect(level=5, properties=b"\x27" + limit.to_bytes(4, "big")))
+            assert harness.command(AcceptConnection) == bytes.fromhex(answer)
+            assert harness.connection.is_closed
+            harness.last(ConnectionLost)
+
+    def test_an_acknowledgement_without_room_ends_the_connection_before_anything_is_granted(self) -> None:
+        harness = connected(5, properties=b"\x27\x00\x00\x00\x28")
+        subscribe = packet(0x82, b"\x00\x09\x00", *(text(f"t/{number}") + b"\x01" for number in range(40)))
+        assert harness.send(subscribe) == bytes.fromhex("e00195")
+        assert not any(isinstance(event, Subscribed) for event in harness.events)
+        harness.last(ConnectionLost)
 
 
 class TestEnd:
