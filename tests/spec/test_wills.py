@@ -3,13 +3,15 @@
 import pytest
 
 from state.commands import ForwardPublication
-from state.model import QoS
+from state.model import PublishProperties, QoS
 from tests.scenarios.scenario import Scenario, will
 
 
 def test_a_lost_connection_publishes_the_will_with_all_it_carries() -> None:
-    """[MQTT-3.1.2-7] [MQTT-3.1.2-8]"""
-    s = Scenario().connect(will=will("gone", qos=QoS.AT_LEAST_ONCE, retain=True, expiry_interval_s=60)).lose_connection()
+    """[MQTT-3.1.2-7] [MQTT-3.1.2-8] [MQTT-3.1.2-14] [MQTT-3.1.3-10]"""
+    properties = PublishProperties(content_type="text/plain", user_properties=(("b", "1"), ("a", "2"), ("b", "3")))
+    message = will("gone", qos=QoS.AT_LEAST_ONCE, retain=True, expiry_interval_s=60, properties=properties)
+    s = Scenario().connect(will=message).lose_connection()
     assert s.sent(ForwardPublication) == [
         ForwardPublication(
             publication_id="sensor-1:1:will",
@@ -18,6 +20,7 @@ def test_a_lost_connection_publishes_the_will_with_all_it_carries() -> None:
             qos=QoS.AT_LEAST_ONCE,
             retain=True,
             expiry_interval_s=60,
+            properties=properties,
             will=True,
         )
     ]
