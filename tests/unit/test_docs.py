@@ -14,8 +14,9 @@ TAG = re.compile(r"\[MQTT-[0-9.]+-[0-9]+\]")
 
 
 def compliance_rows() -> list[list[str]]:
-    """(statement, in words, enforced in, proved by) of every statement."""
-    lines = [line for line in COMPLIANCE.read_text().splitlines() if line.startswith(("| [MQTT", "| MQTT 5,"))]
+    """(statement or case, in words, enforced in, proved by) of every row."""
+    lines = [line for line in COMPLIANCE.read_text().splitlines() if line.startswith("| ")]
+    lines = [line for line in lines if not line.startswith(("| statement |", "| case |"))]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
@@ -41,14 +42,14 @@ NAMES = names_of_tests()
 
 
 def test_the_table_has_its_four_columns_and_no_statement_twice() -> None:
-    assert len(ROWS) > 80
+    assert len(ROWS) > 150
     assert all(len(row) == 4 for row in ROWS), [row for row in ROWS if len(row) != 4]
     statements = [row[0] for row in ROWS]
     assert sorted(set(statements)) == sorted(statements)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip("[]"))
-def test_what_a_row_names_exists_and_carries_the_tag(row: list[str]) -> None:
+def test_what_a_row_names_exists_and_carries_the_statement(row: list[str]) -> None:
     statement, _, enforced_in, proved_by = row
     tests = re.findall(r"`(test_\w+|Test\w+)`", proved_by)
     assert set(tests) <= NAMES, "names a test that does not exist"
@@ -59,7 +60,9 @@ def test_what_a_row_names_exists_and_carries_the_tag(row: list[str]) -> None:
     paths = re.findall(r"`([\w/]+\.py)`", enforced_in)
     assert ", ".join(f"`{path}`" for path in paths) == enforced_in, "names something else than modules"
     for path in paths:
-        assert statement in (ROOT / path).read_text(), f"{path} does not carry {statement} at the line that enforces it"
+        assert (ROOT / path).is_file(), f"{path} does not exist"
+        if statement.startswith(("[MQTT", "MQTT 5,")):
+            assert statement in (ROOT / path).read_text(), f"{path} does not carry {statement} at the line that enforces it"
 
 
 def test_every_tag_in_the_code_has_its_row() -> None:
