@@ -46,12 +46,16 @@ class Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class InflightEntry:
-    """One unfinished exchange. sent_ms: when the packet that is now waited for was last sent; the retry clock starts there."""
+    """One unfinished exchange. sent_ms: when the packet that is now waited for was last sent; the retry clock starts there.
+
+    timeouts: how often the wait for that packet's answer has been in vain; picks the next wait from a schedule.
+    """
 
     packet_id: PacketId
     phase: OutboundPhase
     delivery: Delivery
     sent_ms: int
+    timeouts: int = 0
 
 
 class InflightWindow:

@@ -21,7 +21,7 @@ from state.outbox import Outbox
 from state.packet_ids import PacketIds
 from state.packet_size import publish_packet_bytes
 from state.queue_throttle import follow_queue
-from state.retry import backoff_wait_ms
+from state.retry import backoff_wait_ms, retry_wait_ms
 from state.settings import Overflow, RetryMqtt5, SessionSettings
 from state.subscriptions import Subscriptions
 from state.transitions import FIRST_PHASE, OutboundAction, OutboundEvent, OutboundPhase, outbound_step
@@ -200,6 +200,8 @@ class Outbound:
     def _resend(self, entry: InflightEntry, cause: OutboundEvent, connection: Connection, outbox: Outbox) -> None:
         delivery = entry.delivery
         entry.phase, action = outbound_step(entry.phase, cause)
+        if cause is OutboundEvent.RETRY_DUE:
+            entry.timeouts += 1
         if action is OutboundAction.RESEND_PUBREL:
             entry.sent_ms = outbox.now_ms
             outbox.pubrel(connection, entry.packet_id, delivery.message.message_id)
@@ -254,7 +256,12 @@ class Outbound:
             delivery.first_sent_ms = now_ms
 
     def _overdue(self, entry: InflightEntry, now_ms: int) -> bool:
-        return entry.sent_ms + self.settings.retry_interval_ms <= now_ms
+        return self._answer_due_ms(entry) <= now_ms
+
+    def _answer_due_ms(self, entry: InflightEntry) -> int:
+        # Asked for each entry of each activation, so the usual answer is spelt out.
+        wait_ms = retry_wait_ms(entry.timeouts, self.settings) if entry.timeouts else self.settings.retry_interval_ms
+        return entry.sent_ms + wait_ms
 
     # --- from the client ----------------------------------------------------------------------------------------------------
 
@@ -292,7 +299,7 @@ class Outbound:
                 assert not isinstance(event, PubCompReceived)
                 self._refused(entry, event, outbox)
             case OutboundAction.RELEASE | OutboundAction.ANSWER_PUBREL:
-                entry.sent_ms = outbox.now_ms
+                entry.sent_ms, entry.timeouts = outbox.now_ms, 0
                 message_id = entry.delivery.message.message_id
                 outbox.record(Transition.PUBREC, message_id, packet_id=packet_id, reason_code=reason_code)
                 entry.delivery.message = _without_payload(entry.delivery.message)
@@ -317,7 +324,7 @@ class Outbound:
         next_phase, action = outbound_step(entry.phase, _kind(event))
         delivery = entry.delivery
         if action is OutboundAction.RELEASE:
-            entry.phase, entry.sent_ms = next_phase, outbox.now_ms
+            entry.phase, entry.sent_ms, entry.timeouts = next_phase, outbox.now_ms, 0
             delivery.attempts = max(1, delivery.attempts)  # given back when the connection ended, but it had arrived
             outbox.record(Transition.PUBREC, delivery.message.message_id, packet_id=event.packet_id)
             delivery.message = _without_payload(delivery.message)
@@ -367,8 +374,9 @@ class Outbound:
     def connection_ended(self, connection: Connection, now_ms: int) -> None:
         """An attempt counts once the client had `retry_interval` to answer it; a connection that ends earlier gives it back."""
         for position, entry in enumerate(self.window):
-            had_its_time = position < connection.receive_quota and self._overdue(entry, now_ms)
-            if entry.phase is not OutboundPhase.AWAITING_PUBCOMP and not had_its_time:
+            if position < connection.receive_quota and self._overdue(entry, now_ms):
+                entry.timeouts += 1
+            elif entry.phase is not OutboundPhase.AWAITING_PUBCOMP:
                 entry.delivery.attempts -= 1
 
     def end(self, outbox: Outbox) -> None:
@@ -393,8 +401,8 @@ class Outbound:
             if self.queue and self.window.send_quota > 0:
                 deadlines.append(self.blocked_until_ms)
             if self.timers_run(connection) or reconnect_helps:
-                sent = [entry.sent_ms for entry in self.window.on_wire(connection.receive_quota)]
-                deadlines.append(min(sent) + self.settings.retry_interval_ms if sent else None)
+                answers = map(self._answer_due_ms, self.window.on_wire(connection.receive_quota))
+                deadlines.append(min(answers, default=None))
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 

@@ -1,8 +1,18 @@
-"""Backoff as RocketMQ and gRPC define it, with a jitter that a re-executed micro-batch repeats exactly."""
+"""How long to wait: for an answer that may be lost, and after an answer that says "not now".
+
+The first is `retry_interval`, one duration or a schedule of them, without jitter: each message has a clock of its own. The second
+is backoff as RocketMQ and gRPC define it, with a jitter that a re-executed micro-batch repeats exactly.
+"""
 
 import zlib
 
-from state.settings import BackoffSettings
+from state.settings import BackoffSettings, SessionSettings
+
+
+def retry_wait_ms(timeouts: int, settings: SessionSettings) -> int:
+    """How long to wait for an answer, counted from the transmission, when `timeouts` such waits have been in vain (0 = none)."""
+    later = settings.later_retry_intervals_ms
+    return later[min(timeouts, len(later)) - 1] if timeouts and later else settings.retry_interval_ms
 
 
 def backoff_wait_ms(retry: int, settings: BackoffSettings, *, jitter_key: str) -> int:

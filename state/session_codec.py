@@ -43,6 +43,7 @@ class InflightEntryV1(_Record, frozen=True):
     phase: Annotated[int, msgspec.Meta(ge=1, le=3)]
     delivery: DeliveryV1
     sent_ms: int
+    timeouts: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class ConnectionV1(_Record, frozen=True):
@@ -122,7 +123,11 @@ def encode_session(session: Session) -> bytes:
         window_limit=outbound.window.limit,
         window=tuple(
             InflightEntryV1(
-                packet_id=entry.packet_id, phase=entry.phase.value, delivery=_pack(entry.delivery), sent_ms=entry.sent_ms
+                packet_id=entry.packet_id,
+                phase=entry.phase.value,
+                delivery=_pack(entry.delivery),
+                sent_ms=entry.sent_ms,
+                timeouts=entry.timeouts,
             )
             for entry in outbound.window
         ),
@@ -186,6 +191,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
                 phase=OutboundPhase(entry.phase),
                 delivery=_unpack(entry.delivery),
                 sent_ms=entry.sent_ms,
+                timeouts=entry.timeouts,
             )
         )
     for delivery in record.queue:

@@ -41,10 +41,12 @@ class BackoffSettings:
 class SessionSettings:
     """The limits and timers of one session; EMQX's names and meanings where EMQX has them. 0 = no limit where so marked.
 
+    retry_interval_ms: the first wait for an answer; later_retry_intervals_ms: those after it, of which the last one repeats.
     policy: the one that holds for this client. exchanges: those of the installation, the same for every client.
     """
 
     retry_interval_ms: int = 30_000
+    later_retry_intervals_ms: tuple[int, ...] = ()  # empty = always retry_interval_ms
     retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
     max_inflight: int = 32  # 0 = no limit but 65,535
     prefetch: int = 0

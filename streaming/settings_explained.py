@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from streaming.settings_sections import Duration, ProfileSection, Section, Size
-from streaming.units import format_duration, format_size
+from streaming.units import Schedule, format_duration, format_size
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _LINE_WIDTH: Final = 120
@@ -96,6 +96,8 @@ def allowed(field: FieldInfo) -> str:
             show = format_duration
         elif isinstance(item, Size):
             show = format_size
+        elif isinstance(item, Schedule):
+            low, high, show = item.ge, item.le, format_duration
     return f"{_shown_limit(show, low)} … {_shown_limit(show, high)}" if low is not None and high is not None else ""
 
 
@@ -157,7 +159,7 @@ def _toml_value(field: FieldInfo, value: object) -> str:
     kinds = {type(item) for item in field.metadata}
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int) and Duration in kinds:
+    if isinstance(value, int) and kinds & {Duration, Schedule}:
         return f'"{format_duration(value)}"'
     if isinstance(value, int) and Size in kinds:
         return f'"{format_size(value)}"'
@@ -166,9 +168,7 @@ def _toml_value(field: FieldInfo, value: object) -> str:
     if isinstance(value, SecretStr):
         return '""'
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(FieldInfo(), item) for item in value)}]"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(FieldInfo(), item) for item in value)}]"
+        return f"[{', '.join(_toml_value(field, item) for item in value)}]"
     if isinstance(value, dict):
         items = ", ".join(f"{json.dumps(key)} = {_toml_value(FieldInfo(), item)}" for key, item in value.items())
         return f"{{ {items} }}" if items else "{}"

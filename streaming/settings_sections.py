@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from state.model import MAX_PACKET_ID
 from state.settings import BackoffSettings, Overflow, RetryMqtt5, SessionSettings
-from streaming.units import NEVER_MS, parse_duration_ms, parse_size_bytes
+from streaming.units import NEVER_MS, Schedule, parse_duration_ms, parse_schedule_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from sinks.mqtt.settings import GatewaySettings
@@ -36,6 +36,11 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
+
+_RETRY_INTERVAL: Final = Schedule(ge=100, le=_DAY)
+RetryIntervalMs = Annotated[
+    int | tuple[int, ...], BeforeValidator(parse_schedule_ms), AfterValidator(_RETRY_INTERVAL.check), _RETRY_INTERVAL
+]
 
 
 def _plain_topic_prefix(value: str) -> str:
@@ -347,8 +352,10 @@ class BackoffSection(Section):
 class SessionSection(Section):
     """The limits and timers of a session, with EMQX's names. [[profiles]] has others for some clients."""
 
-    retry_interval: DurationMs = Field(
-        30_000, ge=100, le=_DAY, description="an unacknowledged PUBLISH or PUBREL is sent again after this long"
+    retry_interval: RetryIntervalMs = Field(
+        30_000,
+        description="an unacknowledged PUBLISH or PUBREL is sent again after this long; a list is a schedule: "
+        '["30s", "1m", "5m"] = after 30 s, 1 min more, then every 5 min',
     )
     retry_mqtt5: RetryMqtt5 = Field(
         RetryMqtt5.RECONNECT,
@@ -409,8 +416,10 @@ class SessionSection(Section):
 
     def to_session_settings(self) -> SessionSettings:
         """The same for the pure session."""
+        first_ms, *later_ms = self.retry_interval if isinstance(self.retry_interval, tuple) else (self.retry_interval,)
         return SessionSettings(
-            retry_interval_ms=self.retry_interval,
+            retry_interval_ms=first_ms,
+            later_retry_intervals_ms=tuple(later_ms),
             retry_mqtt5=self.retry_mqtt5,
             max_inflight=self.max_inflight,
             prefetch=self.prefetch,

@@ -1,6 +1,8 @@
 """Durations and sizes as people write them: `30s`, `1h30m`, `1MiB`, `never`."""
 
 import re
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from state.model import NEVER_EXPIRES_S
@@ -29,6 +31,42 @@ def parse_duration_ms(value: object) -> int:
         if parts and _DURATION_PART.sub("", text) == "":
             return round(sum(float(number) * _MS_PER_UNIT[unit] for number, unit in parts))
     raise ValueError("not a duration: write for example 30s, 500ms, 2h, 1h30m, never, or a whole number of milliseconds")
+
+
+def parse_schedule_ms(value: object) -> int | tuple[int, ...]:
+    """The same for one duration, or for each in a list. Raises ValueError."""
+    if not isinstance(value, list | tuple):
+        return parse_duration_ms(value)
+    waits = []
+    for item in value:
+        try:
+            waits.append(parse_duration_ms(item))
+        except ValueError as error:
+            raise ValueError(f"{item!r} is {error}") from None
+    return tuple(waits)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What a field may hold that takes one duration or a list of them, one for each time; ge, le: each of them, in ms."""
+
+    ge: int
+    le: int
+    max_len: int = 100
+
+    def check(self, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
+        """The value, if each duration is within the limits and none is shorter than the one before. Raises ValueError."""
+        waits = value if isinstance(value, tuple) else (value,)
+        if not 0 < len(waits) <= self.max_len:
+            raise ValueError(f"a schedule has 1…{self.max_len} durations, not {len(waits)}")
+        for wait_ms in waits:
+            if not self.ge <= wait_ms <= self.le:
+                raise ValueError(f"{format_duration(wait_ms)} is out of range")
+        for before_ms, wait_ms in pairwise(waits):
+            if wait_ms < before_ms:
+                before, wait = format_duration(before_ms), format_duration(wait_ms)
+                raise ValueError(f"{wait} comes after {before} and is shorter: a schedule does not shrink")
+        return value
 
 
 def parse_size_bytes(value: object) -> int:

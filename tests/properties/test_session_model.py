@@ -57,6 +57,7 @@ limits = st.builds(
     SessionSettings,
     max_inflight=st.sampled_from([1, 2, 3, 5]),
     prefetch=st.sampled_from([0, 0, 2]),
+    later_retry_intervals_ms=st.sampled_from([(), (), (60_000,), (45_000, 400_000)]),
     retry_mqtt5=st.sampled_from(RetryMqtt5),
     delivery_limit=st.sampled_from([-1, 1, 3, 20]),
     max_mqueue_len=st.sampled_from([0, 3, 1_000]),

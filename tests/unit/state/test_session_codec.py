@@ -5,6 +5,7 @@ A fixture is made once and never again: `python -m tests.unit.state.test_session
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from state.errors import UnreadableRecord
@@ -59,6 +60,7 @@ def test_a_session_of_version_1_is_still_readable() -> None:
         (3, OutboundPhase.AWAITING_PUBREC, "whole", now_ms),
     ]
     half, whole = outbound.window
+    assert half.timeouts == 0  # unknown to the version that wrote the fixture
     assert half.delivery.message.payload == b""
     assert whole.delivery.message == message(
         "whole",
@@ -112,10 +114,23 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
         assert encode_session(old) == encode_session(session)
 
 
+def test_how_far_a_message_is_in_its_schedule_is_kept() -> None:
+    s = Scenario().connect().submit("a").after(90)
+    session = decode_session(encode_session(s.session), client_id=CLIENT, settings=s.settings)
+    (entry,) = session.outbound.window
+    assert entry.timeouts == 3
+
+
+@pytest.mark.parametrize("timeouts", [-1, None, 1.5])
+def test_a_number_of_waits_that_cannot_be_is_damage(timeouts: object) -> None:
+    record = msgspec.msgpack.decode(encode_session(connected_session())[1:])
+    record[11][0][4] = timeouts
+    with pytest.raises(UnreadableRecord, match="is damaged"):
+        decode_session(b"\x01" + msgspec.msgpack.encode(record), client_id=CLIENT, settings=SessionSettings())
+
+
 @pytest.mark.parametrize("phase", [0, 4, -1])
 def test_a_phase_that_does_not_exist_is_damage(phase: int) -> None:
-    import msgspec
-
     blob = FIXTURE_V1.read_bytes().split(b"\n--\n")[0]
     record = msgspec.msgpack.decode(blob[1:])
     record[11][0][1] = phase

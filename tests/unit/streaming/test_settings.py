@@ -148,6 +148,58 @@ def test_a_wrong_value_is_named_with_what_is_allowed_and_what_the_key_means(file
     assert "unacknowledged at once" in problem
 
 
+@pytest.mark.parametrize("written", ['["30s", "1m", "5m"]', "[30000, 60000, 300000]", '["30s", 60000, "300s"]'])
+def test_a_retry_interval_may_be_a_schedule(written: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = SessionSettings(retry_interval_ms=30_000, later_retry_intervals_ms=(60_000, 300_000))
+    file.write_text(f"[session]\nretry_interval = {written}\n")
+    assert load_settings(file).session.to_session_settings() == expected
+    assert load_settings(overrides=[f"retry_interval={written}"]).session.to_session_settings() == expected
+    monkeypatch.setenv("INFLIGHT__SESSION__RETRY_INTERVAL", written)
+    from_environment = load_settings()
+    assert from_environment.session.to_session_settings() == expected
+    file.write_text(render_toml(from_environment))
+    assert 'retry_interval = ["30s", "1m", "5m"]' in file.read_text()
+    monkeypatch.delenv("INFLIGHT__SESSION__RETRY_INTERVAL")
+    assert load_settings(file) == from_environment
+
+
+@pytest.mark.parametrize(("written", "milliseconds"), [("10s", 10_000), ("1500", 1_500), ('["2s"]', 2_000)])
+def test_one_duration_is_one_duration_wherever_it_is_written(
+    written: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFLIGHT__SESSION__RETRY_INTERVAL", written)
+    expected = SessionSettings(retry_interval_ms=milliseconds)
+    assert load_settings().session.to_session_settings() == expected
+    monkeypatch.delenv("INFLIGHT__SESSION__RETRY_INTERVAL")
+    assert load_settings(overrides=[f"retry_interval={written}"]).session.to_session_settings() == expected
+
+
+def test_a_profile_may_have_a_schedule_of_its_own() -> None:
+    settings = load_settings(overrides=['profiles=[{"clients": "far-*", "retry_interval": ["1m", "1h"]}]'])
+    far = settings.session_settings_for("far-1")
+    assert (far.retry_interval_ms, far.later_retry_intervals_ms) == (60_000, (3_600_000,))
+    assert settings.session_settings_for("near").later_retry_intervals_ms == ()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ('["30s", "1ms"]', "1ms is out of range; allowed: 100ms … 1d"),
+        ('["30s", "25h"]', "25h is out of range"),
+        ('["1m", "30s"]', "30s comes after 1m and is shorter: a schedule does not shrink"),
+        ('["30s", "soon"]', "'soon' is not a duration: write for example 30s"),
+        ('["30s", ["1m"]]', "['1m'] is not a duration"),
+        ("[]", "a schedule has 1…100 durations, not 0"),
+        (str([1_000] * 101), "a schedule has 1…100 durations, not 101"),
+        ('{"first": "30s"}', "not a duration"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_before_anything_starts(schedule: str, words: str) -> None:
+    [problem] = complaints(f"retry_interval={schedule}")
+    assert f"--set retry_interval={schedule}: session.retry_interval: " in problem
+    assert words in problem
+
+
 @pytest.mark.parametrize(
     ("override", "allowed"),
     [
