@@ -15,6 +15,7 @@ class Delivery:
     order: grows with each message that the session takes; a message that comes back to the queue finds its old place by it.
     attempts: transmissions that the client could have received; a lost connection gives one back.
     first_sent_ms: None = never sent. queue_ttl_ends_ms: until when the queue may hold it, None = the policy sets no limit.
+    last_refusal: the reason code with which the client last refused it, 0 = never.
     """
 
     message: Message
@@ -22,6 +23,7 @@ class Delivery:
     attempts: int = 0
     first_sent_ms: int | None = None
     queue_ttl_ends_ms: int | None = None
+    last_refusal: int = 0
 
     @property
     def expires_at_ms(self) -> int | None:

@@ -179,7 +179,10 @@ class Outbound:
         return not self.queue and self._may_dequeue(now_ms)
 
     def _may_dequeue(self, now_ms: int) -> bool:
-        return self.window.send_quota > 0 and (self.blocked_until_ms is None or self.blocked_until_ms <= now_ms)
+        return self.window.send_quota > 0 and not self._blocked(now_ms)
+
+    def _blocked(self, now_ms: int) -> bool:
+        return self.blocked_until_ms is not None and self.blocked_until_ms > now_ms
 
     def _send(self, delivery: Delivery, connection: Connection, outbox: Outbox) -> None:
         """First transmission, DUP 0, under a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2], or the
@@ -233,9 +236,12 @@ class Outbound:
 
     def _give_up(self, delivery: Delivery, connection: Connection, qos: QoS, outbox: Outbox) -> bool:
         """Finish a message that must not be sent (once more); True if so."""
-        message, limit = delivery.message, self.settings.delivery_limit
-        if 0 <= limit <= delivery.attempts:
-            outbox.finish(delivery, Outcome.DELIVERY_LIMIT, detail=f"not acknowledged in {delivery.attempts} attempts")
+        message = delivery.message
+        if self._used_up(delivery):
+            detail = f"not acknowledged in {delivery.attempts} attempt{'' if delivery.attempts == 1 else 's'}"
+            if delivery.last_refusal:
+                detail += f"; the last refusal had reason code 0x{delivery.last_refusal:02X}"
+            outbox.finish(delivery, Outcome.DELIVERY_LIMIT, reason_code=delivery.last_refusal, detail=detail)
             return True
         limit_bytes = connection.maximum_packet_size_bytes
         if limit_bytes is None:
@@ -248,6 +254,9 @@ class Outbound:
         detail = f"the PUBLISH takes {size_bytes} bytes, the client's Maximum Packet Size is {limit_bytes}"  # [MQTT-3.1.2-25]
         outbox.finish(delivery, Outcome.TOO_LARGE, detail=detail)
         return True
+
+    def _used_up(self, delivery: Delivery) -> bool:
+        return 0 <= self.settings.delivery_limit <= delivery.attempts
 
     @staticmethod
     def _count_attempt(delivery: Delivery, now_ms: int) -> None:
@@ -338,31 +347,37 @@ class Outbound:
 
     def _refused(self, entry: InflightEntry, event: PubAckReceived | PubRecReceived, outbox: Outbox) -> None:
         delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
-        message = delivery.message
+        message_id = delivery.message.message_id
+        for_good = reason_code in REFUSED_FOR_GOOD
+        delivery.last_refusal = reason_code
+        # One round of refusals is one step of the backoff, however many messages of the round are refused.
+        if reason_code == ReasonCode.QUOTA_EXCEEDED and not self._blocked(outbox.now_ms):
+            self.quota_refusals += 1
+            jitter_key = f"{outbox.client_id}/{message_id}/{delivery.attempts}"
+            wait_ms = backoff_wait_ms(self.quota_refusals, self.settings.backoff, jitter_key=jitter_key)
+            self.blocked_until_ms = entry.sent_ms + wait_ms
         outbox.record(
             Transition.REFUSED,
-            message.message_id,
+            message_id,
             packet_id=entry.packet_id,
             attempt=delivery.attempts,
             reason_code=reason_code,
-            detail=reason,
+            detail=": ".join(filter(None, ("" if for_good else self._next_attempt(entry, outbox.now_ms), reason))),
         )
-        if reason_code in REFUSED_FOR_GOOD:
-            outbox.finish(
-                delivery,
-                Outcome.REJECTED,
-                packet_id=entry.packet_id,
-                reason_code=reason_code,
-                detail=f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else ""),
-            )
-            return
-        # One round of refusals is one step of the backoff, however many messages of the round are refused.
-        if reason_code == ReasonCode.QUOTA_EXCEEDED and (self.blocked_until_ms is None or self.blocked_until_ms <= outbox.now_ms):
-            self.quota_refusals += 1
-            jitter_key = f"{outbox.client_id}/{message.message_id}/{delivery.attempts}"
-            wait_ms = backoff_wait_ms(self.quota_refusals, self.settings.backoff, jitter_key=jitter_key)
-            self.blocked_until_ms = entry.sent_ms + wait_ms
-        self.queue.put_back(delivery)
+        if for_good:
+            detail = f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else "")
+            outbox.finish(delivery, Outcome.REJECTED, packet_id=entry.packet_id, reason_code=reason_code, detail=detail)
+        else:
+            self.queue.put_back(delivery)
+
+    def _next_attempt(self, entry: InflightEntry, now_ms: int) -> str:
+        """For people: when a refused message is sent again. The ledger's row has the time from which the second number counts."""
+        if self._used_up(entry.delivery):
+            return "it was the last attempt"
+        if self.blocked_until_ms is None or self.blocked_until_ms <= now_ms:
+            return "next attempt at once"
+        wait_ms, left_ms = self.blocked_until_ms - entry.sent_ms, self.blocked_until_ms - now_ms
+        return f"next attempt {wait_ms} ms after the start of this one, in {left_ms} ms"
 
     # --- time and endings ---------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class DeliveryV1(_Record, frozen=True):
     attempts: int
     first_sent_ms: int | None
     queue_ttl_ends_ms: int | None = None
+    last_refusal: int = 0
 
 
 class InflightEntryV1(_Record, frozen=True):
@@ -218,6 +219,7 @@ def _pack(delivery: Delivery) -> DeliveryV1:
         attempts=delivery.attempts,
         first_sent_ms=delivery.first_sent_ms,
         queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
+        last_refusal=delivery.last_refusal,
     )
 
 
@@ -228,4 +230,5 @@ def _unpack(delivery: DeliveryV1) -> Delivery:
         attempts=delivery.attempts,
         first_sent_ms=delivery.first_sent_ms,
         queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
+        last_refusal=delivery.last_refusal,
     )

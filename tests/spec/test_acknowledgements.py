@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.commands import CloseConnection, DeadLetter, RecordTransition, SendPublish
+from state.commands import CloseConnection, DeadLetter, RecordTransition, SendPublish, Transition
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome, ReasonCode
 from state.settings import BackoffSettings
@@ -42,7 +42,7 @@ def test_the_reason_string_of_a_refusal_reaches_receipt_dead_letter_and_ledger()
     (letter,) = s.sent(DeadLetter)
     assert letter.detail == detail
     refusals = [row for row in s.sent(RecordTransition) if row.transition == "refused"]
-    assert [row.detail for row in refusals] == ["valve locked", "x" * 200]
+    assert [row.detail for row in refusals] == ["valve locked", "next attempt at once: " + "x" * 200]
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -93,6 +93,54 @@ def test_quota_exceeded_backs_off_one_second_then_1_6_then_2_56() -> None:
         assert 0.8 * nominal_ms <= wait_ms <= 1.2 * nominal_ms
         assert wait_ms != nominal_ms  # jittered
     assert all(not publish.dup for publish in s.sent(SendPublish))
+
+
+def refusals(s: Scenario) -> list[tuple[int, int, str]]:
+    """(attempt, reason code, detail) of the ledger's rows about refusals."""
+    rows = [row for row in s.sent(RecordTransition) if row.transition is Transition.REFUSED]
+    return [(row.attempt, row.reason_code, row.detail) for row in rows]
+
+
+def test_the_ledger_says_of_each_refusal_when_the_next_attempt_is_due() -> None:
+    s = Scenario(backoff=BackoffSettings(jitter=0.0)).connect(version=5).submit("a")
+    s.later(0.1).puback(1, reason_code=0x97)
+    s.after(0.9).later(0.2).puback(2, reason_code=0x97)
+    assert refusals(s) == [
+        (1, 0x97, "next attempt 1000 ms after the start of this one, in 900 ms"),
+        (2, 0x97, "next attempt 1600 ms after the start of this one, in 1400 ms"),
+    ]
+
+
+def test_a_refusal_that_arrives_when_the_wait_is_over_is_followed_by_the_next_attempt_at_once() -> None:
+    """The wait counts from the start of the attempt (PROTOCOL.md §5)."""
+    s = Scenario().connect(version=5).submit("a")
+    s.sees()
+    assert s.later(1).puback(1, reason_code=0x97).sees() == ["PUBLISH 2 a"]
+    assert refusals(s) == [(1, 0x97, "next attempt at once")]
+
+
+def test_a_passing_refusal_during_a_backoff_waits_with_the_others() -> None:
+    s = Scenario(max_inflight=2).connect(version=5).submit("a", "b")
+    s.puback(1, reason_code=0x97).later(0.4).puback(2, reason_code=0x80)
+    assert refusals(s)[1] == (1, 0x80, "next attempt 1000 ms after the start of this one, in 600 ms")
+
+
+def test_the_receipt_of_a_message_that_was_refused_to_the_end_has_the_reason_code_of_the_last_refusal() -> None:
+    s = Scenario(delivery_limit=3).connect(version=5).submit("a")
+    s.puback(1, reason_code=0x91).puback(2, 3, reason_code=0x80)
+    assert refusals(s) == [
+        (1, 0x91, "next attempt at once"),
+        (2, 0x80, "next attempt at once"),
+        (3, 0x80, "it was the last attempt"),
+    ]
+    receipt = s.receipt("a")
+    assert (receipt.outcome, receipt.attempts, receipt.reason_code) == (Outcome.DELIVERY_LIMIT, 3, 0x80)
+    assert receipt.detail == "not acknowledged in 3 attempts; the last refusal had reason code 0x80"
+
+
+def test_a_message_that_was_never_answered_is_given_up_without_a_reason_code() -> None:
+    s = Scenario(delivery_limit=1).connect().submit("a").after(30)
+    assert (s.receipt("a").reason_code, s.receipt("a").detail) == (0, "not acknowledged in 1 attempt")
 
 
 def test_a_quota_refusal_holds_back_the_whole_queue_and_keeps_order() -> None:

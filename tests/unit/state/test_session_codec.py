@@ -12,11 +12,13 @@ from state.errors import UnreadableRecord
 from state.model import NO_PROPERTIES, Outcome, PublishProperties, QoS, Subscription, Will
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from state.settings import SessionSettings
+from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundPhase
 from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
 
 FIXTURE_V1 = Path(__file__).parent / "fixtures" / "session_v1.bin"
+FIXTURE_V1_REFUSALS = FIXTURE_V1.with_name("session_v1_refusals.bin")
+"""Version 1 with `timeouts` of a window entry and `last_refusal` of a delivery at the end of their records."""
 
 
 def connected_session() -> Session:
@@ -60,7 +62,7 @@ def test_a_session_of_version_1_is_still_readable() -> None:
         (3, OutboundPhase.AWAITING_PUBREC, "whole", now_ms),
     ]
     half, whole = outbound.window
-    assert half.timeouts == 0  # unknown to the version that wrote the fixture
+    assert (half.timeouts, half.delivery.last_refusal) == (0, 0)  # unknown to the version that wrote the fixture
     assert half.delivery.message.payload == b""
     assert whole.delivery.message == message(
         "whole",
@@ -109,16 +111,19 @@ def test_a_session_of_version_1_goes_on() -> None:
 def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     """Fails when the persisted form changes: then follow the rules at the top of state/session_codec.py, and add a fixture."""
     settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
-    for blob, session in zip(FIXTURE_V1.read_bytes().split(b"\n--\n"), (connected_session(), offline_session()), strict=True):
+    for blob, session in zip(
+        FIXTURE_V1_REFUSALS.read_bytes().split(b"\n--\n"), (connected_session(), offline_session()), strict=True
+    ):
         old = decode_session(blob, client_id=CLIENT, settings=settings)
         assert encode_session(old) == encode_session(session)
 
 
-def test_how_far_a_message_is_in_its_schedule_is_kept() -> None:
-    s = Scenario().connect().submit("a").after(90)
+def test_how_far_a_message_is_in_its_schedule_and_how_it_was_refused_is_kept() -> None:
+    s = Scenario(retry_mqtt5=RetryMqtt5.TIMER).connect(version=5).submit("a").after(60).puback(1, reason_code=0x80)
+    s.after(90)
     session = decode_session(encode_session(s.session), client_id=CLIENT, settings=s.settings)
     (entry,) = session.outbound.window
-    assert entry.timeouts == 3
+    assert (entry.timeouts, entry.delivery.last_refusal) == (3, 0x80)
 
 
 @pytest.mark.parametrize("timeouts", [-1, None, 1.5])
@@ -151,5 +156,5 @@ def test_settings_are_not_persisted_but_those_of_today() -> None:
     assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
 
 
-if __name__ == "__main__" and not FIXTURE_V1.exists():
-    FIXTURE_V1.write_bytes(b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())))
+if __name__ == "__main__" and not FIXTURE_V1_REFUSALS.exists():
+    FIXTURE_V1_REFUSALS.write_bytes(b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())))
