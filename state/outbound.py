@@ -371,12 +371,13 @@ class Outbound:
             self.queue.put_back(delivery)
 
     def _next_attempt(self, entry: InflightEntry, now_ms: int) -> str:
-        """For people: when a refused message is sent again. The ledger's row has the time from which the second number counts."""
+        """For people: when a message that was just refused is sent again. The second number counts from the row's own time."""
         if self._used_up(entry.delivery):
             return "it was the last attempt"
-        if self.blocked_until_ms is None or self.blocked_until_ms <= now_ms:
+        throttled = entry.delivery.last_refusal == ReasonCode.QUOTA_EXCEEDED or self._blocked(now_ms)
+        if self.blocked_until_ms is None or not throttled:
             return "next attempt at once"
-        wait_ms, left_ms = self.blocked_until_ms - entry.sent_ms, self.blocked_until_ms - now_ms
+        wait_ms, left_ms = self.blocked_until_ms - entry.sent_ms, max(0, self.blocked_until_ms - now_ms)
         return f"next attempt {wait_ms} ms after the start of this one, in {left_ms} ms"
 
     # --- time and endings ---------------------------------------------------------------------------------------------------

@@ -6,16 +6,30 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 Answer = Callable[[str, int], int | None]
-"""(topic, how often this device has seen the payload, from 1) → reason code of the PUBACK, None = no answer."""
+"""(topic, how often this device has seen the payload, from 1) → reason code of the PUBACK or PUBREC, None = no answer."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One PUBLISH. packet_id: 0 at QoS 0."""
+
+    payload: bytes
+    packet_id: int
+    dup: bool
 
 
 class AnsweringDevice:
-    """Connected for the length of a `with` block, with a session that is kept. received: payloads of all PUBLISH packets."""
+    """Connected for the length of a `with` block, with a session that is kept.
+
+    received: payloads of all PUBLISH packets; seen: more about each of them.
+    """
 
     def __init__(self, host: str, port: int, client_id: str, answer: Answer) -> None:
         self.received: list[bytes] = []
+        self.seen: list[Seen] = []
         self._answer = answer
         self._socket = socket.create_connection((host, port), timeout=30)
         self._file = self._socket.makefile("rb")
@@ -53,6 +67,8 @@ class AnsweringDevice:
                 kind, body = self._packet()
                 if kind >> 4 == 3:
                     self._publish(kind, body)
+                elif kind >> 4 == 6:  # PUBREL → PUBCOMP
+                    self._socket.sendall(b"\x70\x02" + body[:2])
 
     def _publish(self, kind: int, body: bytes) -> None:
         length = struct.unpack_from("!H", body)[0]
@@ -61,10 +77,12 @@ class AnsweringDevice:
         if kind & 0x06:
             packet_id, rest = rest[:2], rest[2:]
         payload = rest[1 + rest[0] :]  # after the properties, which are shorter than 128 bytes here
+        self.seen.append(Seen(payload, int.from_bytes(packet_id, "big"), bool(kind & 0x08)))
         self.received.append(payload)
         reason_code = self._answer(topic, self.received.count(payload))
         if packet_id and reason_code is not None:
-            self._socket.sendall(b"\x40\x03" + packet_id + bytes([reason_code]))
+            answer = b"\x40" if kind & 0x06 == 0x02 else b"\x50"
+            self._socket.sendall(answer + b"\x03" + packet_id + bytes([reason_code]))
 
     def _packet(self) -> tuple[int, bytes]:
         kind = self._exactly(1)[0]

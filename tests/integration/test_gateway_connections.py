@@ -275,6 +275,27 @@ def test_a_silent_device_is_closed_and_a_pinging_one_is_not() -> None:
         assert silent.rest() == bytes.fromhex("e0018d")
 
 
+def test_a_device_that_publishes_too_fast_is_refused_with_0x97_and_heard_again_when_it_slows_down() -> None:
+    with running_gateway(GatewaySettings(max_publish_rate=2)) as gateway, gateway.socket() as fast, gateway.socket() as other:
+        for device, name in ((fast, "fast"), (other, "other")):
+            device.send(connect(level=5, payload=text(name)))
+            assert device.packet()[3] == 0
+        # In one segment, so that no time passes between them.
+        burst = ((0x32, 1), (0x34, 2), (0x32, 3), (0x34, 4))
+        fast.send(b"".join(publish("t", b"%d" % number, first_byte=kind, packet_id=number, v5=b"") for kind, number in burst))
+        fast.expect("40020001 50020002 4003000397 5003000497")
+        other.send(publish("t", b"other", first_byte=0x32, packet_id=1, v5=b""))
+        other.expect("40020001")
+
+        def accepted() -> bool:
+            fast.send(publish("t", b"again", first_byte=0x32, packet_id=3, v5=b""))
+            return fast.packet() == bytes.fromhex("40020003")
+
+        wait_until(accepted, "the device is heard again")
+        assert [record.value for record in gateway.kafka.uplink()] == [b"1", b"other", b"again"]
+        assert [event.packet_id for event in gateway.kafka.of("fast", PublishReceived)] == [2]
+
+
 def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
     with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=200)) as gateway:
         gateway.kafka.accepting.fields = None
