@@ -12,9 +12,11 @@ from sinks.producer.model import (
 from sinks.producer.producer import Producer, ProducerClosed
 from sinks.producer.settings import ProducerSettings
 from sinks.producer.transaction import Transaction
+from state.settings import BackoffSettings
 
 __all__ = [
     "Attempt",
+    "BackoffSettings",
     "Cause",
     "InvalidMessage",
     "Producer",
