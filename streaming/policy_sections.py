@@ -16,7 +16,9 @@ from streaming.settings_sections import DurationMs, Section, TopicsSection
 from streaming.units import NEVER_MS
 
 _OWN_TOPICS: Final = ("messages", "events", "commands", "uplink", "receipts", "ledger", "throttle")
-_RESERVED_TABLES: Final = frozenset({"ledger", "uplink", "receipts"})
+_RESERVED_TABLES: Final = frozenset({"ledger", "uplink", "receipts", "sessions"})
+"""Names that mean something else in `inflight sql`, where case does not matter."""
+_DEAD_LETTER_TABLE: Final = "dead_letters"
 _REASONS: Final = ", ".join(sorted(DEAD_LETTERED))
 
 
@@ -113,12 +115,13 @@ def dead_letter_problems(
     """(key path, what is wrong and what is allowed) for all that is well-formed and still must not be loaded."""
     names: set[str] = set()
     own_topics = {getattr(topics, name): name for name in _OWN_TOPICS}
+    tables = {_DEAD_LETTER_TABLE: _DEAD_LETTER_TABLE}
     for index, exchange in enumerate(exchanges):
         if exchange.name in names:
             yield ("exchanges", index, "name"), f"{exchange.name!r} is declared twice: put all bindings into one exchange"
         names.add(exchange.name)
         for number, binding in enumerate(exchange.bindings):
-            fault = _fault_of_destination(binding.to, own_topics, max_client_id_bytes)
+            fault = _fault_of_destination(binding.to, own_topics, tables, max_client_id_bytes)
             if fault:
                 yield ("exchanges", index, "bindings", number, "to"), fault
     owners: set[str] = set()
@@ -138,15 +141,20 @@ def dead_letter_topics(exchanges: tuple[ExchangeSection, ...]) -> tuple[str, ...
     return tuple(dict.fromkeys(destination.name for destination in found if destination.kind is DestinationKind.TOPIC))
 
 
-def _fault_of_destination(text: str, own_topics: dict[str, str], max_client_id_bytes: int) -> str:
+def _fault_of_destination(text: str, own_topics: dict[str, str], tables: dict[str, str], max_client_id_bytes: int) -> str:
+    """tables: the spelling by the name in lower case, of all tables so far; grows."""
     destination = parse_destination(text)
     if destination.kind is DestinationKind.TOPIC and destination.name in own_topics:
         return (
             f"{text!r} is the topic of {own_topics[destination.name]}, where a dead letter would be taken for something else: "
             "name another topic, or client:ID to give the message to a client"
         )
-    if destination.kind is DestinationKind.TABLE and destination.name in _RESERVED_TABLES:
-        return f"{text!r} is a table of the archive with other columns: choose another name"
+    if destination.kind is DestinationKind.TABLE:
+        if destination.name.lower() in _RESERVED_TABLES:
+            return f"{text!r} is a table or view of the archive with other columns: choose another name"
+        spelling = tables.setdefault(destination.name.lower(), destination.name)
+        if spelling != destination.name:
+            return f"{text!r} differs from the table {spelling!r} in case only, which SQL does not see: choose another name"
     if destination.kind is DestinationKind.CLIENT and len(destination.name.encode()) > max_client_id_bytes:
         return f"{text[:40]!r}… is longer than gateway.max_client_id_bytes = {max_client_id_bytes}: choose a shorter id"
     return ""
