@@ -125,6 +125,7 @@ def test_the_page_shows_the_numbers_of_the_run_and_all_plots(chromium: str, repo
     assert page.facts["delivered"] == "40"
     assert page.facts["dead letters"] == "9"
     assert int(page.facts["sent again"]) >= 10
+    assert page.facts["clients"] == "4", "three devices, and one that never came"
     assert page.plots == ["flow", "latency", "depth", "dead letters", "worst"]
     words = Counter(page.text)
     assert words["rejected"] == 1
