@@ -10,6 +10,7 @@ Steps of a start, in this order:
 7. tell backends to wait whenever the engine cannot keep up (streaming/engine_throttle.py).
 """
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -89,13 +90,24 @@ def start_spark(settings: Settings) -> SparkSession:
         SparkSettings(
             checkpoint_location=settings.checkpoint_location,
             log_file=logs / "spark.log",
-            master=None if submitted else engine.master,
+            master=None if submitted else spark_master(settings),
             state_partitions=engine.state_partitions,
             driver_memory=engine.driver_memory,
             extra={key: _spark_value(value) for key, value in engine.spark.items()},
         ),
         None if submitted else ensure_jars(),
     )
+
+
+def spark_master(settings: Settings) -> str:
+    """Spark's master: with the archive on, `local[*]` gets a slot for one task more than the sessions have state partitions.
+
+    A task of the archive runs for seconds. On a machine with few cores it would hold a slot that the sessions' next micro-batch
+    needs; with a slot of its own the operating system shares the core between the two.
+    """
+    if settings.engine.master != "local[*]" or not settings.archive.enabled:
+        return settings.engine.master
+    return f"local[{max(len(os.sched_getaffinity(0)), settings.engine.state_partitions + 1)}]"
 
 
 def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSettings) -> StreamingQuery:

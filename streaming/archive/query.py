@@ -6,8 +6,8 @@ Steps of a micro-batch, in this order:
 3. once in `archive.optimize_interval`: compact, trim, clean up (streaming/archive/maintenance.py);
 4. Spark commits the micro-batch. Killed before, it does all of this again, and finds in each table what is there already.
 
-It runs beside the query `sessions` and must not get into its way: one core at most, its own scheduler pool, a slow trigger, and
-its death is not the engine's (streaming/archive/keeper.py).
+It runs beside the query `sessions` and must not get into its way: one task at a time, in a slot that the sessions do not need
+(streaming/job.py), a slow trigger, and its death is not the engine's (streaming/archive/keeper.py).
 """
 
 import time
@@ -42,6 +42,8 @@ def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: B
     Raises what Spark raises when the tables cannot be made.
     """
     archive = settings.archive
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # one task at a time; the sessions have the number that they need
     tables = (*TABLES, *bound_tables(settings))
     locations = {spec.name: table_location(settings.tables_location, spec) for spec in tables}
     for spec in tables:
@@ -89,6 +91,8 @@ def read_records(settings: "Settings", spark: SparkSession) -> DataFrame:
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(settings.archive.max_offsets_per_trigger),
         "kafka.isolation.level": "read_committed",
+        # The one task reads one partition after the other, and would else wait 500 ms at the end of some of them.
+        "kafka.fetch.max.wait.ms": "10",
         **settings.kafka.spark_options(),
     }
     return spark.readStream.format("kafka").options(**options).load()
