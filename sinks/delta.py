@@ -121,16 +121,16 @@ def _append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Tr
         return 0
     came = int(found["rows"])
     limits = {bound.column: (found[f"min_{bound.column}"], found[f"max_{bound.column}"]) for bound in spec.bounds}
-    key = list(spec.key)
-    once = rows.dropDuplicates(key)
     comparable = _within(spec, limits)
+    known = None
     if comparable is not None:
-        known = rows.sparkSession.read.format("delta").load(location).where(comparable).select(*key)
-        once = once.join(known, on=key, how="left_anti").select(*spec.column_names)
+        known = rows.sparkSession.read.format("delta").load(location).where(comparable).select(*spec.key)
+    new = _without_copies(rows, known, list(spec.key)) if _may_have_copies(rows, known, list(spec.key)) else rows
     if came <= ROWS_PER_FILE:
-        once = once.coalesce(1)
+        new = new.coalesce(1)
     (
-        once.sortWithinPartitions(PARTITION, spec.cluster_by)
+        new.select(*spec.column_names)
+        .sortWithinPartitions(PARTITION, spec.cluster_by)
         .write.format("delta")
         .mode("append")
         .option("compression", "zstd")
@@ -138,6 +138,25 @@ def _append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Tr
         .save(location)
     )
     return came
+
+
+def _may_have_copies(rows: DataFrame, known: DataFrame | None, key: list[str]) -> bool:
+    """False only if every key in `rows` is there once and not in `known`.
+
+    Copies are rare, and to count hashes costs a small part of what it costs to carry whole rows through a shuffle. Two keys with
+    the same hash only cost the time to look closely.
+    """
+    hashes = rows.select(F.xxhash64(*key).alias("hash"), F.lit(True).alias("is_new"))
+    if known is not None:
+        # Repetitions within the table are not ours to judge: one of each is enough.
+        hashes = hashes.unionAll(known.select(F.xxhash64(*key).alias("hash"), F.lit(False).alias("is_new")).distinct())
+    counted = hashes.groupBy("hash").agg(F.count(F.lit(1)).alias("times"), F.max("is_new").alias("is_new"))
+    return not counted.where((F.col("times") > 1) & F.col("is_new")).limit(1).isEmpty()
+
+
+def _without_copies(rows: DataFrame, known: DataFrame | None, key: list[str]) -> DataFrame:
+    once = rows.dropDuplicates(key)
+    return once if known is None else once.join(known, on=key, how="left_anti")
 
 
 def _within(spec: TableSpec, limits: Mapping[str, tuple[int | None, int | None]]) -> Column | None:
