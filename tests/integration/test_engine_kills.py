@@ -18,7 +18,8 @@ from tests.integration.strict_device import Habits, StrictDevice
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))
 SEED = 20_261_121
 DEVICES = 10
-MESSAGES_PER_SECOND = 60
+MESSAGES_PER_SECOND = 40
+STALLED_S = 60
 SETTINGS = (
     "--set",
     "retry_interval=2s",
@@ -113,7 +114,13 @@ async def _scenario(tmp_path: Path) -> None:
                     )
                     await asyncio.sleep(dice.uniform(0.0, 1.5))  # the random moment
                     await _kill_engine(up)
-            await until(lambda: not missing(), 120, lambda: f"{len(missing())} lost, such as {missing()[:5]}")
+            # The worst device drops its connection every few messages, so it takes its time; it must only never stand still.
+            while left := len(missing()):
+                await until(
+                    lambda before=left: len(missing()) < before,  # type: ignore[misc]
+                    STALLED_S,
+                    lambda: f"{len(missing())} lost, such as {missing()[:5]}",
+                )
             for device in devices:
                 await until(lambda d=device: not d.awaiting_pubrel, 60, lambda: "QoS 2 exchanges did not finish")  # type: ignore[misc]
     for device in devices:
