@@ -83,7 +83,7 @@ async def _kill_engine(up: UpProcess) -> None:
     await until(lambda: up.engine_pid() not in (None, pid), 120, lambda: f"no new engine; {up.log_tail('engine')}")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_engine_killed_at_random_moments_loses_nothing_and_doubles_nothing_at_qos_2(tmp_path: Path) -> None:
     asyncio.run(_scenario(tmp_path))
 
