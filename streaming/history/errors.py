@@ -1,10 +1,19 @@
 """Why a question has no answer. Each text ends with what to do."""
 
+from typing import Self
+
 from state.errors import InflightError
 
 
 class NoArchive(InflightError):
     """There are no tables where they should be."""
+
+    @classmethod
+    def at(cls, tables_location: str) -> Self:
+        return cls(
+            f"there are no tables in {tables_location}: the engine makes them when archive.enabled is true. Give the data "
+            "directory of the engine with --data-dir, or start it"
+        )
 
 
 class BadQuestion(InflightError):

@@ -24,7 +24,6 @@ from sinks.delta import newest_version
 from streaming.archive.tables import TABLES
 from streaming.history.delta_log import is_table
 from streaming.history.errors import BadQuestion, NoArchive
-from streaming.history.trace import no_archive
 from streaming.jars import ensure_jars
 from streaming.spark_session import SparkSettings, is_local_path, spark_session
 
@@ -77,7 +76,7 @@ class HistorySession:
             version = self._versions.setdefault(name, newest_version(self.spark, location))
             found = self.spark.read.format("delta").option("versionAsOf", version).load(location)
         except AnalysisException as error:
-            raise NoArchive(no_archive(self._settings.tables_location)) from error
+            raise NoArchive.at(self._settings.tables_location) from error
         return _with_text(found) if "payload" in found.columns else found
 
     def sessions(self) -> DataFrame:

@@ -104,7 +104,7 @@ def _read(settings: "Settings", message_id: str) -> tuple[list[dict[str, Any]], 
     if is_local_path(tables):
         ledger, letters = (Path(table_location(tables.removeprefix("file://"), spec)) for spec in (LEDGER, DEAD_LETTERS))
         if not is_table(ledger):
-            raise NoArchive(no_archive(tables))
+            raise NoArchive.at(tables)
         try:
             return (
                 rows_with(ledger, "message_id", message_id, LEDGER_COLUMNS),
@@ -125,14 +125,6 @@ def _read_with_spark(settings: "Settings", message_id: str) -> tuple[list[dict[s
         ]
         ledger, letters = ([row.asDict() for row in rows] for rows in found)
     return ledger, letters
-
-
-def no_archive(tables_location: str) -> str:
-    """What to say when there are no tables."""
-    return (
-        f"there are no tables in {tables_location}: the engine makes them when archive.enabled is true. Give the data directory "
-        "of the engine with --data-dir, or start it"
-    )
 
 
 def _utc(time: datetime) -> datetime:
