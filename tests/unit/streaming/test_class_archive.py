@@ -1,7 +1,6 @@
 """Class archives: named when they are there, made once, and never in the way; with a stand-in for the warm-up."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 
 from streaming import class_archive
 from streaming.class_archive import archive_options, ensure_class_archives
-from streaming.jars import Jars, ensure_jars, kafka_classpath
-from streaming.java import find_java
+from streaming.jars import Jars
 
 
 @pytest.fixture
@@ -73,12 +71,3 @@ def test_a_warm_up_that_hangs_is_given_up(jars: Jars, tmp_path: Path, monkeypatc
 def test_in_a_warm_up_each_jvm_is_told_to_write_its_classes(jars: Jars, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFLIGHT_DUMP_CLASSES_TO", os.sep + "there")
     assert archive_options("kafka", jars)[0] == "-XX:ArchiveClassesAtExit=/there/kafka.jsa"
-
-
-@pytest.mark.integration
-def test_the_archive_that_make_jars_has_made_fits_the_java_of_this_machine() -> None:
-    jars = ensure_jars()
-    ensure_class_archives(jars, print)
-    options = [*archive_options("kafka", jars), "-Xshare:on", "-XX:+UseSerialGC", "-cp", kafka_classpath(jars)]
-    # With -Xshare:on a JVM ends when it cannot map the archive.
-    subprocess.run([find_java().executable, *options, "-version"], check=True, timeout=60)

@@ -1,0 +1,25 @@
+"""The class archives that `make jars` has made, with the Java of this machine."""
+
+import subprocess
+
+import pytest
+
+from streaming.class_archive import archive_options, ensure_class_archives
+from streaming.jars import Jars, kafka_classpath
+from streaming.java import find_java
+
+pytestmark = pytest.mark.integration
+
+
+def test_the_archive_fits_the_java_of_this_machine_and_the_jars_of_kafka(jars: Jars) -> None:
+    ensure_class_archives(jars, print)
+    options = [*archive_options("kafka", jars), "-Xshare:on", "-XX:+UseSerialGC", "-cp", kafka_classpath(jars)]
+    # With -Xshare:on a JVM ends when it cannot map the archive.
+    subprocess.run([find_java().executable, *options, "-version"], check=True, timeout=60)
+
+
+def test_a_jvm_that_the_archive_does_not_fit_starts_without_it_and_says_nothing(jars: Jars) -> None:
+    ensure_class_archives(jars, print)
+    options = [*archive_options("kafka", jars), "-cp", "elsewhere.jar"]
+    done = subprocess.run([find_java().executable, *options, "-version"], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == ""
