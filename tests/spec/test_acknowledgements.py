@@ -115,7 +115,7 @@ def test_a_refusal_that_arrives_when_the_wait_is_over_is_followed_by_the_next_at
     """The wait counts from the start of the attempt (PROTOCOL.md §5)."""
     s = Scenario().connect(version=5).submit("a")
     s.sees()
-    assert s.later(1).puback(1, reason_code=0x97).sees() == ["PUBLISH 2 a"]
+    assert s.later(1.5).puback(1, reason_code=0x97).sees() == ["PUBLISH 2 a"]
     assert refusals(s) == [(1, 0x97, "next attempt 1000 ms after the start of this one, in 0 ms")]
     assert s.puback(2, reason_code=0x80).sees() == ["PUBLISH 3 a"]
     assert refusals(s)[1] == (2, 0x80, "next attempt at once")
