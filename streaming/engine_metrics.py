@@ -1,6 +1,7 @@
 """What the engine's query says about its micro-batches, as Prometheus reads it."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -8,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from state.model import Outcome
 from streaming.progress import BatchProgress
 
 _MS: Final = 1_000
@@ -20,6 +22,7 @@ class EngineCollector(Collector):
         self._lock = threading.Lock()
         self._last: BatchProgress | None = None
         self._batches = self._rows = self._updated = self._removed = self._duration_ms = 0
+        self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
 
     def observe(self, batch: BatchProgress) -> None:
         """Call once for each micro-batch; from any thread."""
@@ -30,10 +33,11 @@ class EngineCollector(Collector):
             self._updated += batch.clients_updated
             self._removed += batch.clients_removed
             self._duration_ms += batch.duration_ms
+            self._outcomes.update(batch.outcomes)
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            last = self._last
+            last, outcomes = self._last, dict(self._outcomes)
             totals = (
                 ("micro_batches", "Micro-batches that have ended", self._batches),
                 ("records_taken", "Records from Kafka", self._rows),
@@ -43,6 +47,10 @@ class EngineCollector(Collector):
             )
         for name, text, total in totals:
             yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total)
+        ended = CounterMetricFamily("inflight_engine_messages_ended", "Receipts written, by outcome", labels=("outcome",))
+        for outcome, count in sorted(outcomes.items()):
+            ended.add_metric((outcome,), count)
+        yield ended
         if last is None:
             return
         for name, text, value in (

@@ -25,10 +25,12 @@ from streaming.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine_errors import QueryFailed
 from streaming.engine_throttle import EngineThrottle
 from streaming.jars import ensure_jars
+from streaming.outcome_counts import counted
 from streaming.pipeline import read_records, sessions, sessions_writer
 from streaming.pipeline_settings import PipelineSettings, Profile, Topics
 from streaming.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.settings import Settings
+from streaming.settings_metrics import OFF
 from streaming.spark_session import SparkSettings, spark_session, under_spark_submit
 from streaming.topics import require_safe_topics
 
@@ -116,8 +118,9 @@ def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSe
     records = read_records(
         spark, pipeline, kafka_options=kafka_options, max_offsets_per_trigger=settings.engine.max_offsets_per_trigger
     )
+    rows = sessions(records, pipeline)
     return sessions_writer(
-        sessions(records, pipeline),
+        rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
         pipeline,
         kafka_options=kafka_options,
         checkpoint_location=sessions_checkpoint(settings),

@@ -12,6 +12,8 @@ import msgspec
 
 PROGRESS_FILE: Final = "progress.jsonl"
 MAX_FILE_BYTES: Final = 1_000_000
+OUTCOMES: Final = "outcomes"
+"""The name under which streaming/outcome_counts.py counts."""
 _TAIL_BYTES: Final = 4_096
 
 
@@ -21,6 +23,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     started: ISO 8601, UTC. duration_ms: the whole micro-batch, of which add_batch_ms is the work and the rest bookkeeping.
     behind_rows: records in Kafka that this micro-batch did not take, over all partitions.
     state_bytes: of RocksDB's files, 0 where the state store does not say.
+    outcomes: receipts written, by outcome; empty where nobody counts them (streaming/outcome_counts.py).
     """
 
     batch_id: int
@@ -33,6 +36,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     clients_removed: int = 0
     state_commit_ms: int = 0
     state_bytes: int = 0
+    outcomes: dict[str, int] = {}
 
 
 class _Query(Protocol):
@@ -81,6 +85,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         clients_removed=sum(operator.get("numRowsRemoved", 0) for operator in operators),
         state_commit_ms=sum(operator.get("commitTimeMs", 0) for operator in operators),
         state_bytes=sum(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0) for operator in operators),
+        outcomes={outcome: count for outcome, count in _observed(document, OUTCOMES).items() if count},
     )
 
 
@@ -118,6 +123,12 @@ def _last_lines(path: Path) -> Iterator[bytes]:
             yield from reversed(file.read().splitlines())
     except OSError:
         return
+
+
+def _observed(document: dict[str, Any], name: str) -> dict[str, int]:
+    """Empty when nothing is counted under that name."""
+    found: dict[str, int] | None = document.get("observedMetrics", {}).get(name)
+    return found or {}
 
 
 def _behind_rows(source: dict[str, Any]) -> int:

@@ -155,6 +155,8 @@ def test_engine_gateway_and_bridges_can_be_scraped(trial: Trial) -> None:
     assert served.keys() == {"engine", "gateway"}
     assert sample(served["engine"], "inflight_engine_micro_batches_total") > 0
     assert sample(served["engine"], "inflight_engine_records_taken_total") >= DEVICES * MESSAGES
+    delivered = 'inflight_engine_messages_ended_total{outcome="delivered"}'
+    wait_until(lambda: sample(served["engine"], delivered) >= DEVICES * MESSAGES, "what the receipts say")
     assert sample(served["gateway"], "inflight_gateway_connections") == 0
     for bridge in trial.bridges:
         assert sample(bridge.words()["metrics"], "inflight_bridge_broker_connections_total") >= 2

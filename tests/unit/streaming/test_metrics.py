@@ -5,6 +5,7 @@ import socket
 import urllib.request
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,7 +15,7 @@ from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.engine_metrics import EngineCollector
 from streaming.errors import CannotListen
 from streaming.metrics_server import serving_metrics
-from streaming.progress import BatchProgress
+from streaming.progress import BatchProgress, batch_progress
 from streaming.settings import Settings
 
 
@@ -83,6 +84,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
                 clients_updated=3,
                 clients_removed=1,
                 state_bytes=1_000,
+                outcomes={"delivered": 4, "rejected": 1},
             )
         )
     text = generate_latest(registry).decode()
@@ -92,6 +94,9 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         "inflight_engine_sessions_changed_total 6.0",
         "inflight_engine_sessions_ended_total 2.0",
         "inflight_engine_micro_batch_seconds_total 0.75",
+        'inflight_engine_messages_ended_total{outcome="delivered"} 8.0',
+        'inflight_engine_messages_ended_total{outcome="rejected"} 2.0',
+        'inflight_engine_messages_ended_total{outcome="expired"} 0.0',
         "inflight_engine_records_behind 10.0",
         "inflight_engine_last_micro_batch_seconds 0.5",
         "inflight_engine_state_bytes 1000.0",
@@ -110,3 +115,10 @@ def test_operations_names_only_numbers_that_exist() -> None:
     named = set(re.findall(r"`(inflight_[a-z]+_[a-z0-9_]+)`", page))
     assert len(named) > 8
     assert named - exported == set()
+
+
+def test_what_a_micro_batch_has_counted_is_in_its_progress() -> None:
+    document: dict[str, Any] = {"batchId": 1, "timestamp": "", "durationMs": {}}
+    assert batch_progress(document).outcomes == {}
+    document["observedMetrics"] = {"outcomes": {"delivered": 3, "expired": 0}}
+    assert batch_progress(document).outcomes == {"delivered": 3}
