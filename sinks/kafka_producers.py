@@ -26,4 +26,5 @@ def end_session(producer: KafkaProducer) -> None:
     try:
         producer.close(timeout=0)
     except (KafkaTimeoutError, IllegalStateError) as error:
+        producer._closed = True  # else its __del__ waits and raises once more, at any later moment
         _log.info("producer_session_left_open", error=repr(error))

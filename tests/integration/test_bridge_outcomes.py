@@ -288,10 +288,16 @@ def test_the_dead_letters_are_the_same(sides: tuple[AtGateway, BehindBroker]) ->
     }
 
 
+def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
+    """How long a next attempt still takes depends on when the refusal was read: "…, in 199 ms"."""
+    return row | {"detail": row["detail"].partition(", in ")[0]}
+
+
 def test_the_ledger_tells_the_same_story_of_every_message(sides: tuple[AtGateway, BehindBroker]) -> None:
     for message_id in EXPECTED:
         at_gateway, behind_broker = (
-            [_without(row, {"time_ms", "packet_id"}) for row in side.of(message_id, RecordTransition)] for side in sides
+            [_without_clock(_without(row, {"time_ms", "packet_id"})) for row in side.of(message_id, RecordTransition)]
+            for side in sides
         )
         assert behind_broker == at_gateway
         assert behind_broker

@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +14,8 @@ import pytest
 import uvloop
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
-from kafka.errors import KafkaError
 
+from sinks.kafka_producers import end_session
 from sinks.mqtt.gateway import serve
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -121,8 +121,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(START_S)
-        with suppress(KafkaError):  # a test may have killed the broker
-            self._producer.close(timeout=2)
+        end_session(self._producer)  # a test may have killed the broker
 
     def _run(self) -> None:
         consumer = KafkaConsumer(
