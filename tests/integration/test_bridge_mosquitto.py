@@ -189,20 +189,6 @@ def test_publications_that_a_bridge_took_and_did_not_bring_to_kafka_come_to_the_
             assert [record.value for record in bridge.kafka.uplink()] == [b"1", b"2", b"3", b"last"]
 
 
-def test_the_receive_maximum_of_mosquitto_is_kept(tmp_path: Path) -> None:
-    settings = {"acknowledgement": Acknowledgement.BROKER, "presence": Presence.ALWAYS, "clients": ("d1",)}
-    with (
-        started(tmp_path, extra="max_inflight_messages 2") as broker,
-        running_bridge(port=broker.port, **settings) as bridge,
-    ):
-        bridge.kafka.wait_for("d1", ClientConnected)
-        for packet_id in range(1, 31):
-            send(bridge, "d1", packet_id, qos=2)
-        bridge.kafka.wait_for("d1", PubCompReceived, 30)
-        assert bridge.counters.broker_losses == {}  # a client with more than two on their way is thrown out (0x93)
-        assert bridge.counters.publishes_refused == {}
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_two_bridges_share_the_publications(tmp_path: Path, version: int) -> None:
     settings = {"mqtt_version": version, "topic_template": NAMED}
