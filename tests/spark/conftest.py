@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from state.codec import decode_command_batch
@@ -66,11 +66,14 @@ class Pipeline:
         admin.close()
         self.producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all")
 
-    def start(self, function: Function | None = None) -> StreamingQuery:
+    def start(
+        self, function: Function | None = None, *, then: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    ) -> StreamingQuery:
+        """then: what is done with the rows before they are written."""
         kafka_options = {"kafka.bootstrap.servers": self.bootstrap_servers}
         records = read_records(self.spark, self.settings, kafka_options=kafka_options, max_offsets_per_trigger=10_000)
         self.query = sessions_writer(
-            sessions(records, self.settings, function),
+            then(sessions(records, self.settings, function)),
             self.settings,
             kafka_options=kafka_options,
             checkpoint_location=str(self.checkpoint),

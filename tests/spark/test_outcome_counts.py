@@ -1,0 +1,42 @@
+"""Outcomes counted on their way to Kafka, and a checkpoint that does not mind."""
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from state.codec import encode_event
+from state.events import ClientConnected
+from streaming.outcome_counts import counted
+from streaming.progress import ProgressReader
+from tests.spark.conftest import await_condition
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> None:
+    topics = pipeline.settings.topics
+    query = pipeline.start()
+    connected = ClientConnected(connection_id=1, commands_partition=1, clean_start=False)
+    pipeline.send(topics.events, encode_event(connected), key=b"c")
+    pipeline.send_message("c", b"before", ("mqtt-qos", b"0"))
+    pipeline.read(topics.receipts, 1)
+    pipeline.await_batches(1)  # else the restart executes the receipt's micro-batch again, and counts it
+    assert all(not batch.outcomes for batch in ProgressReader(query).new())
+    pipeline.stop()
+
+    reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
+    for number in range(3):
+        pipeline.send_message("c", b"%d" % number, ("mqtt-qos", b"0"))
+    pipeline.send_message("c", b"broken", ("mqtt-qos", b"7"))
+    records = pipeline.read(topics.receipts, 5)
+    assert len(records) == 5, "what is counted still arrives"
+    found: Counter[str] = Counter()
+
+    def all_are_counted() -> bool:
+        for batch in reader.new():
+            found.update(batch.outcomes)
+        return found.total() >= 4
+
+    await_condition(all_are_counted, pipeline.check)
+    assert found == {"sent": 3, "invalid": 1}
