@@ -30,6 +30,8 @@ PER_BATCH = 100
 """So that a lag takes several micro-batches to shrink from one mark to the other."""
 FLOOD = 2_000
 BACKOFF = BackoffSettings(initial_ms=100, max_ms=400)
+CLOCK_MS = 2
+"""Two roundings of one machine's clock."""
 
 
 class Disk:
@@ -89,8 +91,28 @@ def producer(up: UpProcess) -> Iterator[Producer]:
 
 
 def verdicts(up: UpProcess) -> list[Any]:
-    """The records with key `*`, oldest first. The first one is the tombstone that every engine starts with."""
+    """The records with key `*`, oldest first."""
     return [record for record in records_of(up, "inflight.throttle") if record.key == b"*"]
+
+
+def told(record: Any) -> str:
+    """Why backends have to wait; empty for a tombstone."""
+    reason: str = "" if record.value is None else msgspec.json.decode(record.value)["reason"]
+    return reason
+
+
+def await_release(up: UpProcess, why: str) -> tuple[Any, Any]:
+    """The one record that asked everybody to wait for this reason, and the one that followed it: a tombstone."""
+
+    def both() -> list[Any] | None:
+        written = verdicts(up)
+        (position,) = (number for number, record in enumerate(written) if why in told(record))
+        return written[position : position + 2] if len(written) > position + 1 else None
+
+    throttled, released = eventually(both, "the engine says that backends may go on")
+    assert msgspec.json.decode(throttled.value)["code"] == 530
+    assert released.value is None
+    return throttled, released
 
 
 def micro_batches(up: UpProcess) -> list[BatchProgress]:
@@ -118,20 +140,21 @@ def check_waited(held: "list[Future[SendResult]]", why: str, released_ms: int) -
         assert all(why in (attempt.error or "") for attempt in refused), refused[0]
         assert refused[0].wait_ms == BACKOFF.initial_ms
         assert confirmed.error is None
-        assert confirmed.started_ms >= released_ms
+        assert confirmed.started_ms >= released_ms - CLOCK_MS
 
 
-def test_a_state_that_is_too_large_makes_all_backends_wait_until_an_engine_says_otherwise(data_dir: Path) -> None:
+def test_a_state_that_is_too_large_makes_all_backends_wait(data_dir: Path) -> None:
     """The mark is one byte: any state that RocksDB has written to a file is over it."""
     with UpProcess(data_dir, *options("throttle.state_high=1", "throttle.state_low=0")) as up:
         with Producer(up.kafka, max_attempts=2, backoff=BACKOFF, registry=CollectorRegistry()) as producer:
+            for number in range(20):
+                producer.send(f"client-{number}", "t", b"x")
             eventually(lambda: producer.throttled("anybody") is not None, "the Producer hears of it")
             with pytest.raises(SendFailed, match="530 TOO_MANY_REQUESTS: the session state has") as caught:
                 producer.send("anybody", "t", b"x")
-        reason = msgspec.json.decode(verdicts(up)[-1].value)["reason"]
-        sizes = {batch.state_bytes for batch in micro_batches(up)}
-        assert reason in {f"the session state has {format_size(size)}" for size in sizes if size > 0}
         assert [attempt.wait_ms for attempt in caught.value.attempts] == [BACKOFF.initial_ms, 0]
+        first_size = next(batch.state_bytes for batch in micro_batches(up) if batch.state_bytes > 0)
+        assert told(verdicts(up)[-1]) == f"the session state has {format_size(first_size)}"
     assert up.exit_code == 0
 
 
@@ -145,7 +168,6 @@ def test_the_next_engine_says_anew_who_has_to_wait(up: UpProcess, producer: Prod
 def test_an_engine_that_is_behind_makes_all_backends_wait_until_it_is_below_its_low_mark(
     up: UpProcess, producer: Producer
 ) -> None:
-    before = len(verdicts(up))
     flood = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
     for number in range(FLOOD):
         flood.send("inflight.messages", key=b"flood-%d" % (number % 40), value=b"x", headers=[("mqtt-topic", b"t")])
@@ -153,29 +175,22 @@ def test_an_engine_that_is_behind_makes_all_backends_wait_until_it_is_below_its_
     flood.close()
     eventually(lambda: producer.throttled("anybody") is not None, "the Producer hears of it")
     held = [producer.send_async(client, "t", b"x", message_id=f"held-{client}") for client in ("anybody", "another")]
-    throttled, released = eventually(
-        lambda: verdicts(up)[before : before + 2] if len(verdicts(up)) >= before + 2 else None, "release"
-    )
+    throttled, released = await_release(up, "records behind")
 
     batches = micro_batches(up)
     above = next(number for number, batch in enumerate(batches) if batch.behind_rows >= LAG_HIGH)
     below = next(number for number, batch in enumerate(batches) if number > above and batch.behind_rows <= LAG_LOW)
-    told = msgspec.json.decode(throttled.value)
-    assert (told["code"], told["reason"]) == (530, f"the engine is {batches[above].behind_rows} records behind")
-    assert released.value is None
+    assert told(throttled) == f"the engine is {batches[above].behind_rows} records behind"
     # Between the marks it stayed as it was.
     assert any(LAG_LOW < batch.behind_rows < LAG_HIGH for batch in batches[above:below])
-    assert throttled.timestamp >= ended_ms(batches[above]) - 1
-    assert released.timestamp >= ended_ms(batches[below]) - 1
+    assert throttled.timestamp >= ended_ms(batches[above]) - CLOCK_MS
+    assert released.timestamp >= ended_ms(batches[below]) - CLOCK_MS
     check_waited(held, "records behind", released.timestamp)
-    await_micro_batches(up, 3)
-    assert len(verdicts(up)) == before + 2
 
 
 def test_a_disk_that_fills_up_makes_all_backends_wait_until_there_is_room_again(
     up: UpProcess, producer: Producer, disk: Disk
 ) -> None:
-    before = len(verdicts(up))
     assert producer.send("somebody", "t", b"x").attempts[0].error is None
     disk.fill()
     try:
@@ -187,8 +202,5 @@ def test_a_disk_that_fills_up_makes_all_backends_wait_until_there_is_room_again(
         assert not held[0].done()
     finally:
         disk.empty()
-    eventually(lambda: producer.throttled("somebody") is None, "the Producer hears that it may go on")
-    throttled, released = verdicts(up)[before:]
-    assert "are left on the disk of the checkpoint" in msgspec.json.decode(throttled.value)["reason"]
-    assert released.value is None
+    _, released = await_release(up, "are left on the disk of the checkpoint")
     check_waited(held, "are left on the disk of the checkpoint", released.timestamp)
