@@ -28,7 +28,7 @@ _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 class SparkSettings:
     """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
     state_partitions: fixed for the life of the checkpoint. log_file: where Spark's own log goes (not under spark-submit).
-    extra: more Spark settings, which win over ours.
+    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours.
     """
 
     checkpoint_location: str
@@ -36,6 +36,7 @@ class SparkSettings:
     master: str | None = "local[*]"
     state_partitions: int = 2
     driver_memory: str = "1g"
+    java_options: str = ""
     app_name: str = "inflight"
     extra: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,7 +104,9 @@ def _local_options(settings: SparkSettings, jars: Jars) -> dict[str, str]:
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join((_log_options(settings), *archive_options("spark", jars))),
+        "spark.driver.extraJavaOptions": " ".join(
+            (_log_options(settings), *archive_options("spark", jars), settings.java_options)
+        ).strip(),
         # Python workers import `state` and `streaming` by name.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
         "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),

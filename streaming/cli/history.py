@@ -77,7 +77,7 @@ def dead_letters(
     from streaming.history.output import payload_of, time_of_day, write_json, write_table
     from streaming.history.session import HistorySession
 
-    with HistorySession(load(config, overrides, data_dir)) as history:
+    with HistorySession(load(config, overrides, data_dir), brief=True) as history:
         if show is not None:
             letter = letters.one(history, show)
             if json:
@@ -138,7 +138,7 @@ def replay(
         where=where, to=to, rate=None if rate is None else replaying.parse_rate(rate), max_replays=max_replays, again=again
     )
     count = replaying.ReplayCount()
-    with HistorySession(settings) as history:
+    with HistorySession(settings, brief=True) as history:
         found = replaying.letters(history, replaying.candidates(history, options), options, count)
         if dry_run:
             planned = [(letter.message.message_id, letter.client_id, letter.dead_letter_id) for letter in found]
@@ -207,7 +207,7 @@ def sessions(
     from streaming.history.output import time_of_day, write_json, write_table
     from streaming.history.session import HistorySession
 
-    with HistorySession(load(config, overrides, data_dir)) as history:
+    with HistorySession(load(config, overrides, data_dir), brief=True) as history:
         rows = history.where(history.sessions(), where).orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
         found = history.documents(rows.limit(limit))
         if json:
@@ -243,7 +243,7 @@ def sql(
     from streaming.history.session import HistorySession
 
     with HistorySession(load(config, overrides, data_dir)) as history:
-        history.views()
+        history.views(question)
         answer = history.sql(question)
         found = history.documents(answer.limit(limit))
         if json:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 SESSIONS: Final = "sessions"
+_BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _READ_ONLY: Final = ("describe", "desc", "show", "explain")
 _QUERIES: Final = ("select", "with", "values", "table", "from", "(")
 
@@ -38,10 +39,11 @@ _QUERIES: Final = ("select", "with", "values", "table", "from", "(")
 class HistorySession:
     """Spark in this process for the length of a `with` block. Starting it takes about five seconds.
 
+    brief: the answer is small and soon there, so Java does not spend a third of the time on optimising code that ends with it.
     Raises BadQuestion for SQL that Spark refuses. Nothing here writes to a table.
     """
 
-    def __init__(self, settings: "Settings") -> None:
+    def __init__(self, settings: "Settings", *, brief: bool = False) -> None:
         self._settings = settings
         engine = settings.engine
         logs = engine.data_dir.absolute() / "logs"
@@ -52,12 +54,13 @@ class HistorySession:
                 log_file=logs / "history.log",
                 master=engine.master,
                 state_partitions=engine.state_partitions,
+                java_options=_BRIEF if brief else "",
                 app_name="inflight history",
                 extra={"spark.log.level": "ERROR", "spark.sql.adaptive.enabled": "true"},
             ),
             ensure_jars(),
         )
-        self._views: set[str] = set()
+        self._known: list[str] = []
         self._versions: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -73,8 +76,9 @@ class HistorySession:
         """
         location = f"{self._settings.tables_location.rstrip('/')}/{name}"
         try:
-            version = self._versions.setdefault(name, newest_version(self.spark, location))
-            found = self.spark.read.format("delta").option("versionAsOf", version).load(location)
+            if name not in self._versions:
+                self._versions[name] = newest_version(self.spark, location)
+            found = self.spark.read.format("delta").option("versionAsOf", self._versions[name]).load(location)
         except AnalysisException as error:
             raise NoArchive.at(self._settings.tables_location) from error
         return _with_text(found) if "payload" in found.columns else found
@@ -106,22 +110,28 @@ class HistorySession:
             F.col("partition_id"),
         )
 
-    def views(self) -> None:
-        """Makes all views that there is something behind."""
-        for name in self._table_names():
-            if name == SESSIONS:
-                continue
-            self.table(name).createOrReplaceTempView(name)
-            self._views.add(name)
-        try:
-            self.sessions().createOrReplaceTempView(SESSIONS)
-            self._views.add(SESSIONS)
-        except NoArchive:
-            if not self._views:
-                raise
+    def views(self, question: str) -> None:
+        """Makes the views that the words of a question can mean, and all for one that begins with SHOW: each costs a second.
+
+        Raises NoArchive when there is nothing to ask.
+        """
+        text = question.lower()
+        everything = text.split(maxsplit=1)[:1] == ["show"]
+        self._known = self._table_names()
+        for name in self._known:
+            if everything or name.lower() in text:
+                self.table(name).createOrReplaceTempView(name)
+        if everything or SESSIONS in text:
+            try:
+                self.sessions().createOrReplaceTempView(SESSIONS)
+            except NoArchive:
+                if not self._known:
+                    raise
+        elif not self._known:
+            raise NoArchive(no_archive(self._settings.tables_location))
 
     def sql(self, question: str) -> DataFrame:
-        """The answer to one SQL query over the views; call `views` first. Raises BadQuestion."""
+        """The answer to one SQL query over the views; call `views` with it first. Raises BadQuestion."""
         text = question.strip().rstrip(";").strip()
         word = text[:1] if text.startswith("(") else text.split(maxsplit=1)[0].lower() if text else ""
         if word in _QUERIES:
@@ -160,14 +170,14 @@ class HistorySession:
             raise self._explained(error) from error
 
     def _explained(self, error: PySparkException) -> BadQuestion:
-        known = ", ".join(sorted(self._views)) or "none"
+        known = ", ".join((*self._known, SESSIONS))
         return BadQuestion(f'{_first_line(error)}. The tables are: {known}; `inflight sql "DESCRIBE ledger"` shows columns')
 
     def _table_names(self) -> list[str]:
         location = self._settings.tables_location
         if is_local_path(location):
             folder = Path(location.removeprefix("file://"))
-            return sorted(path.name for path in folder.glob("*") if is_table(path))
+            return sorted(path.name for path in folder.glob("*") if is_table(path) and path.name != SESSIONS)
         return [spec.name for spec in TABLES]
 
     @staticmethod
