@@ -70,7 +70,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "archive.enabled=true",
         "retry_interval=500ms",
         "retry_mqtt5=timer",
-        "archive.trigger_interval_ms=1s",
+        "archive.trigger_interval_ms=3s",
         "max_mqueue_len=3",
     )
     with UpProcess(directory / "data", *(part for setting in settings for part in ("--set", setting))) as up:
