@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench.engine import spark_cpu_s
 from bench.far_side import FarSide, stamped
 from state.codec import encode_event
 from state.events import ClientConnected
@@ -65,8 +66,8 @@ class Lag(threading.Thread):
         }
 
 
-def run(settings: Settings, arguments: argparse.Namespace) -> dict[str, float]:
-    """One run of the engine. Returns the measurements."""
+def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> dict[str, float]:
+    """One run of the engine. Returns the measurements. kafka_pid: of the broker, whose CPU time is not Spark's."""
     report = ensure_topics(settings)
     partitions = next(topic.partitions for topic in report.topics if topic.name == settings.topics.commands)
     pipeline = pipeline_settings(settings, commands_partitions=partitions)
@@ -86,7 +87,7 @@ def run(settings: Settings, arguments: argparse.Namespace) -> dict[str, float]:
         lag = Lag(archive)
         if archive is not None:
             lag.start()
-        started = time.monotonic()
+        started, cpu_s = time.monotonic(), spark_cpu_s(kafka_pid)
         for number in range(arguments.messages):
             headers = [("mqtt-topic", b"bench/t"), ("mqtt-qos", b"1"), ("message-id", b"message-%d" % number)]
             producer.send(settings.topics.messages, stamped(), key=b"client-%d" % (number % arguments.clients), headers=headers)
@@ -97,6 +98,7 @@ def run(settings: Settings, arguments: argparse.Namespace) -> dict[str, float]:
         if archive is not None:
             result["behind_at_the_end_s"] = await_receipts(spark, settings, arguments.messages, archive)
             archive.processAllAvailable()
+            result["spark_cpu_ms_per_message"] = 1_000 * (spark_cpu_s(kafka_pid) - cpu_s) / arguments.messages
             lag.done.set()
             lag.join()
             result |= lag.result()
@@ -104,6 +106,8 @@ def run(settings: Settings, arguments: argparse.Namespace) -> dict[str, float]:
             result["ledger_rows"] = rows.count()
             result["ledger_rows_twice"] = result["ledger_rows"] - rows.dropDuplicates(list(LEDGER.key)).count()
             archive.stop()
+        else:
+            result["spark_cpu_ms_per_message"] = 1_000 * (spark_cpu_s(kafka_pid) - cpu_s) / arguments.messages
     finally:
         query.stop()
         far.close()
@@ -159,13 +163,15 @@ def main() -> None:
     parser.add_argument("--fill", type=int, default=0, help="ledger rows that are in the topic beforehand")
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--without", action="store_true", help="the archive is off: for comparison")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="configuration")
     arguments = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name:
         directory = Path(name)
         with EmbeddedKafka(directory / "kafka", jars=ensure_jars()) as kafka:
             overrides = [f"kafka.bootstrap_servers={kafka.bootstrap_servers}", f"engine.data_dir={directory}", "max_inflight=100"]
-            result = run(load_settings(overrides=overrides), arguments)
+            overrides += [f"archive.enabled={str(not arguments.without).lower()}", *arguments.set]
+            result = run(load_settings(overrides=overrides), arguments, kafka.pid)
         if not arguments.without:
             result |= time_of_traces(directory, arguments.messages)
     table = Table("measured", "value")
