@@ -128,7 +128,7 @@ class HistorySession:
                 if not self._known:
                     raise
         elif not self._known:
-            raise NoArchive(no_archive(self._settings.tables_location))
+            raise NoArchive.at(self._settings.tables_location)
 
     def sql(self, question: str) -> DataFrame:
         """The answer to one SQL query over the views; call `views` with it first. Raises BadQuestion."""
