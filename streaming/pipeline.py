@@ -34,7 +34,7 @@ def read_records(
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
         # Producers of backends may use transactions; what they abort was never sent.
         "kafka.isolation.level": "read_committed",
-        # A task that has read to the end would else wait 500 ms for more (docs/performance.md).
+        # A task that has read to the end would else wait 500 ms for more.
         "kafka.fetch.max.wait.ms": "10",
         **kafka_options,
     }

@@ -4,7 +4,7 @@ In:  one record of Kafka is one binary cell, `to_json` of the columns that strea
 Out: everything that one client has to say in a micro-batch is one binary cell, a JSON array that `from_json` parses into
      rows of the Kafka sink.
 
-One cell each way, because a column more costs as much as the session itself (docs/performance.md). `to_json`, `from_json` and
+One cell each way, because Spark's Python worker converts every further column anew for every client. `to_json`, `from_json` and
 msgspec agree on base64 for bytes, so every byte arrives as it left (tests/spark/test_round_trip.py).
 """
 

@@ -1,4 +1,4 @@
-"""The Spark session of the engine: every setting that the pipeline depends on, with its reason (figures: docs/performance.md).
+"""The Spark session of the engine: every setting that the pipeline depends on, with its reason.
 
 Three ways to run (docs/deployment.md): in one JVM of ours (master `local[…]`); with the driver here and executors on a cluster
 (any other master); under spark-submit, whose business is then all that concerns machines: master, jars, memory, Python. What

@@ -44,6 +44,7 @@ class Gateway:
         self._kafka = log
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Link] = {}
+        self._registered = 0
         self._sockets: set[Link] = set()
         self._partitions: list[int] = []
         self._ids = ConnectionIds(ConnectionKind.GATEWAY)
@@ -59,7 +60,9 @@ class Gateway:
         if not self._partitions or self._is_stopping:
             return None
         connection_id = self._ids.next()
-        partition = self._partitions[connection_id % len(self._partitions)]
+        # In turn, so that a partition that moves away takes no more than its share of the connections along.
+        self._registered += 1
+        partition = self._partitions[self._registered % len(self._partitions)]
         self._links[connection_id] = link
         return connection_id, partition
 

@@ -199,11 +199,12 @@ def test_a_second_gateway_takes_some_partitions_over_and_costs_only_their_device
         with running(settings) as second:
             with accepted(second, "new"):
                 moved = engine.wait_for("new", ClientConnected).commands_partition
-            lost = {name for name in devices if before[name] == moved}
+            # It may have got a second partition, too: what moves is closed before anybody else can have it.
+            lost = {name for name in devices if before[name] == moved or not devices[name].is_silent()}
             for name in lost:
                 assert devices[name].rest() == bytes.fromhex("e00189")
                 engine.wait_for(name, ConnectionLost)
-            kept = [name for name in devices if not engine.of(name, ConnectionLost)]
+            kept = devices.keys() - lost
             assert kept, "some partitions stay with the first gateway"
             for name in kept:
                 engine.send(name, engine.of(name, ClientConnected)[-1], SendPublish, **message(1))
