@@ -2,12 +2,13 @@
 
 Steps of a start, in this order:
 1. check the topics;
-2. start Spark;
-3. take the lock of the checkpoint, and check that its shape is the configured one;
-4. start the query;
-5. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
-6. start the query `archive`, which nobody waits for;
-7. tell backends to wait whenever the engine cannot keep up (streaming/engine_throttle.py).
+2. write the record that gives the query a first micro-batch (streaming/start_mark.py);
+3. start Spark;
+4. take the lock of the checkpoint, and check that its shape is the configured one;
+5. start the query;
+6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
+7. start the query `archive`, which nobody waits for;
+8. tell backends to wait whenever the engine cannot keep up (streaming/engine_throttle.py).
 """
 
 import os
@@ -32,6 +33,7 @@ from streaming.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.settings import Settings
 from streaming.settings_metrics import OFF
 from streaming.spark_session import SparkSettings, spark_session, under_spark_submit
+from streaming.start_mark import write_start_mark
 from streaming.topics import require_safe_topics
 
 _LOOK_S: Final = 0.1
@@ -54,27 +56,28 @@ def run_engine(
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
+    write_start_mark(settings)  # 2
     pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands])
-    spark = start_spark(settings)  # 2
+    spark = start_spark(settings)  # 3
     try:
         location = sessions_checkpoint(settings)
-        lock = lock_checkpoint(spark, location)  # 3
+        lock = lock_checkpoint(spark, location)  # 4
         check_state_partitions(spark, location, settings.engine.state_partitions)
-        query = start_sessions(spark, settings, pipeline)  # 4
+        query = start_sessions(spark, settings, pipeline)  # 5
         try:
             # Failures of these two are reported and are not ours.
             with ArchiveKeeper(spark, settings) as archive, EngineThrottle.of(settings) as throttle:
 
                 def ready() -> None:
                     on_ready()
-                    archive.start()  # 6
-                    throttle.start()  # 7
+                    archive.start()  # 7
+                    throttle.start()  # 8
 
                 def progress(batch: BatchProgress) -> None:
                     throttle.observe(batch)
                     on_progress(batch)
 
-                _watch(query, settings.engine.data_dir, ready, stop, progress)  # 5
+                _watch(query, settings.engine.data_dir, ready, stop, progress)  # 6
         finally:
             query.stop()
         del lock

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from streaming.pipeline_settings import PipelineSettings
 from streaming.records import EVENTS, MESSAGES, OUTGOING_SCHEMA
 from streaming.session_operator import OUTPUT_SCHEMA, STATE_SCHEMA, UNADDRESSED, Function, SessionOperator
+from streaming.start_mark import START_MARK_KEY
 
 QUERY_NAME: Final = "sessions"
 
@@ -42,7 +43,10 @@ def read_records(
 
 
 def incoming(records: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """client_id: string, never null, the empty string for a key that is no client id. record: binary, streaming/records.py."""
+    """client_id: string, never null, the empty string for a key that is no client id. record: binary, streaming/records.py.
+
+    Start marks have done their work when they are read, and end here.
+    """
     addressed = _is_client_id(F.col("key"), settings.max_client_id_bytes)
     record = F.struct(
         F.when(F.col("topic") == settings.topics.events, EVENTS).otherwise(MESSAGES).alias("s"),
@@ -53,7 +57,8 @@ def incoming(records: DataFrame, settings: PipelineSettings) -> DataFrame:
         F.col("value").alias("v"),
         F.when(~addressed, F.col("key")).alias("k"),
     )
-    return records.select(
+    start_mark = (F.col("topic") == settings.topics.events) & F.col("key").eqNullSafe(F.lit(START_MARK_KEY))
+    return records.where(~start_mark).select(
         F.when(addressed, F.col("key").cast("string")).otherwise(UNADDRESSED).alias("client_id"),
         F.to_json(record).cast("binary").alias("record"),
     )

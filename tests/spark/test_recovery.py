@@ -19,7 +19,7 @@ from state.codec import decode_command_batch, encode_event
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
 from streaming.embedded_kafka import EmbeddedKafka
-from streaming.progress import ProgressReader
+from streaming.progress import ProgressReader, last_progress
 from tests.spark.conftest import Pipeline, ReadRecord, await_condition, read_records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -149,6 +149,26 @@ def engine(settings: dict[str, Any]) -> Iterator[Engine]:
             made.kill()
 
 
+def stop_after_a_commit(checkpoint: Path) -> None:
+    """Makes the checkpoint one of an engine that was not in the middle of a micro-batch when it was stopped."""
+    committed = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        if int(path.name) > committed:
+            path.unlink()
+
+
+def await_micro_batches(data_dir: Path, count: int) -> None:
+    """Returns when the engine has committed `count` more."""
+
+    def committed() -> int:
+        last = last_progress(data_dir)
+        assert last is not None
+        return last.batch_id
+
+    target = committed() + count
+    await_condition(lambda: committed() >= target)
+
+
 def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     settings = {
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
@@ -190,7 +210,17 @@ def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: 
             say(PubAckReceived(connection_id=2, packet_id=publish.packet_id))
         after = sent_on(2, commands(lambda found: len(sent_on(2, found)) >= 12))[8:]
         assert [publish.payload for publish in after] == [b"8", b"9", b"10", b"11"]
+        for publish in after:
+            say(PubAckReceived(connection_id=2, packet_id=publish.packet_id))
+        # The micro-batch with the last receipt is committed when the one after it is.
+        read_records_of(kafka.bootstrap_servers, "killed.receipts", lambda records: len(records) >= 12)
+        await_micro_batches(tmp_path, 2)
         assert second.stop() == 0
+
+    # Stopped just after a commit: no micro-batch is left to be executed again, and nothing new is in Kafka.
+    stop_after_a_commit(tmp_path / "checkpoint" / "sessions")
+    with engine(settings) as third:
+        assert third.stop() == 0
 
     refused = Engine(settings | {"engine": settings["engine"] | {"state_partitions": 3}})
     _, errors = refused.process.communicate(timeout=60)
