@@ -41,7 +41,7 @@ class FarSide:
         self._pipe.recv()
 
     def counts(self) -> dict[str, Any]:
-        """accepted, received, p50_ms, p99_ms, first, last (time.time() of a message)."""
+        """accepted, received (what is sent again counts once), p50_ms, p99_ms, first, last (time.time() of a message)."""
         self._pipe.send("counts")
         return self._pipe.recv()
 
@@ -93,7 +93,8 @@ def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection
                 else:
                     for command in decode_command_batch(record.value).commands:
                         if isinstance(command, SendPublish):
-                            latencies.append((now_ns - _STAMP.unpack_from(command.payload)[0]) / 1e6)
+                            if not command.dup:
+                                latencies.append((now_ns - _STAMP.unpack_from(command.payload)[0]) / 1e6)
                             acknowledgements.append(PubAckReceived(connection_id=1, packet_id=command.packet_id))
                         elif isinstance(command, AcceptConnection):
                             accepted += 1
