@@ -26,9 +26,12 @@ def read_records(
     kafka_options: Mapping[str, str],
     max_offsets_per_trigger: int,
 ) -> DataFrame:
-    """The stream of messages and events, as Kafka's source has it. kafka_options: `kafka.bootstrap.servers` and security."""
+    """The stream of messages and events, as Kafka's source has it. kafka_options: `kafka.bootstrap.servers` and security.
+
+    A source for each topic, and `max_offsets_per_trigger` for each: with one source for both, Spark shares the limit out by what
+    waits, and the acknowledgements of devices would wait behind a backlog of messages until those they answer are sent again.
+    """
     options = {
-        "subscribe": f"{settings.topics.messages},{settings.topics.events}",
         "startingOffsets": "earliest",
         "failOnDataLoss": "true",
         "includeHeaders": "true",
@@ -39,7 +42,11 @@ def read_records(
         "kafka.fetch.max.wait.ms": "10",
         **kafka_options,
     }
-    return spark.readStream.format("kafka").options(**options).load()
+    events, messages = (
+        spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
+        for topic in (settings.topics.events, settings.topics.messages)
+    )
+    return events.union(messages)
 
 
 def incoming(records: DataFrame, settings: PipelineSettings) -> DataFrame:

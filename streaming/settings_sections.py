@@ -215,7 +215,10 @@ class EngineSection(Section):
         100, ge=0, le=_HOUR, description="a micro-batch starts at most this often; 0 = one after the other"
     )
     max_offsets_per_trigger: int = Field(
-        20_000, ge=1, le=100_000_000, description="records that one micro-batch takes in: bounds its length after a standstill"
+        20_000,
+        ge=1,
+        le=100_000_000,
+        description="messages, and as many events, that one micro-batch takes in: bounds its length after a standstill",
     )
     max_payload_bytes: SizeBytes = Field(
         256 * _KIB, ge=1, le=64 * _MIB, description="a larger message of a backend is dead-lettered as invalid"

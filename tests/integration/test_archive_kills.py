@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from streaming.archive.tables import TABLES
 from streaming.demo.up import UpProcess
 from tests.integration.history_cli import documents
 from tests.integration.history_device import AnsweringDevice
@@ -26,13 +27,19 @@ KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))
 SEED = 20_261_121
 REJECTED = 0x87
 ROUND_S = 0.1
-SETTINGS = (
-    "archive.enabled=true",
-    "retry_interval=2s",
-    "retry_mqtt5=timer",
-    "archive.trigger_interval_ms=3s",
-    "max_mqueue_len=5",
-)
+CONFIGURATION = """
+[archive]
+enabled = true
+trigger_interval_ms = "3s"
+
+[session]
+retry_interval = "2s"
+retry_mqtt5 = "timer"
+
+[[profiles]]
+clients = "crowded"
+max_mqueue_len = 5
+"""
 HEADERS: dict[str, list[tuple[str, bytes]]] = {
     "good": [],
     "picky": [],
@@ -41,7 +48,7 @@ HEADERS: dict[str, list[tuple[str, bytes]]] = {
 }
 """Clients: good takes everything, picky rejects everything, sleeper is offline and its messages expire, crowded is offline."""
 
-ENDS = {"good": {"delivered"}, "picky": {"rejected"}, "sleeper": {"expired", "maxlen"}, "crowded": {"maxlen", "delivered"}}
+ENDS = {"good": {"delivered"}, "picky": {"rejected"}, "sleeper": {"expired"}, "crowded": {"maxlen", "delivered"}}
 
 
 def until(condition: Callable[[], bool], timeout_s: float, what: Callable[[], object]) -> None:
@@ -85,7 +92,9 @@ def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_en
     tmp_path: Path,
 ) -> None:
     dice = random.Random(SEED)
-    with UpProcess(tmp_path / "data", *(part for setting in SETTINGS for part in ("--set", setting))) as up:
+    configuration = tmp_path / "kills.toml"
+    configuration.write_text(CONFIGURATION, encoding="utf-8")
+    with UpProcess(tmp_path / "data", "--config", str(configuration)) as up:
         traffic = Traffic(up.kafka)
         with (
             AnsweringDevice(*up.mqtt, "good", lambda topic, times: 0) as good,
@@ -104,6 +113,9 @@ def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_en
             # What the crowded client still has in its queue is delivered now.
             with AnsweringDevice(*up.mqtt, "crowded", lambda topic, times: 0) as crowded:
                 crowded.await_count(1)
+                # The archive starts when the engine is ready, and after quick kills only now makes its tables.
+                first_commits = [up.data_dir / "tables" / spec.name / "_delta_log" / f"{0:020}.json" for spec in TABLES]
+                until(lambda: all(path.exists() for path in first_commits), 120, lambda: up.log_tail("engine"))
                 sent = {message_id for ids in traffic.sent.values() for message_id in ids}
                 ended: list[dict[str, str]] = []
 

@@ -55,6 +55,7 @@ class Pipeline:
     settings: PipelineSettings
     checkpoint: Path
     trigger_interval_ms: int = 100
+    max_offsets_per_trigger: int = 10_000
     query: StreamingQuery | None = None
     producers: list[KafkaProducer] = field(default_factory=list)
 
@@ -71,7 +72,9 @@ class Pipeline:
     ) -> StreamingQuery:
         """then: what is done with the rows before they are written."""
         kafka_options = {"kafka.bootstrap.servers": self.bootstrap_servers}
-        records = read_records(self.spark, self.settings, kafka_options=kafka_options, max_offsets_per_trigger=10_000)
+        records = read_records(
+            self.spark, self.settings, kafka_options=kafka_options, max_offsets_per_trigger=self.max_offsets_per_trigger
+        )
         self.query = sessions_writer(
             then(sessions(records, self.settings, function)),
             self.settings,
