@@ -104,7 +104,8 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
         if archive is not None:
             result["behind_at_the_end_s"] = await_receipts(spark, settings, arguments.messages, archive)
             archive.processAllAvailable()
-            result["spark_cpu_ms_per_message"] = 1_000 * (spark_cpu_s(kafka_pid) - cpu_s) / arguments.messages
+        result["spark_cpu_ms_per_message"] = 1_000 * (spark_cpu_s(kafka_pid) - cpu_s) / arguments.messages
+        if archive is not None:
             lag.done.set()
             lag.join()
             result |= lag.result()
@@ -112,8 +113,6 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
             result["ledger_rows"] = rows.count()
             result["ledger_rows_twice"] = result["ledger_rows"] - rows.dropDuplicates(list(LEDGER.key)).count()
             archive.stop()
-        else:
-            result["spark_cpu_ms_per_message"] = 1_000 * (spark_cpu_s(kafka_pid) - cpu_s) / arguments.messages
     finally:
         query.stop()
         far.close()

@@ -4,21 +4,17 @@ One `inflight up` serves all tests; each has client ids of its own. That somethi
 QoS 0 message passes a full window, and a later message comes behind an earlier one.
 """
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from streaming.demo.up import UpProcess
 from tests.integration.gateway_fakes import wait_until
+from tests.integration.paho_device import PahoDevice
 from tests.integration.wire_device import (
     MAXIMUM_PACKET_SIZE,
     PATIENCE_S,
@@ -158,47 +154,6 @@ def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_q
             info.wait_for_publish(PATIENCE_S)
         assert [message.payload for message in device.messages] == [b"d%d" % number for number in range(20)]
         assert backend.uplink(name, last=b"u19") == [b"u%d" % number for number in range(20)]
-
-
-class PahoDevice:
-    """paho-mqtt with a kept session, as it comes, but for acknowledging by hand at first."""
-
-    def __init__(self, up: UpProcess, client_id: str, version: int) -> None:
-        self.messages: list[paho.MQTTMessage] = []
-        self._subscribed = threading.Event()
-        options: dict[str, Any] = {}
-        if version == paho.MQTTv5:
-            properties = Properties(PacketTypes.CONNECT)
-            properties.SessionExpiryInterval = 3_600
-            options = {"clean_start": False, "properties": properties}
-        clean = {} if version == paho.MQTTv5 else {"clean_session": False}
-        self.client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            protocol=version,
-            manual_ack=True,
-            reconnect_on_failure=True,
-            **clean,
-        )
-        self.client.on_message = lambda client, data, message: self.messages.append(message)
-        self.client.on_connect = lambda client, data, flags, reason, properties: client.subscribe("cmd/#", qos=2)
-        self.client.on_subscribe = lambda client, data, mid, reasons, properties: self._subscribed.set()
-        self.client.connect(*up.mqtt, **options)
-        self.client.loop_start()
-
-    def __enter__(self) -> "PahoDevice":
-        assert self._subscribed.wait(PATIENCE_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
-
-    def cut(self) -> None:
-        """The network fails; paho comes back by itself."""
-        connection = self.client.socket()
-        assert connection is not None
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_refusing_pubrec_gets_no_pubrel_and_frees_slot_and_id(up: UpProcess, backend: Backend) -> None:
