@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
-from bench.far_side import FarSide, stamped
+from bench.far_side import COUNTED_BURSTS, FarSide, stamped
 from bench.trivial import TrivialOperator
 from state.codec import encode_event
 from state.events import ClientConnected
@@ -49,7 +49,6 @@ ROWS = (
     ("CPU ms per active client, new", "client_cpu_ms_new"),
     ("CPU ms per active client, known", "client_cpu_ms_known"),
 )
-COUNTED_BURSTS = 3
 
 
 class Run:

@@ -17,6 +17,8 @@ from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
 from streaming.pipeline_settings import Topics
 
+COUNTED_BURSTS = 3
+"""The last ones of a run, whose median counts; those before warm the JVM up."""
 _STAMP = struct.Struct("!Q")
 
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.far_side import stamped
+from bench.far_side import COUNTED_BURSTS, stamped
 from streaming.demo.up import UpProcess
 from streaming.progress import PROGRESS_FILE, BatchProgress
 
@@ -38,7 +38,6 @@ ROWS = (
     ("QoS 1 messages/s, a burst over all devices, warm", "burst_per_s"),
     ("idle micro-batch p50, ms", "idle_ms"),
 )
-COUNTED_BURSTS = 3
 RATES = (20, 200)
 RESULTS = Path(__file__).parent / "results" / "path.json"
 
