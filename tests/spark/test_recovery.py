@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from tests.spark.conftest import Pipeline, ReadRecord, await_condition, read_rec
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 CLIENTS = 20
+READY_S = 90.0
+"""Ten times what a start takes here."""
 OUTPUTS = ("commands", "uplink", "receipts", "dead_letters", "ledger")
 
 
@@ -124,8 +127,12 @@ class Engine:
 
     def await_ready(self) -> None:
         assert self.process.stdout is not None
+        too_late = threading.Timer(READY_S, self.process.kill)
+        too_late.start()
         line = self.process.stdout.readline()
-        assert line == "ready\n", self.process.stderr.read()[-4_000:] if self.process.stderr else line
+        too_late.cancel()
+        errors = self.process.stderr.read()[-4_000:] if line != "ready\n" and self.process.stderr else ""
+        assert line == "ready\n", f"the engine was not ready within {READY_S:g} s, or died:\n{errors}"
 
     def kill(self) -> None:
         """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
