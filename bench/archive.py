@@ -28,16 +28,17 @@ from rich.table import Table
 
 from bench.engine import spark_cpu_s
 from bench.far_side import FarSide, stamped
-from state.codec import encode_event
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import ensure_jars
+from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
+from state.records.codec import encode_event
 from streaming.archive.query import lag_rows, start_archive
 from streaming.archive.tables import LEDGER, RECEIPTS, table_location
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.jars import ensure_jars
-from streaming.job import pipeline_settings, start_sessions, start_spark
-from streaming.outgoing import LedgerRow
-from streaming.settings import Settings, load_settings
-from streaming.topics import ensure_topics
+from streaming.config.settings import Settings, load_settings
+from streaming.config.topics import ensure_topics
+from streaming.engine.operator.to_records import LedgerRow
+from streaming.engine.run import pipeline_settings, start_sessions, start_spark
 
 ROWS_PER_MESSAGE = 3
 """At least: accepted, sent, finished; most are queued in between."""
@@ -75,7 +76,7 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
     report = ensure_topics(settings)
     partitions = next(topic.partitions for topic in report.topics if topic.name == settings.topics.commands)
     pipeline = pipeline_settings(settings, commands_partitions=partitions)
-    spark = start_spark(settings)
+    spark = start_spark(settings, spark_jars())
     far = FarSide(settings.kafka.bootstrap_servers, pipeline.topics, trivial=False)
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers, acks="all", linger_ms=5)
     fill(settings, producer, arguments.fill)
@@ -169,7 +170,7 @@ def time_of_traces(data_dir: Path, messages: int) -> dict[str, float]:
     """What a person waits for `inflight trace`, the start of Python included."""
     times = []
     for number in range(TRACES):
-        command = [sys.executable, "-m", "streaming.cli", "trace", f"message-{number * (messages // TRACES)}", "--json"]
+        command = [sys.executable, "-m", "inflight", "trace", f"message-{number * (messages // TRACES)}", "--json"]
         started = time.monotonic()
         done = subprocess.run([*command, "--data-dir", str(data_dir)], check=False, capture_output=True, text=True)
         times.append(time.monotonic() - started)

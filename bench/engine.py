@@ -27,14 +27,15 @@ from rich.table import Table
 
 from bench.far_side import COUNTED_BURSTS, FarSide, stamped
 from bench.trivial import TrivialOperator
-from state.codec import encode_event
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import ensure_jars
+from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.jars import ensure_jars
-from streaming.pipeline import read_records, sessions, sessions_writer
-from streaming.pipeline_settings import PipelineSettings, Topics
-from streaming.progress import BatchProgress, ProgressReader
-from streaming.spark_session import SparkSettings, spark_session
+from state.records.codec import encode_event
+from streaming.engine.operator.settings import PipelineSettings, Topics
+from streaming.engine.progress import BatchProgress, ProgressReader
+from streaming.engine.query import read_records, sessions, sessions_writer
+from streaming.engine.spark_session import SparkSettings, spark_session
 
 ROWS = (
     ("p50 at 20 messages/s, ms", "p50_20"),
@@ -202,8 +203,7 @@ def main() -> None:
     arguments = parser.parse_args()
     variants = [arguments.only] if arguments.only else ["trivial", "sessions"]
     results: dict[str, Any] = {}
-    jars = ensure_jars()
-    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, EmbeddedKafka(Path(name), jars=jars) as kafka:
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, EmbeddedKafka(Path(name), jars=ensure_jars()) as kafka:
         directory = Path(name)
         spark = spark_session(
             SparkSettings(
@@ -213,7 +213,7 @@ def main() -> None:
                 driver_memory="2g",
                 extra=dict(option.split("=", 1) for option in arguments.spark),
             ),
-            jars,
+            spark_jars(),
         )
         for variant in variants:
             run = Run(spark, kafka, directory, arguments, variant)

@@ -12,10 +12,10 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 
 from bench.devices import percentile
-from state.codec import decode_command_batch, encode_event
 from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
-from streaming.pipeline_settings import Topics
+from state.records.codec import decode_command_batch, encode_event
+from streaming.engine.operator.settings import Topics
 
 COUNTED_BURSTS = 3
 """The last ones of a run, whose median counts; those before warm the JVM up."""

@@ -25,8 +25,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.far_side import COUNTED_BURSTS, stamped
-from streaming.demo.up import UpProcess
-from streaming.progress import PROGRESS_FILE, BatchProgress
+from inflight.demo.up import UpProcess
+from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 
 ROWS = (
     ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),

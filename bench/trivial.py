@@ -9,9 +9,9 @@ from functools import lru_cache
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from streaming.pipeline_settings import PipelineSettings
-from streaming.records import OutgoingRecord, encode_outgoing
-from streaming.session_operator import _frame, _operator_in_worker, _sorted_records
+from streaming.engine.operator.cells import OutgoingRecord, encode_outgoing
+from streaming.engine.operator.session_operator import _frame, _operator_in_worker, _sorted_records
+from streaming.engine.operator.settings import PipelineSettings
 
 _TIMER_MS = 30_000
 

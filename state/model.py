@@ -149,7 +149,7 @@ class Death(Value, frozen=True):
 
 
 class DeathHistory(Value, frozen=True):
-    """What has happened to a message that was dead-lettered; only the engine writes one (state/dead_letter.py).
+    """What has happened to a message that was dead-lettered; only the engine writes one (state/dead_letters/dead_letter.py).
 
     deaths: newest first, at most one for each queue and reason. first_…: of the first death ever.
     last_exchange, last_time_ms: which the message had been published to when it last died, and when that was.

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
+from state.activation import Outbox
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -42,10 +43,9 @@ from state.events import (
     Subscribed,
     Unsubscribed,
 )
-from state.inbound import Inbound
+from state.inbound.inbound import Inbound
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode, Will
-from state.outbound import Outbound
-from state.outbox import Outbox
+from state.outbound.outbound import Outbound
 from state.settings import RetryMqtt5, SessionSettings
 
 

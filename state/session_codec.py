@@ -13,12 +13,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from state.awaiting_rel import AwaitingRelease
 from state.connection import Connection
-from state.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.errors import UnreadableRecord
-from state.inflight import Delivery, InflightEntry
+from state.inbound.awaiting_rel import AwaitingRelease
 from state.model import ClientId, Message, Subscription, Will
+from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
+from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import PendingWill, Session
 from state.settings import SessionSettings
 from state.transitions import OutboundPhase

@@ -1,11 +1,11 @@
-"""What a session may be told. Plain values: reading, checking and explaining them is the host's work (streaming/settings.py)."""
+"""What a session may be told. Plain values: reading, checking and explaining them is the host's work (streaming/config)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from state.exchanges import NO_EXCHANGES, Exchanges
+from state.dead_letters.exchanges import NO_EXCHANGES, Exchanges
+from state.dead_letters.policy import NO_POLICY, Policy
 from state.model import MAX_PACKET_ID
-from state.policy import NO_POLICY, Policy
 
 
 class RetryMqtt5(StrEnum):

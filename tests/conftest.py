@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.jars import Jars, ensure_jars
-from streaming.settings import ENVIRONMENT_PREFIX
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import Jars, ensure_jars
+from streaming.config.settings import ENVIRONMENT_PREFIX
 
 
 @pytest.fixture(scope="session")

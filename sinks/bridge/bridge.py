@@ -34,12 +34,12 @@ from sinks.bridge.routes import Route, Routes
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
-from sinks.kafka import EventLog, Headers, RecordTooLarge
-from state.codec import decode_command_batch, encode_event
+from sinks.kafka.clients import EventLog, Headers, RecordTooLarge
 from state.commands import CloseConnection, GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, ConnectionLost, GatewayEvent
 from state.model import ClientId, ReasonCode
+from state.records.codec import decode_command_batch, encode_event
 
 _log: Final = structlog.get_logger(__name__)
 _ENDED_REMEMBERED: Final = 65_536

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sinks.bridge.broker_link import Incoming
-from sinks.kafka import Headers
-from sinks.uplink import uplink_headers
+from sinks.kafka.clients import Headers
 from state.model import ClientId, QoS
+from state.records.uplink import uplink_headers
 
 
 class Append(Protocol):

@@ -17,11 +17,8 @@ from enum import Enum
 from typing import Final, Protocol
 
 from sinks.mqtt.appends import Append, AppendQueue
-from sinks.mqtt.deliveries import Deliveries
-from sinks.mqtt.framing import FrameBuffer
-from sinks.mqtt.handshake import V311, ConnectionRefused, connack, connected_event, read_connect
-from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.packets import (
+from sinks.mqtt.codec.framing import FrameBuffer
+from sinks.mqtt.codec.packets import (
     PING_RESP,
     ConnAck,
     Connect,
@@ -36,11 +33,13 @@ from sinks.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
+from sinks.mqtt.deliveries import Deliveries
+from sinks.mqtt.handshake import V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.publications import Publications
 from sinks.mqtt.publish_rate import PublishRate
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.subscribing import SubscriptionJudge
-from state.codec import encode_event
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -63,6 +62,7 @@ from state.events import (
     Unsubscribed,
 )
 from state.model import ReasonCode
+from state.records.codec import encode_event
 
 _EARLY_BYTES: Final = 65_536
 """Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""

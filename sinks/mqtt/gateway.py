@@ -14,16 +14,16 @@ from typing import Final, Literal
 import structlog
 
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
-from sinks.kafka import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
+from sinks.kafka.clients import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
 from sinks.mqtt.appends import Append
 from sinks.mqtt.link import Link
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.codec import decode_command_batch, encode_event
 from state.commands import CloseConnection, GatewayCommand
 from state.errors import UnreadableRecord
 from state.events import ConnectionLost
 from state.model import ReasonCode
+from state.records.codec import decode_command_batch, encode_event
 
 _log: Final = structlog.get_logger(__name__)
 _ENDED_REMEMBERED: Final = 65_536

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from sinks.mqtt import codec_v5, codec_v311, framing
-from sinks.mqtt.packets import ClientPacket, ConnAck, Connect, ServerPacket
+from sinks.mqtt.codec import framing, v5, v311
+from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, ServerPacket
+from sinks.mqtt.codec.topics import has_control_character
 from sinks.mqtt.settings import GatewaySettings
-from sinks.mqtt.topics import has_control_character
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
 from state.events import ClientConnected
@@ -27,8 +27,8 @@ class Codec(msgspec.Struct, frozen=True):
     encode: Callable[[ServerPacket], bytes]
 
 
-V311: Final = Codec(codec_v311.PROTOCOL_LEVEL, codec_v311.decode, codec_v311.encode)
-V5: Final = Codec(codec_v5.PROTOCOL_LEVEL, codec_v5.decode, codec_v5.encode)
+V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode)
+V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode)
 
 
 class ConnectionRefused(Exception):

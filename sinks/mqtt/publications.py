@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 
 from sinks.mqtt.appends import Append
-from sinks.mqtt.packets import PubAck, Publish, PubRec, ServerPacket
+from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
 from sinks.mqtt.publish_rate import PublishRate
-from sinks.uplink import uplink_headers
-from state.codec import encode_event
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
 from state.model import PacketId, QoS, ReasonCode
+from state.records.codec import encode_event
+from state.records.uplink import uplink_headers
 
 
 class Publications:

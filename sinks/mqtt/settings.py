@@ -1,4 +1,4 @@
-"""What a gateway may be told. Plain values: reading, checking and explaining them is the host's work (streaming/settings.py)."""
+"""What a gateway may be told. Plain values: reading, checking and explaining them is the host's work (streaming/config)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

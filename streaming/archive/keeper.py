@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.archive.query import start_archive
 
 if TYPE_CHECKING:
-    from streaming.settings import Settings
+    from streaming.config.settings import Settings
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0

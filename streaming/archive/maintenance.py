@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from pyspark.sql import SparkSession
 
-from sinks.delta import TableSpec, compact, drop_days_before, properties, set_property, vacuum
-from streaming.units import NEVER_MS
+from sinks.delta.tables import TableSpec, compact, drop_days_before, properties, set_property, vacuum
+from streaming.config.units import NEVER_MS
 
 if TYPE_CHECKING:
-    from streaming.settings_sections import ArchiveSection
+    from streaming.config.sections import ArchiveSection
 
 SORTED_UNTIL: Final = "inflight.sortedUntil"
 """Property of a table: the first day (ISO) that has not been sorted."""

@@ -7,7 +7,7 @@ Steps of a micro-batch, in this order:
 4. Spark commits the micro-batch. Killed before, it does all of this again, and finds in each table what is there already.
 
 It runs beside the query `sessions` and must not get into its way: one task at a time, in a slot that the sessions do not need
-(streaming/job.py), a slow trigger, and its death is not the engine's (streaming/archive/keeper.py).
+(streaming/engine/run.py), a slow trigger, and its death is not the engine's (streaming/archive/keeper.py).
 """
 
 import time
@@ -19,13 +19,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.delta import TableSpec, Transaction, append_new, create_table
+from sinks.delta.tables import TableSpec, Transaction, append_new, create_table
 from streaming.archive.maintenance import Maintenance
 from streaming.archive.rows import bound_table, dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, table_location
 
 if TYPE_CHECKING:
-    from streaming.settings import Settings
+    from streaming.config.settings import Settings
 
 QUERY_NAME: Final = "archive"
 ARCHIVE_CHECKPOINT: Final = "archive"

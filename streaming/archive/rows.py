@@ -9,9 +9,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.delta import TableSpec
+from sinks.delta.tables import TableSpec
+from state.records.dead_letters import TABLE
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
-from streaming.outgoing import TABLE
 
 UNREADABLE: Final = "unreadable"
 _SHOWN_CHARACTERS: Final = 1_000

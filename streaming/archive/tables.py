@@ -6,12 +6,12 @@ Names and meanings never change; columns are only added at the end, before `date
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sinks.delta import Bound, ColumnSpec, TableSpec
-from state.exchanges import parse_destination
+from sinks.delta.tables import Bound, ColumnSpec, TableSpec
+from state.dead_letters.exchanges import parse_destination
 from state.model import DestinationKind
 
 if TYPE_CHECKING:
-    from streaming.settings import Settings
+    from streaming.config.settings import Settings
 
 GATEWAY_COPY_WITHIN_MS: Final = 300_000
 """A gateway gives a record up after `gateway.append_timeout_ms`, so a copy of it is never older than this."""

@@ -1,1 +1,1 @@
-"""What has happened: asks the tables of the archive and the live sessions. The commands are in streaming/cli/history.py."""
+"""What has happened: asks the tables of the archive and the live sessions. The commands are in inflight/cli/history.py."""

@@ -23,19 +23,20 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from state.codec import encode_event
 from state.events import MessageReturned
-from state.message_contract import BrokenContract, parse_message
 from state.model import Message
+from state.records.codec import encode_event
+from state.records.dead_letters import DETAIL, TABLE, TRUNCATED
+from state.records.messages import BrokenContract, parse_message
 from streaming.archive.tables import DEAD_LETTERS, LEDGER
-from streaming.death_headers import DEATHS, EXCHANGE, FIRST_DEATH, LAST_DEATH, ROUTING_KEY, parse_death_headers
+from streaming.engine.operator.cells import Header
+from streaming.engine.operator.death_headers import DEATHS, EXCHANGE, FIRST_DEATH, LAST_DEATH, ROUTING_KEY, parse_death_headers
+from streaming.engine.operator.to_records import LedgerRow
 from streaming.history.errors import BadQuestion
 from streaming.history.session import HistorySession
-from streaming.outgoing import DETAIL, TABLE, TRUNCATED, LedgerRow
-from streaming.records import Header
 
 if TYPE_CHECKING:
-    from streaming.settings import Settings
+    from streaming.config.settings import Settings
 
 REPLAYED: Final = "dead_letter_replayed"
 """The transition in the ledger."""

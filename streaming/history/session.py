@@ -20,15 +20,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.delta import newest_version
+from sinks.delta.tables import newest_version
 from streaming.archive.tables import TABLES
+from streaming.engine.spark_session import SparkJars, SparkSettings, is_local_path, spark_session
 from streaming.history.delta_log import is_table
 from streaming.history.errors import BadQuestion, NoArchive
-from streaming.jars import ensure_jars
-from streaming.spark_session import SparkSettings, is_local_path, spark_session
 
 if TYPE_CHECKING:
-    from streaming.settings import Settings
+    from streaming.config.settings import Settings
 
 SESSIONS: Final = "sessions"
 _BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -43,7 +42,7 @@ class HistorySession:
     Raises BadQuestion for SQL that Spark refuses. Nothing here writes to a table.
     """
 
-    def __init__(self, settings: "Settings", *, brief: bool = False) -> None:
+    def __init__(self, settings: "Settings", jars: SparkJars, *, brief: bool = False) -> None:
         self._settings = settings
         engine = settings.engine
         logs = engine.data_dir.absolute() / "logs"
@@ -58,7 +57,7 @@ class HistorySession:
                 app_name="inflight history",
                 extra={"spark.log.level": "ERROR", "spark.sql.adaptive.enabled": "true"},
             ),
-            ensure_jars(),
+            jars,
         )
         self._known: list[str] = []
         self._versions: dict[str, int] = {}
@@ -85,7 +84,7 @@ class HistorySession:
 
     def sessions(self) -> DataFrame:
         """The live sessions. Raises NoArchive when there is no checkpoint."""
-        from streaming.job import sessions_checkpoint
+        from streaming.engine.run import sessions_checkpoint
 
         location = sessions_checkpoint(self._settings)
         # The state store's coordinator only exists in a session that has touched streaming.

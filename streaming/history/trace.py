@@ -6,19 +6,20 @@ Two readers give the same rows: for tables on a local path pyarrow (under a seco
 the order is time, then the session's own order within a micro-batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
+from streaming.engine.spark_session import is_local_path
 from streaming.history.delta_log import UnsupportedTable, is_table, rows_with
 from streaming.history.errors import NoArchive, NothingFound
-from streaming.spark_session import is_local_path
 
 if TYPE_CHECKING:
-    from streaming.settings import Settings
+    from streaming.config.settings import Settings
+    from streaming.engine.spark_session import SparkJars
 
 LEDGER_COLUMNS: Final = [column for column in LEDGER.column_names if column not in ("date", "record_hash")]
 DEAD_LETTER_COLUMNS: Final = [
@@ -26,6 +27,8 @@ DEAD_LETTER_COLUMNS: Final = [
     "kafka_topic", "kafka_partition", "kafka_offset",
 ]  # fmt: skip
 DEAD_LETTER: Final = "dead letter"
+
+_Rows: TypeAlias = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +57,9 @@ class Step:
         }
 
 
-def trace(settings: "Settings", message_id: str) -> list[Step]:
+def trace(settings: "Settings", message_id: str, jars: Callable[[], "SparkJars"]) -> list[Step]:
     """The steps of a message, oldest first. Raises NoArchive, NothingFound."""
-    ledger, letters = _read(settings, message_id)
+    ledger, letters = _read(settings, message_id, jars)
     if not ledger and not letters:
         every = settings.archive.trigger_interval_ms / 1_000
         raise NothingFound(
@@ -99,7 +102,7 @@ def _letter_step(row: dict[str, Any]) -> Step:
     )
 
 
-def _read(settings: "Settings", message_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _read(settings: "Settings", message_id: str, jars: Callable[[], "SparkJars"]) -> _Rows:
     tables = settings.tables_location
     if is_local_path(tables):
         ledger, letters = (Path(table_location(tables.removeprefix("file://"), spec)) for spec in (LEDGER, DEAD_LETTERS))
@@ -112,13 +115,13 @@ def _read(settings: "Settings", message_id: str) -> tuple[list[dict[str, Any]], 
             )
         except UnsupportedTable:
             pass  # Spark knows all of the protocol
-    return _read_with_spark(settings, message_id)
+    return _read_with_spark(settings, message_id, jars())
 
 
-def _read_with_spark(settings: "Settings", message_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _read_with_spark(settings: "Settings", message_id: str, jars: "SparkJars") -> _Rows:
     from streaming.history.session import HistorySession  # starts a JVM
 
-    with HistorySession(settings) as history:
+    with HistorySession(settings, jars) as history:
         found = [
             history.table(spec.name).where(history.equals("message_id", message_id)).select(*columns).collect()
             for spec, columns in ((LEDGER, LEDGER_COLUMNS), (DEAD_LETTERS, DEAD_LETTER_COLUMNS))

@@ -13,9 +13,8 @@ import uvloop
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
-from sinks.mqtt.framing import FrameBuffer
-from sinks.mqtt.handshake import V5
-from sinks.mqtt.packets import (
+from sinks.mqtt.codec.framing import FrameBuffer
+from sinks.mqtt.codec.packets import (
     PING_RESP,
     ConnAck,
     Connect,
@@ -29,6 +28,7 @@ from sinks.mqtt.packets import (
     SubAck,
     Subscribe,
 )
+from sinks.mqtt.handshake import V5
 from state.model import NO_PROPERTIES, PublishProperties, QoS
 from state.settings import BackoffSettings
 from tests.integration.gateway_fakes import DEADLINE_S, FakeKafka, wait_until

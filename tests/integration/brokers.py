@@ -14,9 +14,9 @@ import msgspec
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from state.exchanges import DEAD_LETTERS, Binding, Exchange, ExchangeType, parse_destination
+from state.dead_letters.exchanges import DEAD_LETTERS, Binding, Exchange, ExchangeType, parse_destination
+from state.dead_letters.policy import Policy
 from state.model import Destination, DestinationKind
-from state.policy import Policy
 from state.settings import Overflow, SessionSettings
 from tests.integration.rabbitmq_server import get
 from tests.scenarios.world import World

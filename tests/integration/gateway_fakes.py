@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
-from sinks.kafka import AppendFailed, CommandListener, Confirmation, Headers
+from sinks.kafka.clients import AppendFailed, CommandListener, Confirmation, Headers
 from sinks.mqtt.gateway import run_gateway
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.codec import decode_event, encode_command_batch
 from state.commands import AcceptConnection, CommandBatch, GatewayCommand
 from state.events import ClientConnected, GatewayEvent
+from state.records.codec import decode_event, encode_command_batch
 
 T = TypeVar("T")
 DEADLINE_S = 10.0

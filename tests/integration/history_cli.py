@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 
 DEADLINE_S = 120.0
 
 
 def run_inflight(up: UpProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "streaming.cli", *arguments, "--data-dir", str(up.data_dir)]
+    command = [sys.executable, "-m", "inflight", *arguments, "--data-dir", str(up.data_dir)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 

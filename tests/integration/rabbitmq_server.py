@@ -16,7 +16,7 @@ import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
-from streaming.child_process import free_port, start_child
+from inflight.local.child_process import free_port, start_child
 
 HOST = "127.0.0.1"
 SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")

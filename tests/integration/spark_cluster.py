@@ -12,7 +12,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from streaming.child_process import start_child, tail
+from inflight.local.child_process import start_child, tail
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _LOOPBACK = "127.0.0.1"

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from inflight.demo.up import UpProcess
 from streaming.archive.tables import TABLES
-from streaming.demo.up import UpProcess
 from tests.integration.history_cli import documents
 from tests.integration.history_device import AnsweringDevice
 

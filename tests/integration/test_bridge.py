@@ -8,12 +8,12 @@ import pytest
 
 from sinks.bridge.settings import Acknowledgement, Presence
 from sinks.connection_ids import ConnectionIds, ConnectionKind
-from sinks.kafka import partition_of
-from sinks.mqtt.packets import ConnAck, Disconnect
-from state.codec import encode_command_batch
+from sinks.kafka.clients import partition_of
+from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
+from state.records.codec import encode_command_batch
 from state.settings import BackoffSettings
 from tests.integration.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
 from tests.integration.gateway_fakes import GatewayUnderTest, Record, running_gateway, wait_until
@@ -292,7 +292,7 @@ def test_a_qos_2_refusal_that_paho_hides_counts_as_throttling_and_not_as_deliver
 
     def handle(peer: Any, packet: Any) -> None:
         if type(packet).__name__ == "PubRel":  # paho answers the refusal; the broker knows nothing of it
-            from sinks.mqtt.packets import PubComp
+            from sinks.mqtt.codec.packets import PubComp
 
             peer.send(PubComp(packet_id=packet.packet_id, reason_code=ReasonCode.PACKET_ID_NOT_FOUND))
         else:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from streaming.demo.bridge_broker import find_mosquitto
-from streaming.demo.bridge_run import is_flawless
-from streaming.demo.bridge_trial import UP_OPTIONS, TrialPlan, run_broker_alone, run_with_inflight
-from streaming.demo.up import UpProcess
-from streaming.errors import MissingPrerequisite
+from inflight.demo.bridge_broker import find_mosquitto
+from inflight.demo.bridge_run import is_flawless
+from inflight.demo.bridge_trial import UP_OPTIONS, TrialPlan, run_broker_alone, run_with_inflight
+from inflight.demo.up import UpProcess
+from inflight.local.errors import MissingPrerequisite
 
 pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300)]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
+from inflight.local.errors import MissingPrerequisite
 from sinks.bridge.settings import Acknowledgement, Presence
 from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived
 from state.model import QoS
-from streaming.demo.bridge_broker import Mosquitto, find_mosquitto
-from streaming.errors import MissingPrerequisite
 from tests.integration.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.integration.gateway_fakes import wait_until
 

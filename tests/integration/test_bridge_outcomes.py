@@ -17,9 +17,9 @@ import pytest
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
+from sinks.mqtt.codec.packets import Publish
 from sinks.mqtt.gateway import run_gateway
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.packets import Publish
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import DeadLetter, RecordTransition, SendReceipt
 from state.model import Message, PublishProperties, QoS, ReasonCode
@@ -28,7 +28,7 @@ from tests.integration.bridge_fakes import FakeBroker, Peer
 from tests.integration.gateway_fakes import DEADLINE_S, wait_until
 from tests.integration.session_engine import Port, SessionEngine, on_loop, running_loop
 from tests.integration.strict_device import PUBLISH, PUBREL, read_packet
-from tests.unit.sinks.mqtt_bytes import connect, packet, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
 
 DEVICE = "d1"
 PARTITIONS = 2

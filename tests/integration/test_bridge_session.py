@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
+from inflight.demo.bridge_devices import TOPIC_TEMPLATE
+from inflight.demo.bridge_trial import WINDOW, Side, TrialPlan, count_result, perform, start_devices
+from inflight.local.errors import MissingPrerequisite
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
 from state.model import Message, QoS
 from state.settings import BackoffSettings, SessionSettings
-from streaming.demo.bridge_broker import Mosquitto, find_mosquitto
-from streaming.demo.bridge_devices import TOPIC_TEMPLATE
-from streaming.demo.bridge_trial import WINDOW, Side, TrialPlan, count_result, perform, start_devices
-from streaming.errors import MissingPrerequisite
 from tests.integration.gateway_fakes import wait_until
 from tests.integration.session_engine import Port, SessionEngine, on_loop, running_loop
 

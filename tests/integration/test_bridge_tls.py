@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
+from inflight.local.errors import MissingPrerequisite
 from sinks.bridge.settings import Acknowledgement, Presence
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.model import QoS
-from streaming.demo.bridge_broker import Mosquitto, find_mosquitto
-from streaming.errors import MissingPrerequisite
 from tests.integration.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.integration.certificates import Authority
 from tests.integration.gateway_fakes import wait_until

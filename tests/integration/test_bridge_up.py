@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from streaming.demo.bridge_broker import BridgeProcess, Mosquitto, find_mosquitto
-from streaming.demo.bridge_devices import TOPIC_TEMPLATE, BridgedDevice
-from streaming.demo.up import UpProcess
-from streaming.endpoints import Endpoints
-from streaming.errors import MissingPrerequisite
+from inflight.demo.bridge_broker import BridgeProcess, Mosquitto, find_mosquitto
+from inflight.demo.bridge_devices import TOPIC_TEMPLATE, BridgedDevice
+from inflight.demo.up import UpProcess
+from inflight.local.endpoints import Endpoints
+from inflight.local.errors import MissingPrerequisite
 from tests.integration.gateway_fakes import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300)]

@@ -14,9 +14,9 @@ from kafka import KafkaProducer
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from streaming.child_process import start_child
-from streaming.demo.up import UpProcess
-from streaming.embedded_kafka import EmbeddedKafka
+from inflight.demo.up import UpProcess
+from inflight.local.child_process import start_child
+from inflight.local.embedded_kafka import EmbeddedKafka
 from tests.integration.spark_cluster import SPARK_HOME, SparkCluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(480)]
@@ -105,12 +105,12 @@ def test_sessions_survive_the_death_of_an_executor(cluster: SparkCluster, tmp_pa
 def test_spark_submit_decides_on_the_master_and_brings_the_jars(
     cluster: SparkCluster, kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    inflight = [sys.executable, "-m", "streaming.cli"]
+    inflight = [sys.executable, "-m", "inflight"]
     here = options({"kafka.bootstrap_servers": kafka.bootstrap_servers, "engine.data_dir": str(tmp_path / "data")})
     subprocess.run([*inflight, "topics", *here], check=True, timeout=120)
     jars = subprocess.run([*inflight, "jars", "--spark"], check=True, timeout=120, capture_output=True, text=True).stdout.strip()
     application = tmp_path / "inflight.py"
-    application.write_text("from streaming.cli import main\n\nmain()\n")
+    application.write_text("from inflight.cli import main\n\nmain()\n")
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, "--jars", jars]
     environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable}
     with start_child(

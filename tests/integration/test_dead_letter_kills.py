@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 from tests.integration.history_device import AnsweringDevice
 
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "6"))

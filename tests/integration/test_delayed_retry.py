@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from streaming.demo.up import UpProcess
-from streaming.resources import conf_file
+from inflight.demo.up import UpProcess
+from streaming.config.resources import conf_file
 from tests.integration.history_device import AnsweringDevice
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]

@@ -12,12 +12,13 @@ import psutil
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
-from streaming.child_process import free_port
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.errors import ChildProcessFailed, KafkaUnreachable, UnsafeTopics
-from streaming.jars import Jars
-from streaming.settings import Settings
-from streaming.topics import check_topics, ensure_topics, require_safe_topics
+from inflight.local.child_process import free_port
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.errors import ChildProcessFailed
+from inflight.local.jars import Jars
+from streaming.config.errors import KafkaUnreachable, UnsafeTopics
+from streaming.config.settings import Settings
+from streaming.config.topics import check_topics, ensure_topics, require_safe_topics
 
 pytestmark = pytest.mark.integration
 TOPIC = "survivors"
@@ -79,8 +80,9 @@ def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_p
 
 def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, jars: Jars) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from streaming.embedded_kafka import EmbeddedKafka; "
-        "from streaming.jars import ensure_jars; kafka = EmbeddedKafka(Path(sys.argv[1]), jars=ensure_jars(progress=False)); "
+        "import sys, time; from pathlib import Path; from inflight.local.embedded_kafka import EmbeddedKafka; "
+        "from inflight.local.jars import ensure_jars; "
+        "kafka = EmbeddedKafka(Path(sys.argv[1]), jars=ensure_jars(progress=False)); "
         "kafka.start(); print(kafka.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 from tests.integration.strict_device import Habits, StrictDevice
 
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sinks.kafka import KafkaEventLog
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.jars import Jars
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import Jars
+from sinks.kafka.clients import KafkaEventLog
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TOPIC = "inflight.events"

@@ -12,7 +12,6 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from sinks.mqtt.settings import GatewaySettings
-from state.codec import encode_command_batch
 from state.commands import CloseConnection, CommandBatch, SendPublish
 from state.events import (
     ClientConnected,
@@ -24,8 +23,9 @@ from state.events import (
     Subscribed,
 )
 from state.model import PublishProperties, QoS
+from state.records.codec import encode_command_batch
 from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway, wait_until
-from tests.unit.sinks.mqtt_bytes import connect, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 VERSIONS = [paho.MQTTv311, paho.MQTTv5]
 

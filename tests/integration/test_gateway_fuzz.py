@@ -11,7 +11,7 @@ from state.commands import SendPublish
 from state.events import PubAckReceived
 from state.model import QoS
 from tests.integration.gateway_fakes import GatewayUnderTest, running_gateway
-from tests.unit.sinks.mqtt_bytes import connect, packet, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 COUNT = 10_000
 STRANGERS_AT_ONCE = 64

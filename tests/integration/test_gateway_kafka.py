@@ -15,18 +15,18 @@ import uvloop
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from sinks.kafka_producers import end_session
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import ensure_jars
+from sinks.kafka.producers import end_session
 from sinks.mqtt.gateway import serve
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.codec import decode_event, encode_command_batch
 from state.commands import AcceptConnection, CommandBatch, SendPublish
 from state.events import ClientConnected, ConnectionLost, GatewayEvent, PubAckReceived, PublishReceived
 from state.model import QoS
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.jars import ensure_jars
+from state.records.codec import decode_event, encode_command_batch
 from tests.integration.gateway_fakes import GatewayUnderTest, RawClient, wait_until
-from tests.unit.sinks.mqtt_bytes import connect, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

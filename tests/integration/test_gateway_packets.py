@@ -9,8 +9,8 @@ import pytest
 
 from state.events import ClientConnected, ConnectionLost
 from tests.integration.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
-from tests.unit.sinks.invalid_packets import NO_PROPERTIES, V5, V311
-from tests.unit.sinks.mqtt_bytes import connect, packet, publish, text
+from tests.unit.sinks.mqtt.invalid_packets import NO_PROPERTIES, V5, V311
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 CONNECT_TYPE = 0x10

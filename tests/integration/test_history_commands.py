@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 from tests.integration.history_cli import documents, inflight, traced
 from tests.integration.history_device import AnsweringDevice
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_answered_is_said_with_what_to_do(up: UpProcess, tmp_path
     assert "DESCRIBE" in wrong.stderr
     written = inflight(up, "sql", "DROP TABLE ledger", fails=True)
     assert "is no question" in written.stderr
-    elsewhere = [sys.executable, "-m", "streaming.cli", "trace", "x", "--data-dir", str(tmp_path)]
+    elsewhere = [sys.executable, "-m", "inflight", "trace", "x", "--data-dir", str(tmp_path)]
     nothing = subprocess.run(elsewhere, capture_output=True, text=True, timeout=60, check=False)
     assert nothing.returncode == 1
     assert "archive.enabled" in nothing.stderr

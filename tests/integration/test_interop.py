@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 DEVICE_JS = Path(__file__).with_name("device.mjs")
@@ -24,7 +24,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
 
 
 def inflight_send(up: UpProcess, client_id: str, topic: str, payload: str, *, qos: int = 1) -> None:
-    command = [sys.executable, "-m", "streaming.cli", "send", client_id, topic, "--payload", payload, "--qos", str(qos)]
+    command = [sys.executable, "-m", "inflight", "send", client_id, topic, "--payload", payload, "--qos", str(qos)]
     subprocess.run([*command, "--kafka", up.kafka], check=True, capture_output=True, timeout=60)
 
 

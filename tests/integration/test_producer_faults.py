@@ -16,14 +16,14 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from prometheus_client import CollectorRegistry
 
-from sinks.producer import Attempt, Cause, Producer, ProducerSettings, SendFailed, SendResult, TransactionFailed
-from sinks.throttle import encode_throttle
+from inflight.cli.send_display import producer_settings
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import ensure_jars
+from inflight.producer import Attempt, Cause, Producer, ProducerSettings, SendFailed, SendResult, TransactionFailed
+from state.records.throttle import encode_throttle
 from state.settings import BackoffSettings
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.engine_throttle import KafkaThrottleTopic
-from streaming.jars import ensure_jars
-from streaming.sending import producer_settings
-from streaming.settings import load_settings
+from streaming.config.settings import load_settings
+from streaming.engine.back_pressure import KafkaThrottleTopic
 
 pytestmark = pytest.mark.integration
 

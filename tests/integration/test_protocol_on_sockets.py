@@ -12,7 +12,7 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 from tests.integration.gateway_fakes import wait_until
 from tests.integration.paho_device import PahoDevice
 from tests.integration.wire_device import (
@@ -28,7 +28,7 @@ from tests.integration.wire_device import (
     WireDevice,
     acknowledgement,
 )
-from tests.unit.sinks.mqtt_bytes import text
+from tests.unit.sinks.mqtt.mqtt_bytes import text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

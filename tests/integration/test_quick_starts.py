@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from streaming.class_archive import archive_options, ensure_class_archives
-from streaming.jars import Jars, kafka_classpath
-from streaming.java import find_java
+from inflight.local.class_data_sharing import archive_options, ensure_class_archives
+from inflight.local.jars import Jars, kafka_classpath
+from inflight.local.java import find_java
 
 pytestmark = pytest.mark.integration
 

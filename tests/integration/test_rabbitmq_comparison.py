@@ -12,9 +12,9 @@ import pytest
 
 pika = pytest.importorskip("pika", reason="RabbitMQ's client is not installed: pip install pika")
 
-from state.exchanges import Binding, Exchange, ExchangeType, parse_destination, topic_matches  # noqa: E402
+from state.dead_letters.exchanges import Binding, Exchange, ExchangeType, parse_destination, topic_matches  # noqa: E402
+from state.dead_letters.policy import Policy  # noqa: E402
 from state.model import Destination  # noqa: E402
-from state.policy import Policy  # noqa: E402
 from tests.integration.brokers import (  # noqa: E402
     Broker,
     DeadLetterSeen,

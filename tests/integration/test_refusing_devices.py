@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sinks.producer import Producer, TransactionFailed
+from inflight.demo.up import UpProcess
+from inflight.local.spark_jars import spark_jars
+from inflight.producer import Producer, TransactionFailed
 from state.retry import backoff_wait_ms
 from state.settings import BackoffSettings
-from streaming.demo.up import UpProcess
+from streaming.config.settings import load_settings
+from streaming.engine.progress import last_progress
 from streaming.history.errors import NoArchive, NothingFound
 from streaming.history.trace import Step, trace
-from streaming.progress import last_progress
-from streaming.settings import load_settings
 from tests.integration.history_cli import inflight
 from tests.integration.history_device import AnsweringDevice
 from tests.integration.topics_of_up import await_receipts, eventually, ledger_of, records_of
@@ -220,7 +221,7 @@ def test_the_trace_shows_each_refusal_with_its_reason_and_when_the_next_attempt_
 
         def complete() -> list[Step]:
             with contextlib.suppress(NoArchive, NothingFound):
-                steps = trace(settings, message_id)
+                steps = trace(settings, message_id, spark_jars)
                 return steps if last in [step.step for step in steps] else []
             return []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 from tests.integration.history_device import AnsweringDevice
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -102,7 +102,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer.close()
         page, deadline = directory / "report.html", time.monotonic() + DEADLINE_S
         while True:
-            command = [sys.executable, "-m", "streaming.cli", "report", "-o", str(page), "--data-dir", str(up.data_dir)]
+            command = [sys.executable, "-m", "inflight", "report", "-o", str(page), "--data-dir", str(up.data_dir)]
             subprocess.run(command, check=True, timeout=240, capture_output=True)
             if "<dd>40</dd><dt>delivered</dt>" in page.read_text(encoding="utf-8"):
                 return page

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 from tests.integration.strict_device import CONNACK, PUBACK, PUBLISH, read_packet
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -16,9 +16,9 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from prometheus_client import CollectorRegistry
 
-from sinks.producer import Cause, Producer, SendResult
+from inflight.local.endpoints import Endpoints
+from inflight.producer import Cause, Producer, SendResult
 from state.settings import BackoffSettings
-from streaming.endpoints import Endpoints
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -37,7 +37,7 @@ SETTINGS = (
 def inflight_up(data_dir: Path, *settings: str) -> Iterator[Endpoints]:
     """`inflight up` with these settings, ready."""
     overrides = [f"--set={setting}" for setting in settings]
-    command = [sys.executable, "-m", "streaming.cli", "up", "--data-dir", str(data_dir), "--mqtt-port=0", "--kafka-port=0"]
+    command = [sys.executable, "-m", "inflight", "up", "--data-dir", str(data_dir), "--mqtt-port=0", "--kafka-port=0"]
     log = data_dir.with_suffix(".log")
     with log.open("wb") as errors:
         process = subprocess.Popen([*command, *overrides], stdout=subprocess.PIPE, stderr=errors, text=True)

@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from streaming.endpoints import Endpoints
+from inflight.local.endpoints import Endpoints
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(480)]
 START_TIMEOUT_S = 120.0
@@ -54,7 +54,7 @@ class Up:
 
 
 def inflight(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "streaming.cli", *arguments]
+    return [sys.executable, "-m", "inflight", *arguments]
 
 
 def await_condition(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:

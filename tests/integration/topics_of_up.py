@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
-from streaming.demo.up import UpProcess
+from inflight.demo.up import UpProcess
 
 DEADLINE_S = 90.0
 

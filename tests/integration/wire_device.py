@@ -15,7 +15,7 @@ from typing import Any, Self
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.integration.gateway_fakes import RawClient, wait_until
-from tests.unit.sinks.mqtt_bytes import connect, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 PATIENCE_S = 60.0
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70

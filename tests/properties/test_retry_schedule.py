@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from state.commands import SendPublish
 from state.settings import SessionSettings
-from streaming.settings import Settings
+from streaming.config.settings import Settings
 from tests.scenarios.scenario import START_MS, Scenario
 
 waits = st.lists(st.integers(100, 10_000_000), min_size=1, max_size=6).map(sorted)

@@ -70,7 +70,7 @@ def test_a_peers_publish_and_pubrel_are_defined_in_every_inbound_phase() -> None
 
 def test_only_a_tombstone_ever_meets_a_late_repetition() -> None:
     """The other two pairs cannot be caused: `is_late_repetition` asks the tombstones."""
-    from state.awaiting_rel import AwaitingRel
+    from state.inbound.awaiting_rel import AwaitingRel
 
     awaiting = AwaitingRel()
     awaiting.admit(1, b"content", now_ms=0)

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from state.exchanges import Binding, Exchange, ExchangeType, parse_destination
+from state.dead_letters.exchanges import Binding, Exchange, ExchangeType, parse_destination
+from state.dead_letters.policy import Policy
 from state.model import Outcome
-from state.policy import Policy
 from state.settings import Overflow, SessionSettings
 from tests.scenarios.world import World
 

@@ -17,18 +17,18 @@ from typing import Any, Self
 
 import msgspec
 
-from state.codec import decode_command_batch, encode_event
 from state.commands import SendPublish
+from state.dead_letters.exchanges import Exchange, Exchanges
+from state.dead_letters.policy import Policy
 from state.events import ClientConnected, ConnectionLost, DeadlineReached, LoggedEvent, PubAckReceived
-from state.exchanges import Exchange, Exchanges
-from state.policy import Policy
+from state.records.codec import decode_command_batch, encode_event
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
-from streaming.outgoing import outgoing_records
-from streaming.pipeline_settings import PipelineSettings, Profile, SettingsOfClients
-from streaming.records import EVENTS, MESSAGES, Header, IncomingRecord, OutgoingRecord
-from streaming.rows import to_event
+from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, IncomingRecord, OutgoingRecord
+from streaming.engine.operator.settings import PipelineSettings, Profile, SettingsOfClients
+from streaming.engine.operator.to_events import to_event
+from streaming.engine.operator.to_records import outgoing_records
 
 START_MS = 1_700_000_000_000
 Answer = Callable[[SendPublish], int | None]

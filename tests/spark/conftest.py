@@ -12,26 +12,26 @@ from kafka.admin import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from state.codec import decode_command_batch
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.spark_jars import spark_jars
 from state.commands import GatewayCommand
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.jars import Jars
-from streaming.pipeline import read_records, sessions, sessions_writer
-from streaming.pipeline_settings import PipelineSettings, Topics
-from streaming.session_operator import Function
-from streaming.spark_session import SparkSettings, spark_session
+from state.records.codec import decode_command_batch
+from streaming.engine.operator.session_operator import Function
+from streaming.engine.operator.settings import PipelineSettings, Topics
+from streaming.engine.query import read_records, sessions, sessions_writer
+from streaming.engine.spark_session import SparkSettings, spark_session
 
 DEADLINE_S = 60.0
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
     settings = SparkSettings(
         checkpoint_location=str(directory), log_file=directory / "spark.log", master="local[2]", state_partitions=2
     )
-    session = spark_session(settings, jars)
+    session = spark_session(settings, spark_jars())
     yield session
     session.stop()
 

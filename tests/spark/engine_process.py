@@ -7,9 +7,10 @@ import json
 import sys
 import threading
 
-from streaming.job import run_engine
-from streaming.settings import Settings
-from streaming.topics import ensure_topics
+from inflight.local.spark_jars import spark_jars
+from streaming.config.settings import Settings
+from streaming.config.topics import ensure_topics
+from streaming.engine.run import run_engine
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
         stop.set()
 
     threading.Thread(target=await_end_of_input, daemon=True).start()
-    run_engine(settings, on_ready=lambda: print("ready", flush=True), stop=stop)
+    run_engine(settings, jars=spark_jars(), on_ready=lambda: print("ready", flush=True), stop=stop)
 
 
 if __name__ == "__main__":

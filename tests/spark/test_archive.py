@@ -16,18 +16,18 @@ from kafka import KafkaProducer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.delta import TableSpec, Transaction, append_new, create_table, properties
-from sinks.uplink import uplink_headers
+from inflight.local.embedded_kafka import EmbeddedKafka
+from sinks.delta.tables import TableSpec, Transaction, append_new, create_table, properties
 from state.model import PublishProperties, QoS
+from state.records.uplink import uplink_headers
 from streaming.archive.maintenance import SORTED_UNTIL, Maintenance
 from streaming.archive.query import archive_checkpoint, start_archive
 from streaming.archive.rows import ledger_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.outgoing import LedgerRow
-from streaming.settings import Settings
-from streaming.settings_sections import ArchiveSection
-from streaming.topics import ensure_topics
+from streaming.config.sections import ArchiveSection
+from streaming.config.settings import Settings
+from streaming.config.topics import ensure_topics
+from streaming.engine.operator.to_records import LedgerRow
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from state.codec import encode_event
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
+from state.records.codec import encode_event
 from tests.spark.conftest import read_records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

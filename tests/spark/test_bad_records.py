@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from state.codec import encode_event
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from streaming.start_mark import START_MARK_KEY
+from state.records.codec import encode_event
+from streaming.engine.wake_up import START_MARK_KEY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

@@ -21,16 +21,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from state.codec import decode_command_batch, encode_event
+from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
+from state.records.codec import decode_command_batch, encode_event
 from streaming.archive import start_archive
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, table_location
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.job import pipeline_settings, sessions_checkpoint
-from streaming.pipeline import read_records, sessions, sessions_writer
-from streaming.settings import Settings
-from streaming.topics import ensure_topics, planned_topics
+from streaming.config.settings import Settings
+from streaming.config.topics import ensure_topics, planned_topics
+from streaming.engine.query import read_records, sessions, sessions_writer
+from streaming.engine.run import pipeline_settings, sessions_checkpoint
 from tests.spark.conftest import ReadRecord, await_condition, read_records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from state.exchanges import Binding, Exchange, Exchanges, ExchangeType, parse_destination
-from state.policy import Policy
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.pipeline_settings import PipelineSettings, Topics
+from inflight.local.embedded_kafka import EmbeddedKafka
+from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType, parse_destination
+from state.dead_letters.policy import Policy
+from streaming.engine.operator.settings import PipelineSettings, Topics
 from tests.spark.conftest import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from pyspark.sql.streaming.state import GroupState
 
-from state.codec import encode_event
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived
+from state.records.codec import encode_event
 from state.settings import SessionSettings
-from streaming.pipeline_settings import PipelineSettings
-from streaming.progress import ProgressFile, ProgressReader, last_progress
-from streaming.records import OutgoingRecord, encode_outgoing
+from streaming.engine.operator.cells import OutgoingRecord, encode_outgoing
+from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline, await_condition
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

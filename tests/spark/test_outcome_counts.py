@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from state.codec import encode_event
 from state.events import ClientConnected
-from streaming.outcome_counts import counted
-from streaming.progress import ProgressReader
+from state.records.codec import encode_event
+from streaming.engine.outcome_counts import counted
+from streaming.engine.progress import ProgressReader
 from tests.spark.conftest import await_condition
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

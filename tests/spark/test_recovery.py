@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from state.codec import decode_command_batch, encode_event
+from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
-from streaming.embedded_kafka import EmbeddedKafka
-from streaming.progress import ProgressReader, last_progress
+from state.records.codec import decode_command_batch, encode_event
+from streaming.engine.progress import ProgressReader, last_progress
 from tests.spark.conftest import Pipeline, ReadRecord, await_condition, read_records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

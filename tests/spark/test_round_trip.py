@@ -5,10 +5,10 @@ import random
 import msgspec
 import pytest
 
-from state.codec import encode_event
 from state.commands import GatewayCommand, SendPublish
 from state.events import ClientConnected, PublishReceived
 from state.model import PublishProperties
+from state.records.codec import encode_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

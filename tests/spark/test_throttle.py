@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sinks.producer import Producer
-from state.codec import encode_event
+from inflight.producer import Producer
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
+from state.records.codec import encode_event
 from state.settings import BackoffSettings, SessionSettings
 from tests.spark.conftest import await_condition
 

@@ -4,8 +4,8 @@ import pytest
 
 from state.commands import RecordTransition, SendPublish, SendReceipt
 from state.events import MessageReturned
-from state.message_queue import STARVATION_LIMIT
 from state.model import NO_PROPERTIES, Outcome
+from state.outbound.message_queue import STARVATION_LIMIT
 from state.settings import Overflow
 from tests.scenarios.scenario import Scenario, message
 

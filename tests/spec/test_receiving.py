@@ -2,8 +2,8 @@
 
 import pytest
 
-from state.awaiting_rel import MAX_TOMBSTONES
 from state.commands import AcceptConnection, ForwardPublication
+from state.inbound.awaiting_rel import MAX_TOMBSTONES
 from state.model import PublishProperties, QoS
 from tests.scenarios.scenario import Scenario
 

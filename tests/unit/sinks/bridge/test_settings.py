@@ -7,8 +7,8 @@ import pytest
 
 from sinks.bridge.process import BridgeMisconfigured, check
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
-from streaming.errors import ConfigurationError
-from streaming.settings import Settings, bridge_settings, load_settings
+from streaming.config.errors import ConfigurationError
+from streaming.config.settings import Settings, bridge_settings, load_settings
 
 
 def test_the_defaults_are_those_of_the_bridge() -> None:

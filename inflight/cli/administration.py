@@ -1,0 +1,77 @@
+"""The commands that look and prepare: `topics`, `jars`, `config`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+
+if TYPE_CHECKING:
+    from streaming.config.topics import TopicReport
+
+
+def topics(
+    config: Config = None,
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    check: Annotated[bool, typer.Option("--check", help="Create nothing, only look.")] = False,
+) -> None:
+    """Create the topics that are missing and check all of them. Exit code 1 when one would lose data."""
+    from streaming.config.errors import UnsafeTopics
+    from streaming.config.topics import check_topics, ensure_topics
+
+    settings = load_beside(config, overrides, data_dir)
+    report = check_topics(settings) if check else ensure_topics(settings)
+    _print_topics(report)
+    if report.problems:
+        raise UnsafeTopics(report.problems)
+
+
+def jars(
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Print what `spark-submit --jars` wants, and nothing else.")] = False,
+) -> None:
+    """Fetch the jars of Spark's connectors and of Kafka into the cache, and prepare quick starts; quick when all is there."""
+    from inflight.local.class_data_sharing import ensure_class_archives
+    from inflight.local.jars import ensure_jars
+
+    found = ensure_jars(progress=not quiet)
+    ensure_class_archives(found, say=lambda text: None if quiet else typer.echo(text, err=True))
+    if spark:
+        typer.echo(",".join(str(jar) for jar in found.spark))
+    elif not quiet:
+        typer.echo(f"{len(found.spark) + 1} jars for Spark and {len(found.kafka)} for Kafka in {found.local_fs.parent.parent}")
+
+
+def config(
+    file: Config = None,
+    overrides: Overrides = None,
+    comments: Annotated[bool, typer.Option(help="With what each key means.")] = False,
+) -> None:
+    """Show the configuration in force, as TOML; secrets are left out."""
+    from streaming.config.explain import render_toml
+
+    typer.echo(render_toml(load(file, overrides), comments=comments), nl=False)
+
+
+def _print_topics(report: "TopicReport") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from streaming.config.units import format_duration
+
+    table = Table("topic", "partitions", "replicas", "keeps", "largest record")
+    for topic in report.topics:
+        compacted = "compact" in topic.configs.get("cleanup.policy", "")
+        keeps = "latest per client" if compacted else format_duration(int(topic.configs.get("retention.ms", "-1")))
+        table.add_row(
+            topic.name + (" (new)" if topic.name in report.created else ""),
+            str(topic.partitions),
+            str(topic.replication_factor),
+            keeps,
+            topic.configs.get("max.message.bytes", "?"),
+        )
+    console = Console()
+    console.print(table)
+    for warning in report.warnings:
+        console.print(f"warning: {warning}", markup=False)

@@ -1,0 +1,40 @@
+"""Puts the commands together. Heavy imports (PySpark, Kafka, pydantic) stand inside the commands, so that `--help` is quick."""
+
+import sys
+
+import typer
+
+from inflight.cli import administration, bridging, history, processes, sending
+from state.errors import InflightError
+from streaming.config.errors import ConfigurationError
+
+app = typer.Typer(
+    name="inflight",
+    help="Delivers messages between Kafka and MQTT devices, and does not lose them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(processes.up)
+app.command()(processes.engine)
+app.command()(processes.gateway)
+app.command()(bridging.bridge)
+app.command()(processes.demo)
+app.command()(bridging.demo_bridge)
+app.command()(sending.send)
+app.command()(administration.topics)
+app.command()(administration.jars)
+app.command()(administration.config)
+history.add_to(app)
+
+
+def main() -> None:
+    """Entry point. Exit code 0: done; 1: something went wrong, said on standard error; 2: wrong configuration or usage."""
+    try:
+        app()
+    except InflightError as error:
+        # Plainly: a message may contain brackets, which rich takes for markup.
+        sys.stderr.write(f"inflight: {error}\n")
+        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

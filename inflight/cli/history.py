@@ -1,0 +1,278 @@
+"""Commands that ask what has happened: `trace`, `dead-letters`, `replay`, `sessions`, `sql`, `report`.
+
+Wired into the command by `add_to`. With `--json` each prints one JSON document a line.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streaming.config.settings import Settings
+    from streaming.history.replay import Letter, ReplayCount, ReplayOptions
+
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
+Where: TypeAlias = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="A condition in SQL, e.g. \"reason = 'expired'\".")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command in (trace, dead_letters, replay, sessions, sql, report):
+        app.command()(command)
+
+
+def trace(
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As `inflight send` printed it.")],
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """What happened to a message: every transition, dead letter and replay, in order."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history import trace as life
+    from streaming.history.output import time_of_day, write_json, write_table
+
+    steps = [step.as_json() for step in life.trace(load(config, overrides, data_dir), message_id, spark_jars)]
+    if json:
+        write_json(steps)
+        return
+    columns = ("time", "client_id", "step", "attempt", "packet_id", "outcome", "reason_code", "detail")
+    rows = [
+        (
+            time_of_day(step["time"]),
+            step["client_id"],
+            step["step"],
+            step["attempt"] or None,
+            step["packet_id"],
+            step["outcome"],
+            f"0x{step['reason_code']:02X}" if step["reason_code"] else None,
+            step["detail"],
+        )
+        for step in steps
+    ]
+    write_table(columns, rows)
+
+
+def dead_letters(
+    where: Where = None,
+    show: Annotated[
+        str | None, typer.Option("--show", metavar="ID", help="All of one dead letter; the beginning of its id will do.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """What could not be delivered, and why: list, filter, or show one."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history import dead_letters as letters
+    from streaming.history.output import payload_of, time_of_day, write_json, write_table
+    from streaming.history.session import HistorySession
+
+    with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
+        if show is not None:
+            letter = letters.one(history, show)
+            if json:
+                write_json([letter])
+                return
+            headers = [(f"header {header['key']}", header["value"]) for header in letter.pop("headers")]
+            letter["payload"] = payload_of(letter)
+            letter.pop("payload_text")
+            write_table(("field", "value"), [*letter.items(), *headers])
+            return
+        found = history.documents(letters.listed(history, where=where, limit=limit))
+        if json:
+            write_json(found)
+            return
+        columns = ("time", "id", "client_id", "message_id", "reason", "deaths", "topic", "payload", "detail")
+        rows = [
+            (
+                time_of_day(letter["time"]),
+                letter["dead_letter_id"][:12],
+                *(letter[name] for name in ("client_id", "message_id", "reason", "deaths", "topic")),
+                payload_of(letter),
+                letter["detail"],
+            )
+            for letter in found
+        ]
+        write_table(columns, rows)
+
+
+def replay(
+    where: Where = None,
+    every: Annotated[bool, typer.Option("--all", help="Without --where: really all dead letters.")] = False,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="CLIENT", help="Another client than the one whose queue it died in.")
+    ] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most this many a second, e.g. 200/s or 30/m.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent and what not, and why.")] = False,
+    max_replays: Annotated[
+        int, typer.Option(min=1, help="A message that has been replayed and has died so often stays dead.")
+    ] = 3,
+    again: Annotated[bool, typer.Option("--again", help="Also those that have been replayed before.")] = False,
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Send dead letters again, under their message id and with their history.
+
+    Of each message only the newest dead letter is sent, and each only once, so that the command can be repeated after a failure.
+    """
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history import replay as replaying
+    from streaming.history.output import write_json, write_table
+    from streaming.history.session import HistorySession
+
+    if where is None and not every:
+        raise typer.BadParameter("say which: --where SQL, or --all")
+    settings = load_beside(config, overrides, data_dir)
+    options = replaying.ReplayOptions(
+        where=where, to=to, rate=None if rate is None else replaying.parse_rate(rate), max_replays=max_replays, again=again
+    )
+    count = replaying.ReplayCount()
+    with HistorySession(settings, spark_jars(), brief=True) as history:
+        found = replaying.letters(history, replaying.candidates(history, options), options, count)
+        if dry_run:
+            planned = [(letter.message.message_id, letter.client_id, letter.dead_letter_id) for letter in found]
+            if json:
+                write_json(
+                    {"message_id": message, "client_id": client, "dead_letter_id": letter} for message, client, letter in planned
+                )
+            else:
+                write_table(("message_id", "to", "dead_letter_id"), planned)
+        else:
+            _send(settings, options, found, count)
+    for why, number in count.skipped.items():
+        sys.stderr.write(f"{number} not sent: {why}\n")
+    verb = "would be sent" if dry_run else "sent again"
+    sys.stderr.write(f"{count.matched - sum(count.skipped.values()) if dry_run else count.sent} of {count.matched} {verb}\n")
+    if json and not dry_run:
+        write_json(
+            [{"matched": count.matched, "sent": count.sent, "skipped": {why.name.lower(): n for why, n in count.skipped.items()}}]
+        )
+
+
+def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[Letter]", count: "ReplayCount") -> None:
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    from streaming.config.errors import KafkaUnreachable
+    from streaming.history.replay import Replayer
+
+    console = Console(stderr=True)
+    with Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading the dead letters", total=None)
+
+        def show(now: "ReplayCount") -> None:
+            bar.update(task, description=f"{now.sent} sent again, {sum(now.skipped.values())} not")
+
+        try:
+            producer = KafkaProducer(
+                acks="all",
+                enable_idempotence=True,
+                client_id="inflight-replay",
+                linger_ms=5,
+                **settings.kafka.client_options(),
+            )
+            try:
+                Replayer(producer, settings, options).run(found, count, show)
+            finally:
+                producer.close(timeout=5)
+        except KafkaError as error:
+            raise KafkaUnreachable(
+                f"{count.sent} were sent again, then Kafka did not confirm: {type(error).__name__}: {error}. Is `inflight up` "
+                "running, or kafka.bootstrap_servers right? Repeat the command: what was sent is not sent twice"
+            ) from error
+
+
+def sessions(
+    where: Where = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the longest queues first.")] = 50,
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """The live sessions, read from the engine's checkpoint: who is connected, what is in flight, what waits."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.output import time_of_day, write_json, write_table
+    from streaming.history.session import HistorySession
+
+    with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
+        rows = history.where(history.sessions(), where).orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
+        found = history.documents(rows.limit(limit))
+        if json:
+            write_json(found)
+            return
+        columns = (
+            "client_id",
+            "connected",
+            "inflight",
+            "queued",
+            "queued_bytes",
+            "oldest_unacked",
+            "next_deadline",
+            "state_bytes",
+        )
+        table = [
+            [time_of_day(session[name]) if name in ("oldest_unacked", "next_deadline") else session[name] for name in columns]
+            for session in found
+        ]
+        write_table(columns, table)
+
+
+def sql(
+    question: Annotated[str, typer.Argument(metavar="SQL", help="Tables: ledger, dead_letters, uplink, receipts, sessions.")],
+    limit: Annotated[int, typer.Option(min=1, help="At most this many rows.")] = 1_000,
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Ask the tables and the live sessions with SQL, e.g. "SELECT outcome, count(*) FROM receipts GROUP BY outcome"."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.output import write_json, write_table
+    from streaming.history.session import HistorySession
+
+    with HistorySession(load(config, overrides, data_dir), spark_jars()) as history:
+        history.views(question)
+        answer = history.sql(question)
+        found = history.documents(answer.limit(limit))
+        if json:
+            write_json(found)
+        else:
+            columns = answer.columns
+            write_table(columns, [[row.get(name) for name in columns] for row in found])
+
+
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="The page.")] = Path("inflight-report.html"),
+    hours: Annotated[float, typer.Option(min=0.01, help="How far back.")] = 24.0,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Write a page with plots: deliveries and resends, latency, depth of windows and queues, dead letters, worst clients."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.report import write_report
+    from streaming.history.session import HistorySession
+
+    with HistorySession(load(config, overrides, data_dir), spark_jars()) as history:
+        path = write_report(history, output, hours=hours)
+    typer.echo(str(path))
+    if show:
+        typer.launch(path.as_uri())

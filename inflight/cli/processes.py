@@ -1,0 +1,141 @@
+"""The commands that run: `up`, `engine`, `gateway`, `demo`."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load
+
+if TYPE_CHECKING:
+    from inflight.local.endpoints import Endpoints
+
+
+def up(
+    data_dir: DataDir = None,
+    mqtt_port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 = any free one; default: gateway.port.")] = None,
+    kafka_port: Annotated[int, typer.Option(min=0, max=65_535, help="0 = any free one.")] = 0,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run everything on this machine: a real Kafka, the engine and a gateway, until Ctrl-C.
+
+    Prints one line on standard output when a device can connect: ready mqtt=HOST:PORT kafka=HOST:PORT
+    """
+    import asyncio
+
+    from inflight.local.jars import ensure_jars
+    from inflight.local.java import find_java
+    from inflight.local.supervisor import READY, Supervisor, UpOptions
+
+    settings = load(config, overrides, data_dir)
+    find_java()
+    jars = ensure_jars()
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"[{time.monotonic() - started:6.1f} s] {text}\n")
+
+    def announce(endpoints: "Endpoints") -> None:
+        typer.echo(f"{READY} mqtt={endpoints.mqtt} kafka={endpoints.kafka}")
+
+    options = UpOptions(
+        data_dir=settings.engine.data_dir,
+        mqtt_port=mqtt_port,
+        kafka_port=kafka_port,
+        config=config,
+        overrides=tuple(overrides or ()),
+    )
+    asyncio.run(Supervisor(options, jars, say=say, announce=announce).run())
+
+
+def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
+    """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works."""
+    import threading
+
+    from inflight.cli.logs import configure_logging
+
+    settings = load(config, overrides, data_dir)
+    configure_logging(json=json_logs)
+    stop = threading.Event()
+    for number in signal.SIGINT, signal.SIGTERM:
+        signal.signal(number, lambda *_: stop.set())
+    from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.spark_jars import spark_jars
+    from streaming.engine.metrics import EngineCollector
+    from streaming.engine.run import run_engine
+    from streaming.engine.spark_session import under_spark_submit
+
+    collector = EngineCollector()
+    with serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector) as served:
+        run_engine(
+            settings,
+            jars=None if under_spark_submit() else spark_jars(),
+            on_ready=lambda: typer.echo(f"ready engine{served}"),
+            stop=stop,
+            on_progress=collector.observe,
+        )
+
+
+def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonLogs = False) -> None:
+    """Run one gateway: the MQTT listener. Prints `ready mqtt=HOST:PORT` when devices can connect."""
+    import asyncio
+
+    import uvloop
+    from kafka.errors import KafkaError
+
+    from inflight.cli.logs import configure_logging
+    from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.errors import CannotListen
+    from sinks.mqtt.gateway import serve
+    from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
+    from streaming.config.errors import KafkaUnreachable
+    from streaming.config.settings import gateway_settings
+
+    everything = load(config, overrides)
+    settings, metrics = gateway_settings(everything), everything.metrics
+    configure_logging(json=json_logs)
+    counters = GatewayCounters()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(
+            settings,
+            on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}{served}"),
+            stop=stop,
+            counters=counters,
+        )
+
+    try:
+        with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(counters)) as served:
+            uvloop.run(run())
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
+            "Choose another gateway.port (0 = any free one), or stop what is listening there."
+        ) from error
+
+
+def demo(
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Default: a new directory under var/.")
+    ] = None,
+) -> None:
+    """Watch it work: devices with bad manners, an engine that is killed, and a count of what arrived."""
+    import tempfile
+
+    from rich.console import Console
+
+    from inflight.demo.run import run_demo
+
+    if data_dir is None:
+        Path("var").mkdir(exist_ok=True)
+        data_dir = Path(tempfile.mkdtemp(prefix="demo-", dir="var"))
+    raise SystemExit(run_demo(data_dir, Console(stderr=True)))

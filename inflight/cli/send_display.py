@@ -1,0 +1,136 @@
+"""Sends messages with the Producer and shows how it goes: what `inflight send` does."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from inflight.producer import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult
+from state.errors import InflightError
+from streaming.config.errors import KafkaUnreachable
+from streaming.config.settings import Settings
+
+_SHOWN_FAILURES: Final = 3
+_ATTEMPTS_SHARE: Final = 3
+
+
+class SomeNotSent(InflightError):
+    """Some messages were not sent, though Kafka answers."""
+
+
+def send_messages(
+    settings: Settings, messages: Sequence[Mapping[str, Any]], *, attempts: int, timeout_ms: int, show_progress: bool
+) -> str:
+    """Sends them all, each with the arguments of `Producer.send`. Returns what to say: the id of a single message, or a summary.
+
+    Raises InvalidMessage, KafkaUnreachable (nothing was sent), SomeNotSent.
+    """
+    outcomes: list[SendResult | SendFailed | InvalidMessage] = []
+    with (
+        _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer,
+        _progress(show_progress, len(messages)) as told,
+    ):
+        for outcome in _outcomes(producer, messages):
+            outcomes.append(outcome)
+            told(outcome)
+    failures = [outcome for outcome in outcomes if not isinstance(outcome, SendResult)]
+    if not failures:
+        if not show_progress and isinstance(outcomes[0], SendResult):
+            return outcomes[0].message_id
+        return _summary(outcomes)
+    first = failures[0]
+    if len(failures) < len(outcomes):
+        texts = "\n".join(str(failure) for failure in failures[:_SHOWN_FAILURES])
+        raise SomeNotSent(f"{_summary(outcomes)}\n{texts}")
+    if isinstance(first, InvalidMessage):
+        raise first
+    if first.cause is Cause.THROTTLED:
+        raise SomeNotSent(f"{first}\nWith --attempts 100 --timeout 10m it waits longer.")
+    hint = "Kafka and the topic have to be there: is `inflight up` running, or --kafka right?"
+    raise KafkaUnreachable(f"{first}\n{settings.kafka.bootstrap_servers}: {hint}")
+
+
+def producer_settings(settings: Settings) -> ProducerSettings:
+    """The Producer for this installation: its topics, limits and Kafka login."""
+    options = settings.kafka.client_options()
+    del options["bootstrap_servers"]
+    return ProducerSettings(
+        topic=settings.topics.messages,
+        throttle_topic=settings.topics.throttle,
+        max_payload_bytes=settings.engine.max_payload_bytes,
+        max_headers_bytes=settings.engine.max_headers_bytes,
+        max_client_id_bytes=settings.gateway.max_client_id_bytes,
+        kafka_options=options,
+    )
+
+
+def _producer(settings: Settings, *, attempts: int, timeout_ms: int) -> Producer:
+    return Producer(
+        settings.kafka.bootstrap_servers,
+        settings=producer_settings(settings),
+        max_attempts=attempts,
+        attempt_timeout_ms=max(1_000, timeout_ms // _ATTEMPTS_SHARE),
+        deadline_ms=max(100, timeout_ms),
+    )
+
+
+def _outcomes(producer: Producer, messages: Sequence[Mapping[str, Any]]) -> Iterator[SendResult | SendFailed | InvalidMessage]:
+    """In the order of the messages, each as soon as it and those before it are decided; a thousand at a time are under way."""
+    for start in range(0, len(messages), 1_000):
+        futures: list[Future[SendResult] | InvalidMessage] = []
+        for message in messages[start : start + 1_000]:
+            try:
+                futures.append(producer.send_async(**message))
+            except InvalidMessage as refusal:
+                futures.append(refusal)
+        for future in futures:
+            if isinstance(future, InvalidMessage):
+                yield future
+                continue
+            error = future.exception()
+            if error is None:
+                yield future.result()
+            elif isinstance(error, SendFailed):
+                yield error
+            else:
+                raise error
+
+
+@contextmanager
+def _progress(shown: bool, total: int) -> Iterator[Any]:
+    """On standard error, so that standard output can be read by programs."""
+    counts = {"retried": 0, "failed": 0}
+
+    def count(outcome: SendResult | SendFailed | InvalidMessage) -> None:
+        if not isinstance(outcome, SendResult):
+            counts["failed"] += 1
+        elif len(outcome.attempts) > 1:
+            counts["retried"] += 1
+
+    if not shown:
+        yield count
+        return
+    columns = (
+        TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[remarks]}")
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("sending", total=total, remarks="")
+
+        def show(outcome: SendResult | SendFailed | InvalidMessage) -> None:
+            count(outcome)
+            progress.update(task, advance=1, remarks=" ".join(f"{number} {name}" for name, number in counts.items() if number))
+
+        yield show
+
+
+def _summary(outcomes: Sequence[SendResult | SendFailed | InvalidMessage]) -> str:
+    sent = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
+    retried = sum(len(outcome.attempts) > 1 for outcome in sent)
+    unknown = sum(isinstance(outcome, SendFailed) and outcome.may_be_sent for outcome in outcomes)
+    parts = [f"{len(sent)} of {len(outcomes)} messages sent"]
+    parts += [f"{retried} of them after a retry"] * bool(retried)
+    parts += [f"{unknown} may be sent all the same"] * bool(unknown)
+    return ", ".join(parts)

@@ -1,0 +1,128 @@
+"""The command `send`: messages to one client, by the Producer (docs/producer.md)."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from inflight.cli.options import Config, DataDir, Overrides, load_beside
+
+
+def send(
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The MQTT client id.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The MQTT topic that the device shall see.")],
+    payload: Annotated[str | None, typer.Option(help="The payload as text; without it and --file: standard input.")] = None,
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="The payload as a file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of --file or standard input is a message.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="Send the payload this many times, each a message of its own.")] = 1,
+    qos: Annotated[int, typer.Option(min=0, max=2)] = 1,
+    retain: Annotated[bool, typer.Option("--retain", help="Set the RETAIN flag.")] = False,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="A repetition of it within the deduplication window is one message; of many messages: how ids begin."),
+    ] = None,
+    expiration: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time to live, e.g. 30s; a bare number is ms.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=255, help="Higher goes first.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other header. Repeatable.")] = None,
+    attempts: Annotated[int, typer.Option(min=1, help="Tries of each message; more of them sit out longer throttling.")] = 3,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long each message may take.")] = "30s",
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Default: the running `inflight up`, else the configuration.")
+    ] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Send a message to a client; prints its message id when Kafka has confirmed it (all in-sync replicas).
+
+    Tries again after failures, and waits while the client or the engine is throttled. With --lines or --count: many messages,
+    with progress, and at the end how many were sent.
+    """
+    if payload is not None and file is not None:
+        raise typer.BadParameter("give --payload or --file, not both")
+    if lines and (payload is not None or count > 1):
+        raise typer.BadParameter("--lines takes the messages from --file or standard input: give no --payload and no --count")
+    common = {
+        "client_id": client,
+        "topic": topic,
+        "qos": qos,
+        "retain": retain,
+        "priority": priority,
+        **({} if expiration is None else {"expiration_ms": _duration_ms("--expiration", expiration)}),
+        **_from_headers(header or ()),
+    }
+    timeout_ms = _duration_ms("--timeout", timeout)
+    settings = load_beside(
+        config, [*(overrides or ()), *([] if kafka is None else [f"kafka.bootstrap_servers={kafka}"])], data_dir
+    )
+    if payload is not None:
+        content = payload.encode()
+    elif file is not None:
+        content = file.read_bytes()
+    else:
+        content = sys.stdin.buffer.read()
+    payloads = content.splitlines() if lines else [content] * count
+
+    from inflight.cli.send_display import send_messages  # Kafka and rich
+
+    many = lines or count > 1
+    messages = list(_numbered(payloads, message_id, common, many=many))
+    said = send_messages(settings, messages, attempts=attempts, timeout_ms=timeout_ms, show_progress=many)
+    typer.echo(said)
+
+
+def _numbered(payloads: list[bytes], message_id: str | None, common: dict[str, Any], *, many: bool) -> Iterator[dict[str, Any]]:
+    for number, payload in enumerate(payloads, 1):
+        given = message_id if message_id is None or not many else f"{message_id}-{number}"
+        yield {**common, "payload": payload, "message_id": given}
+
+
+def _duration_ms(option: str, text: str) -> int:
+    from streaming.config.units import parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} is {error}") from None
+
+
+def _from_headers(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
+    """--header NAME=VALUE as arguments of the Producer, which has one for every header of the contract."""
+    from state.records import messages as contract
+
+    as_text = {
+        contract.CONTENT_TYPE: "content_type",
+        contract.RESPONSE_TOPIC: "response_topic",
+        contract.DEAD_LETTER_EXCHANGE: "dead_letter_exchange",
+        contract.DEAD_LETTER_ROUTING_KEY: "dead_letter_routing_key",
+    }
+    arguments: dict[str, Any] = {}
+    others: list[tuple[str, str]] = []
+    user_properties: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"--header {text}: write NAME=VALUE")
+        if name in as_text:
+            arguments[as_text[name]] = value
+        elif name == contract.CORRELATION_DATA:
+            arguments["correlation_data"] = value.encode()
+        elif name in (contract.CC, contract.BCC, contract.PAYLOAD_FORMAT):
+            arguments[name.lower().replace("-", "_")] = _json(name, value)
+        elif name.startswith(contract.USER_PREFIX):
+            user_properties.append((name[len(contract.USER_PREFIX) :], value))
+        else:
+            others.append((name, value))
+    return arguments | {"headers": others, "user_properties": user_properties}
+
+
+def _json(name: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise typer.BadParameter(f"--header {name}={value}: the value is not JSON") from None

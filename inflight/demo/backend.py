@@ -1,0 +1,85 @@
+"""The demo's backend: sends messages as any Kafka producer would, and reads what Inflight writes for backends."""
+
+import threading
+from collections import Counter
+from typing import Final
+
+import msgspec
+from kafka import KafkaConsumer, KafkaProducer
+
+from inflight.demo.scoreboard import Uplink
+
+POLL_TIMEOUT_MS: Final = 200
+
+
+class Sender:
+    """A plain idempotent Kafka producer that writes the public contract of `inflight.messages`."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True, linger_ms=5)
+        self._topic = topic
+
+    def send(self, client_id: str, topic: str, payload: bytes, qos: int) -> None:
+        headers = [("mqtt-topic", topic.encode()), ("mqtt-qos", str(qos).encode())]
+        self._producer.send(self._topic, key=client_id.encode(), value=payload, headers=headers)
+
+    def flush(self) -> None:
+        """Returns when Kafka has confirmed everything."""
+        self._producer.flush(timeout=30)
+
+    def close(self) -> None:
+        self._producer.close(timeout=10)
+
+
+class Reader:
+    """Follows `inflight.uplink` and `inflight.ledger` in a thread of its own.
+
+    transitions: how often each kind stood in the ledger. window, queue: message ids that are there now, by client, as far as the
+    ledger tells; for the display only, the verdict is the devices' own.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, uplink_topic: str, ledger_topic: str) -> None:
+        self.uplink = Uplink()
+        self.transitions: Counter[str] = Counter()
+        self.window: dict[str, set[str]] = {}
+        self.queue: dict[str, set[str]] = {}
+        self._uplink_topic = uplink_topic
+        self._stop = threading.Event()
+        self._consumer = KafkaConsumer(
+            uplink_topic,
+            ledger_topic,
+            bootstrap_servers=bootstrap_servers,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        self._thread = threading.Thread(target=self._run, name="demo-reader", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for partition, records in self._consumer.poll(timeout_ms=POLL_TIMEOUT_MS).items():
+                for record in records:
+                    if partition.topic == self._uplink_topic:
+                        self.uplink.add(record.value, dict(record.headers)["inflight-id"].decode())
+                    else:
+                        self._follow(msgspec.json.decode(record.value))
+
+    def _follow(self, rows: list[dict[str, str]]) -> None:
+        for row in rows:
+            transition, message_id = row["transition"], row.get("message_id", "")
+            self.transitions[transition] += 1
+            window = self.window.setdefault(row["client_id"], set())
+            queue = self.queue.setdefault(row["client_id"], set())
+            if transition == "queued":
+                queue.add(message_id)
+            elif transition == "sent":
+                queue.discard(message_id)
+                window.add(message_id)
+            elif transition == "finished":
+                queue.discard(message_id)
+                window.discard(message_id)

@@ -1,0 +1,271 @@
+"""A real Kafka broker as a child process: one KRaft node, for `inflight up`, tests and benchmarks.
+
+It is the broker that everybody runs, from the jars of conf/ivy.xml, with settings for one small node. What it cannot give is a
+second disk: acknowledged records survive killed processes (also SIGKILL: they are in the page cache), but not a lost disk, and
+those of the last moments not a power cut. For that use a cluster with replication and `kafka.bootstrap_servers`.
+
+Under the data directory: `kafka/data` (records), `kafka/server.properties` (written at every start), `logs/kafka.log`.
+"""
+
+import base64
+import re
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from inflight.local.child_process import bound_to_parent, free_port, start_child, tail
+from inflight.local.class_data_sharing import archive_options
+from inflight.local.errors import ChildProcessFailed
+from inflight.local.jars import Jars, kafka_classpath
+from inflight.local.java import find_java
+from streaming.config.resources import conf_file
+
+_HOST: Final = "127.0.0.1"
+_START_TIMEOUT_S: Final = 90.0
+_STOP_TIMEOUT_S: Final = 20.0
+_POLL_S: Final = 0.02
+_META: Final = "meta.properties"
+_PORT_ATTEMPTS: Final = 5
+# The serial collector has the quickest start and the smallest footprint for half a gigabyte.
+_JVM: Final = (
+    "-Xms256m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+)
+_BIND_FAILURE: Final = re.compile(r"BindException|Address already in use|Socket server failed to bind")
+
+_PROPERTIES: Final = """\
+# Written by Inflight at every start; changes are lost. Records: {data}
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+
+# One node: nothing to replicate to.
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+unclean.leader.election.enable=false
+
+# A misspelt topic is an error, not a new topic without settings.
+auto.create.topics.enable=false
+num.partitions=4
+# Consumers get their partitions at once, not after three seconds.
+group.initial.rebalance.delay.ms=0
+message.max.bytes=16777216
+replica.fetch.max.bytes=16777216
+socket.request.max.bytes=104857600
+# After a SIGKILL the controller takes the old registration for alive for this long, and the broker waits (the default is 9 s).
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+log.cleaner.dedupe.buffer.size=16777216
+num.network.threads=2
+num.io.threads=4
+"""
+
+
+class EmbeddedKafka:
+    """One broker, on loopback, with its data under `data_dir`.
+
+    port: where clients connect; 0 = a free one, chosen at the first start and kept while this object lives. Another port at the
+    next start of the same data is fine. Use it as a context manager, or call `start` and `stop`. Start it from the main thread:
+    on Linux the broker is killed when the thread that started it ends (inflight/local/child_process.py).
+    """
+
+    def __init__(self, data_dir: Path, *, port: int = 0, jars: Jars) -> None:
+        self._directory = data_dir.absolute() / "kafka"
+        self._logs = data_dir.absolute() / "logs"
+        self._log = self._logs / "kafka.log"
+        self._output = self._logs / "kafka.out"
+        self._requested_port = port
+        self._port = port
+        self._jars = jars
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` for clients; valid after `start`."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id. Raises ChildProcessFailed when it was never started."""
+        if self._process is None:
+            raise ChildProcessFailed("Kafka has not been started: call start() first.")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_file(self) -> Path:
+        return self._log
+
+    def start(self) -> None:
+        """Starts the broker and returns when it answers. Raises ChildProcessFailed with the end of its log."""
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self.spawn()
+            try:
+                self.await_ready()
+            except ChildProcessFailed:
+                # Somebody took the free port between our look and the broker's bind; a port that was asked for is kept.
+                if attempt == _PORT_ATTEMPTS or self._requested_port or not self._failed_to_bind():
+                    raise
+                self._port = 0
+            else:
+                return
+
+    def spawn(self) -> None:
+        """The first half of `start`: formats the storage if it is new, starts the process, does not wait for it."""
+        if self.is_running:
+            return
+        for directory in self._directory, self._logs:
+            directory.mkdir(parents=True, exist_ok=True)
+        self._port = self._port or free_port()
+        properties = self._write_properties()
+        if not (self._directory / "data" / _META).is_file():
+            self._format(properties)
+        self._output.write_bytes(b"")
+        with self._output.open("ab") as output:
+            self._process = start_child(
+                [*self._java(), "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT, cwd=self._directory
+            )
+
+    def await_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
+        """The second half of `start`: returns when a metadata request has been answered. Raises ChildProcessFailed."""
+        deadline = time.monotonic() + timeout_s
+        while not self._answers():
+            if not self.is_running:
+                raise ChildProcessFailed(self._explain(f"Kafka ended with status {self._status()} before it was ready"))
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ChildProcessFailed(
+                    self._explain(f"Kafka did not answer on {self.bootstrap_servers} within {timeout_s:.0f} s")
+                )
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Stops the broker cleanly; kills it when it takes longer than 20 s. Does nothing when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, for tests. `start` brings the broker back with its data."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()  # also on Ctrl-C during the start
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _java(self) -> list[str]:
+        logging = conf_file("kafka-log4j2.properties")
+        return [
+            str(find_java().executable),
+            *_JVM,
+            *archive_options("kafka", self._jars),
+            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            f"-Dinflight.kafka.log={self._log}",
+            "-cp",
+            kafka_classpath(self._jars),
+        ]
+
+    def _write_properties(self) -> Path:
+        path = self._directory / "server.properties"
+        data = str(self._directory / "data").replace("\\", "\\\\")  # the backslash is the escape character of Java properties
+        text = _PROPERTIES.format(host=_HOST, port=self._port, controller_port=free_port(), data=data)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def _format(self, properties: Path) -> None:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        # The id of a KRaft cluster is 22 characters of URL-safe base64; one that starts with "-" would be read as an option.
+        arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
+        done = subprocess.run(
+            bound_to_parent([*self._java(), *arguments]),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=120,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ChildProcessFailed(
+                f"Kafka's storage could not be formatted in {self._directory}:\n{done.stdout}{done.stderr}\n"
+                "Check that the directory is writable and the disk is not full."
+            )
+
+    def _answers(self) -> bool:
+        # A TCP connection first: the client logs each refusal.
+        try:
+            socket.create_connection((_HOST, self._port), timeout=1).close()
+        except OSError:
+            return False
+        try:
+            admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5_000, bootstrap_timeout_ms=5_000
+            )
+        except KafkaError:
+            return False
+        try:
+            cluster = admin.describe_cluster()
+            # Another program's broker may sit on the port that ours is about to fail to bind.
+            return bool(cluster["brokers"]) and cluster["cluster_id"] == self._cluster_id()
+        except KafkaError:
+            return False
+        finally:
+            admin.close()
+
+    def _cluster_id(self) -> str | None:
+        try:
+            text = (self._directory / "data" / _META).read_text(encoding="utf-8")
+        except OSError:
+            return None
+        return next((line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("cluster.id=")), None)
+
+    def _failed_to_bind(self) -> bool:
+        return bool(_BIND_FAILURE.search(tail(self._log, lines=60) + tail(self._output, lines=60)))
+
+    def _status(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    def _explain(self, what: str) -> str:
+        output = tail(self._output)
+        return (
+            f"{what}. The end of {self._log}:\n{tail(self._log)}\n" + (f"and of its output:\n{output}\n" if output else "")
+            + f"If the port is taken, choose another; if the data is damaged, move {self._directory} away."
+        )  # fmt: skip

@@ -1,0 +1,58 @@
+"""Finds the Java that Spark and the embedded Kafka need. Java is the one prerequisite that Inflight does not install.
+
+The JRE that can be had from PyPI lacks `jdk.incubator.vector`, which Spark asks for, so it is no way out.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from inflight.local.errors import MissingPrerequisite
+
+MINIMUM_JAVA: Final = 17
+_VERSION: Final = re.compile(r'version "(?P<major>\d+)(?:\.(?P<minor>\d+))?')
+_INSTALL: Final = (
+    f"Install Java {MINIMUM_JAVA} or newer (Debian, Ubuntu: `sudo apt-get install openjdk-17-jre-headless`; "
+    "Fedora: `sudo dnf install java-21-openjdk-headless`; macOS: `brew install openjdk@17`) and try again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A usable Java. executable: absolute path of `java`; version: its major version."""
+
+    executable: Path
+    version: int
+
+
+def find_java() -> Java:
+    """The Java of $JAVA_HOME, else the first on the PATH, as spark-submit would choose.
+
+    Raises MissingPrerequisite, with how to install one, when there is none or it is older than MINIMUM_JAVA.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "Java was not found"
+        raise MissingPrerequisite(f"{where}. {_INSTALL}")
+    try:
+        answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingPrerequisite(f"{found} does not run: {error}. {_INSTALL}") from error
+    version = parse_version(answer.stderr + answer.stdout)
+    if version is None or version < MINIMUM_JAVA:
+        raise MissingPrerequisite(f"{found} is Java {version or 'of an unknown version'}, too old. {_INSTALL}")
+    return Java(executable=Path(found).absolute(), version=version)
+
+
+def parse_version(output: str) -> int | None:
+    """The major version in what `java -version` prints ("1.8.0" is 8), or None."""
+    match = _VERSION.search(output)
+    if match is None:
+        return None
+    major, minor = int(match["major"]), int(match["minor"] or 0)
+    return minor if major == 1 else major

@@ -1,0 +1,30 @@
+"""Sending into Inflight from a backend: `from inflight.producer import Producer`."""
+
+from inflight.producer.model import (
+    Attempt,
+    Cause,
+    InvalidMessage,
+    SendFailed,
+    SendResult,
+    SomeSendsFailed,
+    TransactionFailed,
+)
+from inflight.producer.producer import Producer, ProducerClosed
+from inflight.producer.settings import ProducerSettings
+from inflight.producer.transaction import Transaction
+from state.settings import BackoffSettings
+
+__all__ = [
+    "Attempt",
+    "BackoffSettings",
+    "Cause",
+    "InvalidMessage",
+    "Producer",
+    "ProducerClosed",
+    "ProducerSettings",
+    "SendFailed",
+    "SendResult",
+    "SomeSendsFailed",
+    "Transaction",
+    "TransactionFailed",
+]

@@ -1,0 +1,333 @@
+"""MQTT 5 packets ⇄ values: the library `mqtt5` reads and writes the bytes, here its gaps are closed.
+
+What the library lets pass and the standard does not is refused here: strings with U+0000, packet id 0, the reserved CONNECT flag,
+will flags without a will, topics that are none, a payload format above 1, reserved bits of subscription options, SUBSCRIBE and
+UNSUBSCRIBE without a filter, authentication data without a method. What the library refuses, it refuses with a bare ValueError:
+such a packet is malformed (0x81), or a protocol error (0x82) where the standard says so. It writes and takes a Property Length
+even of 0 [MQTT-2.2.2-1], and knows only the reason codes that each packet may have [MQTT-3.4.2-1].
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import mqtt5
+
+from sinks.mqtt.codec import framing
+from sinks.mqtt.codec.packets import (
+    PING_REQ,
+    ClientPacket,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    ServerPacket,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
+from sinks.mqtt.codec.strings_v5 import check_strings
+from sinks.mqtt.codec.topics import is_shared, is_topic_name
+from state.errors import ProtocolViolation
+from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
+
+PROTOCOL_LEVEL: Final = 5
+
+_QOS: Final = tuple(QoS)
+_LIBRARY_QOS: Final = (mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE, mqtt5.QoS.EXACTLY_ONCE)
+# The library says these by the text of its ValueError only; MQTT 5 calls them protocol errors, not malformed packets.
+_PROTOCOL_ERRORS: Final = ("Duplicate value for unique property", "must be != 0", "Topic alias must be set", "Invalid boolean")
+_CLIENT_DISCONNECT_CODES: Final = frozenset((0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99))
+
+
+def _malformed(reason: str) -> ProtocolViolation:
+    return ProtocolViolation(reason, reason_code=ReasonCode.MALFORMED_PACKET)
+
+
+def decode(packet: bytes, body_start: int) -> ClientPacket:
+    """One whole packet that `FrameBuffer.next_packet` has cut out. Raises ProtocolViolation.
+
+    AUTH is refused with 0x8C: no authentication method is offered, so a client has nothing to say there [MQTT-4.12.0-7].
+    """
+    first_byte = packet[0]
+    if first_byte == framing.AUTH:
+        raise ProtocolViolation(
+            "AUTH, but no authentication method was agreed on", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD
+        )
+    check_strings(packet, body_start)
+    try:
+        parsed, _ = mqtt5.read(memoryview(packet))
+    except (ValueError, IndexError, OverflowError) as error:
+        text = str(error)
+        code = ReasonCode.PROTOCOL_ERROR if any(known in text for known in _PROTOCOL_ERRORS) else ReasonCode.MALFORMED_PACKET
+        raise ProtocolViolation(f"the packet cannot be read: {text}", reason_code=code) from error
+    except BaseException as error:
+        # A panic of the library is a BaseException that it does not export. It must cost this connection and nothing else.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _malformed("the packet cannot be read") from error
+    return _DECODERS[type(parsed)](parsed, packet, body_start)
+
+
+def _decode_publish(parsed: Any, packet: bytes, body_start: int) -> Publish:
+    topic: str = parsed.topic
+    topic_alias: int | None = parsed.topic_alias
+    if not is_topic_name(topic):
+        if "\0" in topic:
+            raise _malformed("a string contains U+0000 [MQTT-1.5.4-2]")
+        if topic or topic_alias is None:
+            raise ProtocolViolation(
+                "PUBLISH to what is not a topic name [MQTT-3.3.2-2]", reason_code=ReasonCode.TOPIC_NAME_INVALID
+            )
+    qos = _QOS[int(parsed.qos)]
+    packet_id = 0
+    if qos:
+        packet_id = _packet_id(parsed)
+    if parsed.subscription_ids:
+        raise ProtocolViolation("a subscription identifier from a client [MQTT-3.3.4-6]")
+    return Publish(
+        topic=topic,
+        payload=parsed.payload,
+        qos=qos,
+        packet_id=packet_id,
+        dup=parsed.duplicate,
+        retain=parsed.retain,
+        expiry_interval_s=parsed.message_expiry_interval,
+        topic_alias=topic_alias,
+        properties=_publish_properties(parsed),
+    )
+
+
+def _publish_properties(parsed: Any) -> PublishProperties:
+    """Of a PUBLISH or a will. The library cannot tell an absent payload format from 0, which mean the same."""
+    payload_format: int = parsed.payload_format_indicator
+    content_type: str | None = parsed.content_type
+    response_topic: str | None = parsed.response_topic
+    correlation_data: bytes | None = parsed.correlation_data
+    user_properties: list[tuple[str, str]] = parsed.user_properties
+    if not (
+        payload_format
+        or user_properties
+        or content_type is not None
+        or response_topic is not None
+        or correlation_data is not None
+    ):
+        return NO_PROPERTIES
+    if payload_format > 1:
+        raise ProtocolViolation("Payload Format Indicator above 1")
+    _check_texts(content_type, user_properties)
+    if response_topic is not None and not is_topic_name(response_topic):
+        raise ProtocolViolation("the response topic is not a topic name [MQTT-3.3.2-14]")
+    return PublishProperties(
+        payload_format=payload_format or None,
+        content_type=content_type,
+        response_topic=response_topic,
+        correlation_data=correlation_data,
+        user_properties=tuple(user_properties),
+    )
+
+
+def _check_texts(text: str | None, user_properties: list[tuple[str, str]]) -> None:
+    if (text is not None and "\0" in text) or any("\0" in name or "\0" in value for name, value in user_properties):
+        raise _malformed("a string contains U+0000 [MQTT-1.5.4-2]")
+
+
+def _packet_id(parsed: Any) -> int:
+    packet_id: int = parsed.packet_id
+    if packet_id == 0:
+        raise ProtocolViolation("packet id 0 [MQTT-2.2.1-3]")
+    return packet_id
+
+
+def _acknowledgement(
+    make: type[PubAck] | type[PubRec] | type[PubRel] | type[PubComp],
+) -> Callable[[Any, bytes, int], PubAck | PubRec | PubRel | PubComp]:
+    def decode_acknowledgement(parsed: Any, packet: bytes, body_start: int) -> PubAck | PubRec | PubRel | PubComp:
+        packet_id, reason_code = _packet_id(parsed), int(parsed.reason_code)
+        if len(packet) <= 5:
+            return make(packet_id=packet_id, reason_code=reason_code)
+        _check_texts(parsed.reason_str, parsed.user_properties)
+        if make is PubAck or make is PubRec:
+            return make(packet_id=packet_id, reason_code=reason_code, reason=parsed.reason_str or "")
+        return make(packet_id=packet_id, reason_code=reason_code)
+
+    return decode_acknowledgement
+
+
+def _decode_connect(parsed: Any, packet: bytes, body_start: int) -> Connect:
+    """The library takes each part of the payload exactly if its flag says so [MQTT-3.1.2-9]."""
+    flags = packet[body_start + 7]
+    if flags & 0x01:
+        raise _malformed("the reserved CONNECT flag is set [MQTT-3.1.2-3]")
+    if not flags & 0x04 and flags & 0x38:
+        raise _malformed("will QoS or will retain without a will [MQTT-3.1.2-11]")
+    if parsed.authentication_data is not None and parsed.authentication_method is None:
+        raise ProtocolViolation("authentication data without a method")
+    _check_texts(parsed.client_id + (parsed.username or "") + (parsed.authentication_method or ""), parsed.user_properties)
+    return Connect(
+        protocol_version=PROTOCOL_LEVEL,
+        client_id=parsed.client_id,
+        clean_start=parsed.clean_start,
+        session_expiry_interval_s=parsed.session_expiry_interval,
+        keep_alive_s=parsed.keep_alive,
+        will=None if parsed.will is None else _decode_will(parsed.will),
+        username=parsed.username,
+        password=parsed.password,
+        receive_maximum=parsed.receive_max,
+        maximum_packet_size_bytes=parsed.max_packet_size,
+        authentication_method=parsed.authentication_method,
+    )
+
+
+def _decode_will(will: Any) -> Will:
+    if not is_topic_name(will.topic):
+        raise ProtocolViolation("the will topic is not a topic name", reason_code=ReasonCode.TOPIC_NAME_INVALID)
+    return Will(
+        topic=will.topic,
+        payload=will.payload or b"",
+        qos=_QOS[int(will.qos)],
+        retain=will.retain,
+        delay_s=will.will_delay_interval,
+        expiry_interval_s=will.message_expiry_interval,
+        properties=_publish_properties(will),
+    )
+
+
+def _decode_subscribe(parsed: Any, packet: bytes, body_start: int) -> Subscribe:
+    _check_texts(None, parsed.user_properties)
+    if not parsed.topic_filters:
+        raise ProtocolViolation("SUBSCRIBE without a topic filter [MQTT-3.8.3-2]")
+    # The library ignores the two reserved bits of the options; options are the last byte of each filter, found from its length.
+    position = len(packet) - sum(3 + len(entry.pattern.encode()) for entry in parsed.topic_filters)
+    subscriptions: list[Subscription] = []
+    for entry in parsed.topic_filters:
+        position += 3 + len(entry.pattern.encode())
+        if packet[position - 1] & 0xC0:
+            raise _malformed("reserved bits of the subscription options [MQTT-3.8.3-5]")
+        _check_texts(entry.pattern, [])
+        if entry.no_local and is_shared(entry.pattern):
+            raise ProtocolViolation("No Local on a shared subscription [MQTT-3.8.3-4]")
+        subscriptions.append(
+            Subscription(
+                topic_filter=entry.pattern,
+                qos=_QOS[int(entry.max_qos)],
+                no_local=entry.no_local,
+                retain_as_published=entry.retain_as_published,
+                retain_handling=int(entry.retain_handling),
+            )
+        )
+    return Subscribe(packet_id=_packet_id(parsed), subscriptions=tuple(subscriptions), subscription_id=parsed.subscription_id)
+
+
+def _decode_unsubscribe(parsed: Any, packet: bytes, body_start: int) -> Unsubscribe:
+    _check_texts("".join(parsed.patterns), parsed.user_properties)
+    if not parsed.patterns:
+        raise ProtocolViolation("UNSUBSCRIBE without a topic filter [MQTT-3.10.3-2]")
+    return Unsubscribe(packet_id=_packet_id(parsed), topic_filters=tuple(parsed.patterns))
+
+
+def _decode_disconnect(parsed: Any, packet: bytes, body_start: int) -> Disconnect:
+    _check_texts(parsed.reason_str, parsed.user_properties)
+    reason_code = int(parsed.reason_code)
+    if reason_code not in _CLIENT_DISCONNECT_CODES or parsed.server_reference is not None:
+        raise ProtocolViolation("a DISCONNECT that only a server may send")
+    return Disconnect(reason_code=reason_code, session_expiry_interval_s=parsed.session_expiry_interval)
+
+
+_DECODERS: Final[dict[type[Any], Callable[[Any, bytes, int], ClientPacket]]] = {
+    mqtt5.PublishPacket: _decode_publish,
+    mqtt5.PubAckPacket: _acknowledgement(PubAck),
+    mqtt5.PubRecPacket: _acknowledgement(PubRec),
+    mqtt5.PubRelPacket: _acknowledgement(PubRel),
+    mqtt5.PubCompPacket: _acknowledgement(PubComp),
+    mqtt5.ConnectPacket: _decode_connect,
+    mqtt5.SubscribePacket: _decode_subscribe,
+    mqtt5.UnsubscribePacket: _decode_unsubscribe,
+    mqtt5.PingReqPacket: lambda parsed, packet, body_start: PING_REQ,
+    mqtt5.DisconnectPacket: _decode_disconnect,
+}
+
+
+def encode(packet: ServerPacket) -> bytes:
+    """The bytes of a packet; a DISCONNECT has no Session Expiry Interval [MQTT-3.14.2-2].
+
+    Raises ValueError, OverflowError or UnicodeEncodeError for a value that MQTT cannot carry.
+    """
+    match packet:
+        case Publish():
+            return _encode_publish(packet)
+        case PubAck():
+            return mqtt5.PubAckPacket(packet.packet_id, reason_code=mqtt5.PubAckReasonCode(packet.reason_code)).write()
+        case PubRec():
+            return mqtt5.PubRecPacket(packet.packet_id, reason_code=mqtt5.PubRecReasonCode(packet.reason_code)).write()
+        case PubRel():
+            return mqtt5.PubRelPacket(packet.packet_id, reason_code=mqtt5.PubRelReasonCode(packet.reason_code)).write()
+        case PubComp():
+            return mqtt5.PubCompPacket(packet.packet_id, reason_code=mqtt5.PubCompReasonCode(packet.reason_code)).write()
+        case SubAck():
+            return mqtt5.SubAckPacket(packet.packet_id, [mqtt5.SubAckReasonCode(code) for code in packet.reason_codes]).write()
+        case UnsubAck():
+            return mqtt5.UnsubAckPacket(
+                packet.packet_id, [mqtt5.UnsubAckReasonCode(code) for code in packet.reason_codes]
+            ).write()
+        case PingResp():
+            return b"\xd0\x00"
+        case ConnAck():
+            return _encode_connack(packet)
+        case Disconnect(reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD):
+            return bytes((framing.DISCONNECT, 1, packet.reason_code))  # in table 2-6 of the standard, not in the library
+        case Disconnect():
+            return mqtt5.DisconnectPacket(
+                reason_code=mqtt5.DisconnectReasonCode(packet.reason_code), reason_str=packet.reason or None
+            ).write()
+
+
+def _encode_publish(packet: Publish) -> bytes:
+    properties = packet.properties
+    if properties is NO_PROPERTIES or properties == NO_PROPERTIES:
+        return mqtt5.PublishPacket(
+            packet.topic,
+            packet.payload,
+            qos=_LIBRARY_QOS[packet.qos],
+            retain=packet.retain,
+            packet_id=packet.packet_id or None,
+            duplicate=packet.dup,
+            message_expiry_interval=packet.expiry_interval_s,
+        ).write()
+    return mqtt5.PublishPacket(
+        packet.topic,
+        packet.payload,
+        qos=_LIBRARY_QOS[packet.qos],
+        retain=packet.retain,
+        packet_id=packet.packet_id or None,
+        duplicate=packet.dup,
+        message_expiry_interval=packet.expiry_interval_s,
+        payload_format_indicator=properties.payload_format or 0,
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        user_properties=list(properties.user_properties),
+    ).write()
+
+
+def _encode_connack(packet: ConnAck) -> bytes:
+    """A refusal says nothing but its reason [MQTT-3.2.2-6]; success says also what this server does not do [MQTT-3.2.2.3]."""
+    reason_code = mqtt5.ConnAckReasonCode(packet.reason_code)
+    if packet.reason_code:
+        return mqtt5.ConnAckPacket(reason_code=reason_code).write()
+    return mqtt5.ConnAckPacket(
+        reason_code=reason_code,
+        session_present=packet.session_present,
+        session_expiry_interval=packet.session_expiry_interval_s,
+        assigned_client_id=packet.assigned_client_id,
+        receive_max=packet.receive_maximum or 65_535,
+        topic_alias_max=packet.topic_alias_maximum,
+        max_packet_size=packet.maximum_packet_size_bytes,
+        subscription_id_available=False,
+        shared_subscription_available=False,
+    ).write()

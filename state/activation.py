@@ -1,0 +1,165 @@
+"""Collects the commands of one activation in order, and keeps the rule that whatever leaves a session leaves with an outcome."""
+
+from state.commands import (
+    Command,
+    RecordTransition,
+    SendPublish,
+    SendPubRel,
+    SendReceipt,
+    Transition,
+)
+from state.connection import Connection
+from state.dead_letters.dead_letter import NOT_DEAD, DeadLettering, dead_letter, death_count, wants_dead_letter
+from state.model import ClientId, MessageId, Outcome, PacketId, QoS, ReasonCode
+from state.outbound.inflight_window import Delivery
+from state.settings import SessionSettings
+
+
+class Outbox:
+    """now_ms: the time of the activation, stamped on all that is recorded in it. settings: policy and exchanges are used here."""
+
+    __slots__ = ("client_id", "commands", "now_ms", "settings")
+
+    def __init__(self, client_id: ClientId, now_ms: int, settings: SessionSettings) -> None:
+        self.client_id = client_id
+        self.now_ms = now_ms
+        self.settings = settings
+        self.commands: list[Command] = []
+
+    def add(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def record(
+        self,
+        transition: Transition,
+        message_id: MessageId | None = None,
+        *,
+        packet_id: PacketId | None = None,
+        attempt: int = 0,
+        outcome: Outcome | None = None,
+        reason_code: int = 0,
+        detail: str = "",
+    ) -> None:
+        """One row of the ledger."""
+        self.commands.append(
+            RecordTransition(
+                transition=transition,
+                time_ms=self.now_ms,
+                message_id=message_id,
+                packet_id=packet_id,
+                attempt=attempt,
+                outcome=outcome,
+                reason_code=reason_code,
+                detail=detail,
+            )
+        )
+
+    def publish(
+        self, connection: Connection, delivery: Delivery, *, transition: Transition, packet_id: PacketId, qos: QoS, dup: bool
+    ) -> None:
+        """Send the delivery's message and record it as `transition`. What the backend wrote is not altered: [MQTT-3.3.2-4]
+        [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]."""
+        message = delivery.message
+        expires_at_ms = message.expires_at_ms
+        self.commands.append(
+            SendPublish(
+                connection_id=connection.connection_id,
+                partition=connection.partition,
+                sequence=connection.next_sequence(),
+                packet_id=packet_id,
+                topic=message.topic,
+                payload=message.payload,
+                qos=qos,
+                dup=dup,
+                retain=message.retain,
+                # What is left [MQTT-3.3.2-6], rounded up: 0 would mean "already over" (MQTT 5, 3.3.2.3.3).
+                expiry_interval_s=None if expires_at_ms is None else max(1, -(-(expires_at_ms - self.now_ms) // 1_000)),
+                properties=message.properties,
+                message_id=message.message_id,
+            )
+        )
+        self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.attempts)
+
+    def pubrel(
+        self, connection: Connection, packet_id: PacketId, message_id: MessageId | None, *, reason_code: int = ReasonCode.SUCCESS
+    ) -> None:
+        """Send PUBREL under the id of its PUBLISH [MQTT-2.2.1-5], and record it."""
+        self.commands.append(
+            SendPubRel(
+                connection_id=connection.connection_id,
+                partition=connection.partition,
+                sequence=connection.next_sequence(),
+                packet_id=packet_id,
+                reason_code=reason_code,
+            )
+        )
+        self.record(Transition.PUBREL_SENT, message_id, packet_id=packet_id, reason_code=reason_code)
+
+    def finish(
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        *,
+        packet_id: PacketId | None = None,
+        reason_code: int = 0,
+        detail: str = "",
+        payload_kept: bool = True,
+    ) -> None:
+        """The message leaves the session: a ledger row, a receipt and, where the outcome says so, dead letters.
+
+        payload_kept: False once the client has taken a QoS 2 message over (PUBREC): there is nothing left to dead-letter.
+        """
+        message = delivery.message
+        self.record(
+            Transition.FINISHED,
+            message.message_id,
+            packet_id=packet_id,
+            attempt=delivery.attempts,
+            outcome=outcome,
+            reason_code=reason_code,
+            detail=detail,
+        )
+        died = NOT_DEAD
+        if payload_kept and wants_dead_letter(message, queue=self.client_id, reason=outcome, policy=self.settings.policy):
+            died = self._dead_letter(delivery, outcome, detail)
+        if outcome is Outcome.DUPLICATE:  # its receipt is that of the message it repeats
+            return
+        self.commands.append(
+            SendReceipt(
+                message_id=message.message_id,
+                client_id=self.client_id,
+                outcome=Outcome.DEAD_LETTER_UNROUTABLE if died.fault else outcome,
+                reason_code=reason_code,
+                attempts=delivery.attempts,
+                accepted_ms=message.accepted_ms,
+                first_sent_ms=delivery.first_sent_ms,
+                outcome_ms=self.now_ms,
+                detail=f"{outcome}: {died.fault}" if died.fault else detail,
+                destinations=tuple(letter.destination for letter in died.letters if letter.destination is not None),
+                deaths=death_count(died.letters[0].message if died.letters else message),
+                response_topic=message.properties.response_topic,
+                correlation_data=message.properties.correlation_data,
+            )
+        )
+
+    def _dead_letter(self, delivery: Delivery, reason: Outcome, detail: str) -> DeadLettering:
+        """The dead letters of a message, and a ledger row for each destination and for each that was dropped."""
+        message = delivery.message
+        died = dead_letter(
+            message,
+            queue=self.client_id,
+            reason=reason,
+            time_ms=self.now_ms,
+            policy=self.settings.policy,
+            exchanges=self.settings.exchanges,
+            detail=detail,
+        )
+        for letter in died.letters:
+            self.commands.append(letter)
+            self.record(Transition.DEAD_LETTERED, message.message_id, outcome=reason, detail=str(letter.destination))
+        for destination in died.cycles:
+            text = f"{destination}: it would close a cycle"
+            self.record(Transition.DEAD_LETTER_DROPPED, message.message_id, outcome=reason, detail=text)
+        if died.fault and not died.cycles:
+            self.record(Transition.DEAD_LETTER_DROPPED, message.message_id, outcome=reason, detail=died.fault)
+        return died

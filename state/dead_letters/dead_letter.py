@@ -1,0 +1,227 @@
+"""Dead lettering: what becomes of a message that leaves a session undelivered. PROTOCOL.md §6; docs/dead_letters.md for people.
+
+The rules, in the order in which `dead_letter` applies them:
+
+ 1. The exchange is the one that the message names (`x-dead-letter-exchange`), else the policy's. The message's own headers count
+    in the queue that it was first sent to, as RabbitMQ's arguments count in the queue that they declare, and in no other.
+ 2. The keys are the overriding key (`x-dead-letter-routing-key`, else the policy's), and then the message loses CC and BCC; else
+    they are the message's own: the one that it was last published with (at first its MQTT topic), CC and BCC.
+ 3. The death enters the history: {queue, reason} once, newest first, `count` grows, everything else stays as at the first time.
+ 4. The time to live goes: a dead letter must not expire a second time.
+ 5. The exchange gives the destinations, each once.
+ 6. A destination that is the queue of a client is dropped when it closes a cycle (`closes_cycle`); the others still get theirs.
+ 7. What breaks the contract of messages is none: its own headers do not count, and no client's queue can take it. The engine's
+    own dead-letter topic gets it instead.
+
+The history is a field of the message that only this module writes. An `x-death` header that a backend wrote is never read.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from state.commands import DeadLetter
+from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, Exchanges
+from state.dead_letters.policy import Policy
+from state.model import DEAD_LETTERED, ClientId, Death, DeathHistory, Destination, DestinationKind, Message, Outcome
+from state.records.messages import BCC, CC, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
+
+_DEATH_OVERHEAD_BYTES: Final = 160
+"""At least the length of one death as JSON, without its texts."""
+
+_keys_decoder: Final = msgspec.json.Decoder(tuple[str, ...])
+_json: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettering:
+    """letters: one for each destination. cycles: destinations that were dropped because they would close a cycle.
+
+    fault: why there is no letter at all, for people; empty where there is one.
+    """
+
+    letters: tuple[DeadLetter, ...] = ()
+    cycles: tuple[Destination, ...] = ()
+    fault: str = ""
+
+
+NOT_DEAD: Final = DeadLettering()
+"""What comes of a message that is not dead-lettered."""
+
+
+def wants_dead_letter(message: Message, *, queue: ClientId, reason: Outcome, policy: Policy) -> bool:
+    """Whether a message that leaves `queue` for `reason` is to be dead-lettered at all."""
+    if reason in policy.dead_letter_reasons:
+        return True
+    return (
+        reason in DEAD_LETTERED
+        and reason is not Outcome.INVALID
+        and _own_header(message, DEAD_LETTER_EXCHANGE, queue) is not None
+    )
+
+
+def dead_letter(
+    message: Message, *, queue: ClientId, reason: Outcome, time_ms: int, policy: Policy, exchanges: Exchanges, detail: str = ""
+) -> DeadLettering:
+    """The dead letters of `message`, which has just died in the queue of a client. policy: the one that holds for that client."""
+    valid = reason is not Outcome.INVALID
+    exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # 1
+    if exchange is None or _over_limit(message, queue, reason, policy):
+        exchange = policy.exchange_after(death_count(message, queue=queue, reason=reason))
+    if not exchanges.exists(exchange):
+        return DeadLettering(fault=f"the exchange {exchange!r} is declared nowhere")
+    override = _own_header(message, DEAD_LETTER_ROUTING_KEY, queue) if valid else None
+    if override is None:
+        override = policy.routing_key(queue)
+    keys = routing_keys(message, bcc=True) if override is None else (override,)  # 2
+    dead = with_death(message, queue=queue, reason=reason, time_ms=time_ms, exchange=exchange, override=override)  # 3, 4
+    found = exchanges.route(exchange, keys, queue=queue)  # 5
+    if reason is Outcome.INVALID:  # 7
+        found = tuple(dict.fromkeys(DEAD_LETTER_TOPIC if to.kind is DestinationKind.CLIENT else to for to in found))
+    if not found:
+        return DeadLettering(fault=f"the exchange {exchange!r} has no binding for {_shown(keys)}")
+    assert dead.history is not None
+    deaths = dead.history.deaths
+    cycles = tuple(destination for destination in found if closes_cycle(destination, deaths))  # 6
+    letters = tuple(
+        DeadLetter(message=dead, reason=reason, time_ms=time_ms, detail=detail, destination=destination)
+        for destination in found
+        if destination not in cycles
+    )
+    return DeadLettering(letters=letters, cycles=cycles, fault="" if letters else "every destination would close a cycle")
+
+
+def with_death(
+    message: Message, *, queue: ClientId, reason: Outcome, time_ms: int, exchange: str, override: str | None = None
+) -> Message:
+    """The message as a dead letter. exchange: where it is published now; override: the key that stands for its own ones."""
+    history = message.history
+    published_to = "" if history is None else history.exchange
+    death = Death(
+        queue=queue,
+        reason=reason,
+        time_ms=time_ms,
+        exchange=published_to,
+        routing_keys=routing_keys(message, bcc=False),
+        original_expiration_ms=message.expiration_ms,
+    )
+    before = () if history is None else history.deaths
+    known = next((earlier for earlier in before if (earlier.queue, earlier.reason) == (queue, reason)), None)
+    if known is not None:
+        death = msgspec.structs.replace(known, count=known.count + 1)
+    return msgspec.structs.replace(
+        message,
+        expires_at_ms=None,
+        expiration_ms=None,
+        headers=message.headers if override is None else _without_copies(message.headers),
+        history=DeathHistory(
+            deaths=(death, *(earlier for earlier in before if earlier is not known)),
+            first_reason=reason if history is None else history.first_reason,
+            first_queue=queue if history is None else history.first_queue,
+            first_exchange=published_to if history is None else history.first_exchange,
+            last_exchange=published_to,
+            last_time_ms=time_ms,
+            exchange=exchange,
+            routing_key=_key(message) if override is None else override,
+        ),
+    )
+
+
+def closes_cycle(destination: Destination, deaths: tuple[Death, ...]) -> bool:
+    """Whether the message has already died in this queue with no client's rejection since.
+
+    deaths: newest first, the present one included. A rejection anywhere on the way back to the newest death in that queue, or as
+    this death, means that somebody decides on each round; without one, nothing would ever end it.
+    """
+    if destination.kind is not DestinationKind.CLIENT:
+        return False
+    for death in deaths:
+        if death.reason is Outcome.REJECTED:
+            return False
+        if death.queue == destination.name:
+            return True
+    return False
+
+
+def routing_keys(message: Message, *, bcc: bool) -> tuple[str, ...]:
+    """The message's own keys: the one that it was last published with, CC, and BCC if asked for."""
+    keys = [_key(message), *_keys_of(message, CC)]
+    return (*keys, *_keys_of(message, BCC)) if bcc else tuple(keys)
+
+
+def death_count(message: Message, *, queue: ClientId | None = None, reason: Outcome | None = None) -> int:
+    """How often the message has died, in this queue and for this reason if given."""
+    if message.history is None:
+        return 0
+    return sum(
+        death.count
+        for death in message.history.deaths
+        if (queue is None or death.queue == queue) and (reason is None or death.reason is reason)
+    )
+
+
+def return_id(message: Message) -> str:
+    """The same for repetitions of one dead letter, and different for all other dead letters of the same message."""
+    deaths = () if message.history is None else message.history.deaths
+    return f"{message.message_id}\0{_json.encode(deaths).decode()}"
+
+
+def fitted(history: DeathHistory, max_bytes: int) -> DeathHistory:
+    """The history cut to about `max_bytes` of JSON, so that no record grows over what Kafka takes: routing keys go first, then
+    whole deaths, both from the oldest on. Numbers of what is kept stay true."""
+    if _size(history.deaths) <= max_bytes:
+        return history
+    deaths = list(history.deaths)
+    for index in range(len(deaths) - 1, -1, -1):
+        deaths[index] = msgspec.structs.replace(deaths[index], routing_keys=())
+        if _size(deaths) <= max_bytes:
+            break
+    while len(deaths) > 1 and _size(deaths) > max_bytes:
+        deaths.pop()
+    return msgspec.structs.replace(history, deaths=tuple(deaths))
+
+
+def _over_limit(message: Message, queue: ClientId, reason: Outcome, policy: Policy) -> bool:
+    limit = policy.dead_letter_limit
+    return limit is not None and death_count(message, queue=queue, reason=reason) >= limit
+
+
+def _key(message: Message) -> str:
+    return message.topic if message.history is None else message.history.routing_key
+
+
+def _own_header(message: Message, name: str, queue: ClientId) -> str | None:
+    """A header that stands for an argument of the queue that the message was first sent to."""
+    if message.history is not None and message.history.first_queue != queue:
+        return None
+    value = _header(message, name)
+    return None if value is None else value.decode(errors="replace")
+
+
+def _header(message: Message, name: str) -> bytes | None:
+    """The last one of that name, as everywhere in Kafka."""
+    return next((value for known, value in reversed(message.headers) if known == name), None)
+
+
+def _keys_of(message: Message, name: str) -> tuple[str, ...]:
+    """Messages that break the contract die, too, and then their CC may be anything."""
+    value = _header(message, name)
+    if value is None:
+        return ()
+    try:
+        return _keys_decoder.decode(value)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ()
+
+
+def _without_copies(headers: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, value) for name, value in headers if name not in (CC, BCC))
+
+
+def _size(deaths: tuple[Death, ...] | list[Death]) -> int:
+    return sum(_DEATH_OVERHEAD_BYTES + len(_json.encode((death.queue, death.exchange, death.routing_keys))) for death in deaths)
+
+
+def _shown(keys: tuple[str, ...]) -> str:
+    return ", ".join(repr(key[:100]) for key in keys[:4]) + (", …" if len(keys) > 4 else "")

@@ -1,0 +1,259 @@
+"""The eight topics: how they are created, and which settings of existing ones would lose data.
+
+Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
+the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
+`inflight.throttle` is a table, so it is compacted and must be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from streaming.config.errors import KafkaUnreachable, UnsafeTopics
+from streaming.config.settings import Settings
+from streaming.config.units import format_duration
+
+MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
+"""Shorter than this, a topic that somebody has to read in time is refused: a night's standstill is an ordinary thing."""
+
+_MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
+_RECORD_OVERHEAD_BYTES: Final = 64 << 10
+_MAX_MESSAGE_BYTES: Final = 2 << 20
+_TIMEOUT_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """How one topic shall be. retention_ms: None = compacted. max_record_bytes: what the topic has to take at least."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    retention_ms: int | None
+    minimum_retention_ms: int
+    max_record_bytes: int
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Kafka's configuration when Inflight creates the topic."""
+        configs = {"max.message.bytes": str(max(_MAX_MESSAGE_BYTES, self.max_record_bytes))}
+        if self.retention_ms is None:
+            return configs | {"cleanup.policy": "compact"}
+        return configs | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActualTopic:
+    """How one topic is. configs: all of Kafka's topic configuration, defaults included."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """created: names of new topics. problems: what loses or stops data. warnings: what is safe as long as nothing breaks."""
+
+    created: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    topics: tuple[ActualTopic, ...] = field(default=())
+
+
+def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
+    """The eight topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
+    names, retention = settings.topics, settings.topics.retention
+    plans = [
+        TopicPlan(
+            name=name,
+            partitions=names.partitions.dead_letters,
+            replication_factor=names.replication_factor,
+            retention_ms=retention.dead_letters,
+            minimum_retention_ms=0,  # whoever bound it knows who reads it, and how soon
+            max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+        )
+        for name in settings.dead_letter_topics
+    ]
+    for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle"):
+        plans.append(
+            TopicPlan(
+                name=getattr(names, key),
+                partitions=getattr(names.partitions, key),
+                replication_factor=names.replication_factor,
+                retention_ms=None if key == "throttle" else getattr(retention, key),
+                minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
+                max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+            )
+        )
+    return tuple(plans)
+
+
+def ensure_topics(settings: Settings) -> TopicReport:
+    """Creates the topics that are missing and checks all; safe to call by several processes at once.
+
+    Raises UnsafeTopics (with every problem), KafkaUnreachable.
+    """
+    plans = planned_topics(settings)
+    with _Admin(settings) as admin:
+        existing = set(admin.client.list_topics())
+        missing = {plan.name: plan for plan in plans if plan.name not in existing}
+        created = tuple(name for name, plan in missing.items() if _create(admin.client, plan))
+        if missing:
+            admin.client.wait_for_topics(list(missing))
+        report = _report(admin.client, plans, created)
+    if report.problems:
+        raise UnsafeTopics(report.problems)
+    return report
+
+
+def check_topics(settings: Settings) -> TopicReport:
+    """The same without creating or changing anything; problems are in the report. Raises KafkaUnreachable."""
+    with _Admin(settings) as admin:
+        return _report(admin.client, planned_topics(settings), ())
+
+
+def require_safe_topics(settings: Settings) -> TopicReport:
+    """What the engine calls before it starts. Raises UnsafeTopics, KafkaUnreachable."""
+    report = check_topics(settings)
+    if report.problems:
+        raise UnsafeTopics(report.problems)
+    return report
+
+
+def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[str], list[str]]:
+    """(problems, warnings) of one existing topic. A problem names the configuration that mends it."""
+    problems: list[str] = []
+    warnings: list[str] = []
+    policy = {part.strip() for part in actual.configs.get("cleanup.policy", "delete").split(",")}
+    if plan.retention_ms is None:
+        if policy != {"compact"}:
+            problems.append(
+                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} forgets throttled clients; set cleanup.policy=compact"
+            )
+    else:
+        if "compact" in policy:
+            problems.append(
+                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} keeps only one record of each client; "
+                "set cleanup.policy=delete"
+            )
+        problems += _too_short(plan, int(actual.configs.get("retention.ms", "-1")))
+        if int(actual.configs.get("retention.bytes", "-1")) >= 0:
+            warnings.append(
+                f"{plan.name}: retention.bytes={actual.configs['retention.bytes']} deletes unread records when there are "
+                "many of them; set retention.bytes=-1 and watch the disk"
+            )
+    limit = int(actual.configs.get("max.message.bytes", plan.max_record_bytes))
+    if limit < plan.max_record_bytes:
+        problems.append(
+            f"{plan.name}: max.message.bytes={limit} refuses the largest records of Inflight; "
+            f"set max.message.bytes={plan.max_record_bytes} or lower engine.max_record_bytes"
+        )
+    warnings += _replication_warnings(actual, brokers)
+    return problems, warnings
+
+
+def _too_short(plan: TopicPlan, retention_ms: int) -> list[str]:
+    if 0 <= retention_ms < plan.minimum_retention_ms:
+        return [
+            f"{plan.name}: retention.ms={retention_ms} deletes records that nobody has read for {format_duration(retention_ms)}; "
+            f"set at least retention.ms={plan.minimum_retention_ms} ({format_duration(plan.minimum_retention_ms)})"
+        ]
+    return []
+
+
+def _replication_warnings(actual: ActualTopic, brokers: int) -> list[str]:
+    if brokers < 2:
+        return []
+    in_sync = int(actual.configs.get("min.insync.replicas", "1"))
+    if actual.replication_factor < 2:
+        return [f"{actual.name}: replication factor 1 in a cluster of {brokers}: one lost disk loses records; set it to 3"]
+    if in_sync < 2:
+        return [f"{actual.name}: min.insync.replicas=1: Kafka confirms what one broker has; set min.insync.replicas=2"]
+    if in_sync >= actual.replication_factor:
+        return [f"{actual.name}: min.insync.replicas={in_sync} of {actual.replication_factor}: one broker down stops all writing"]
+    return []
+
+
+def _report(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], created: tuple[str, ...]) -> TopicReport:
+    actual = _describe(client, [plan.name for plan in plans])
+    brokers = len(client.describe_cluster()["brokers"])
+    problems: list[str] = []
+    warnings: list[str] = []
+    for plan in plans:
+        topic = actual.get(plan.name)
+        if topic is None:
+            problems.append(f"{plan.name}: does not exist; `inflight topics` creates it")
+            continue
+        found, remarks = judge(plan, topic, brokers=brokers)
+        problems += found
+        warnings += remarks
+    return TopicReport(created=created, problems=tuple(problems), warnings=tuple(warnings), topics=tuple(actual.values()))
+
+
+def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, ActualTopic]:
+    existing = set(client.list_topics())
+    names = [name for name in names if name in existing]
+    if not names:
+        return {}
+    configs = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names], config_filter="all")[
+        "topic"
+    ]
+    found = {}
+    for topic in client.describe_topics(names):
+        name = topic["name"]
+        partitions = topic["partitions"]
+        found[name] = ActualTopic(
+            name=name,
+            partitions=len(partitions),
+            replication_factor=min((len(_replicas(partition)) for partition in partitions), default=0),
+            configs={key: str(entry["value"]) for key, entry in configs[name].items()},
+        )
+    return {name: found[name] for name in names}
+
+
+def _replicas(partition: Mapping[str, Any]) -> list[int]:
+    replicas: list[int] = partition["replica_nodes"]
+    return replicas
+
+
+def _create(client: KafkaAdminClient, plan: TopicPlan) -> bool:
+    """True if we created it, False if somebody was quicker."""
+    options = {"num_partitions": plan.partitions, "replication_factor": plan.replication_factor, "configs": plan.configs}
+    try:
+        client.create_topics({plan.name: options}, timeout_ms=_TIMEOUT_MS)
+    except TopicAlreadyExistsError:
+        return False
+    return True
+
+
+class _Admin:
+    """An admin client for a `with` block; what goes wrong with Kafka inside becomes KafkaUnreachable."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._options = {"client_id": "inflight-topics", **settings.kafka.client_options()}
+        self._servers = settings.kafka.bootstrap_servers
+        self.client: KafkaAdminClient
+
+    def __enter__(self) -> "_Admin":
+        try:
+            self.client = KafkaAdminClient(**self._options)
+        except KafkaError as error:
+            raise self._explained(error) from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.client.close()
+        if isinstance(error, KafkaError):
+            raise self._explained(error) from error
+
+    def _explained(self, error: KafkaError) -> KafkaUnreachable:
+        return KafkaUnreachable(
+            f"Kafka at {self._servers} does not do what is asked: {type(error).__name__}: {error}. "
+            "Check kafka.bootstrap_servers, that Kafka runs, and that this user may create and describe topics."
+        )

@@ -1,0 +1,75 @@
+"""What must be true of a checkpoint before a query starts on it: nobody else uses it, and its shape is the configured one."""
+
+import json
+import time
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from streaming.engine.errors import CheckpointInUse, CheckpointMismatch
+from streaming.engine.spark_session import is_local_path
+
+_LOCK_TIMEOUT_S: Final = 60.0
+_POLL_S: Final = 0.05
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = _LOCK_TIMEOUT_S) -> Any:
+    """Takes the lock of a local checkpoint, waiting for an engine that is just dying. Keep what is returned until the end.
+
+    The JVM takes it, because the JVM writes the checkpoint: it outlives the Python process that is killed by a moment, in which a
+    second engine could write the same micro-batch. The lock ends with the JVM. Raises CheckpointInUse. Elsewhere than on a
+    local path there is nothing to lock, and None is returned: there the cluster manager has to run one engine only.
+    """
+    if not is_local_path(location):
+        return None
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    file_system = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    file_system.mkdirs(path)
+    channel = jvm.java.io.RandomAccessFile(f"{path.toUri().getPath()}/inflight.lock", "rw").getChannel()
+    deadline = time.monotonic() + timeout_s
+    while (lock := channel.tryLock()) is None:
+        if time.monotonic() > deadline:
+            raise CheckpointInUse(
+                f"another engine has used the checkpoint {location} for {timeout_s:.0f} s: stop it, or give this one another "
+                "engine.checkpoint_location"
+            )
+        time.sleep(_POLL_S)
+    return lock
+
+
+def check_state_partitions(spark: SparkSession, location: str, configured: int) -> None:
+    """Raises CheckpointMismatch when the checkpoint was made with another number of state partitions.
+
+    Spark itself would go on with the old number and say so only in its log.
+    """
+    recorded = recorded_state_partitions(spark, location)
+    if recorded is not None and recorded != configured:
+        raise CheckpointMismatch(
+            f"the checkpoint {location} was made with engine.state_partitions = {recorded}, the configuration says {configured}: "
+            f"the number is fixed for the life of a checkpoint. Set it to {recorded}, or start with a new "
+            "engine.checkpoint_location, which has no sessions"
+        )
+
+
+def recorded_state_partitions(spark: SparkSession, location: str) -> int | None:
+    """The number in the newest entry of the offset log, None for a new checkpoint."""
+    jvm: Any = spark._jvm
+    folder = jvm.org.apache.hadoop.fs.Path(location, "offsets")
+    file_system = folder.getFileSystem(spark._jsc.hadoopConfiguration())
+    if not file_system.exists(folder):
+        return None
+    names = [status.getPath().getName() for status in file_system.listStatus(folder)]
+    numbers = [int(name) for name in names if name.isdigit()]
+    if not numbers:
+        return None
+    stream = file_system.open(jvm.org.apache.hadoop.fs.Path(folder, str(max(numbers))))
+    try:
+        text = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    finally:
+        stream.close()
+    # Three kinds of lines: the version, the metadata as JSON, the offsets of each source as JSON.
+    metadata = json.loads(text.splitlines()[1])
+    partitions = metadata.get("conf", {}).get(_PARTITIONS)
+    return None if partitions is None else int(partitions)

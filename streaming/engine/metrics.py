@@ -1,0 +1,61 @@
+"""What the engine's query says about its micro-batches, as Prometheus reads it."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from state.model import Outcome
+from streaming.engine.progress import BatchProgress
+
+_MS: Final = 1_000
+
+
+class EngineCollector(Collector):
+    """Register once with a prometheus-client registry. Totals are of this process: the ledger and the receipts have the rest."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: BatchProgress | None = None
+        self._batches = self._rows = self._updated = self._removed = self._duration_ms = 0
+        self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
+
+    def observe(self, batch: BatchProgress) -> None:
+        """Call once for each micro-batch; from any thread."""
+        with self._lock:
+            self._last = batch
+            self._batches += 1
+            self._rows += batch.rows
+            self._updated += batch.clients_updated
+            self._removed += batch.clients_removed
+            self._duration_ms += batch.duration_ms
+            self._outcomes.update(batch.outcomes)
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            last, outcomes = self._last, dict(self._outcomes)
+            totals = (
+                ("micro_batches", "Micro-batches that have ended", self._batches),
+                ("records_taken", "Records from Kafka", self._rows),
+                ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
+                ("sessions_ended", "Sessions removed", self._removed),
+                ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
+            )
+        for name, text, total in totals:
+            yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total)
+        ended = CounterMetricFamily("inflight_engine_messages_ended", "Receipts written, by outcome", labels=("outcome",))
+        for outcome, count in sorted(outcomes.items()):
+            ended.add_metric((outcome,), count)
+        yield ended
+        if last is None:
+            return
+        for name, text, value in (
+            ("records_behind", "Records in Kafka that the last micro-batch did not take", last.behind_rows),
+            ("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS),
+            ("state_bytes", "RocksDB's files of the sessions", last.state_bytes),
+        ):
+            yield GaugeMetricFamily(f"inflight_engine_{name}", text, value=value)

@@ -1,0 +1,276 @@
+"""The state operator: what Spark calls once for every client that has something to do. It only adapts; every rule is in `state/`.
+
+Steps of an activation, in this order:
+1. read the records of the group, all of them, sorted by (source, partition, offset);
+2. make events of them; what cannot be read becomes a dead letter;
+3. decode the session, or begin one;
+4. let it handle the events in one activation; a time-out without records is `DeadlineReached`;
+5. store the session and arm its next deadline, or forget it when it is empty;
+6. answer with at most one row, and with no frame at all when there is nothing to say.
+
+The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when it executes a micro-batch again.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+from pyspark.sql.streaming.state import GroupState
+
+from state.commands import Command, DeadLetter, RecordTransition, SendReceipt, Transition
+from state.errors import UnreadableRecord
+from state.events import DeadlineReached, Event
+from state.model import Message, Outcome
+from state.session import Session
+from state.session_codec import decode_session, encode_session
+from streaming.engine.operator.cells import EVENTS, Header, IncomingRecord, OutgoingRecord, decode_incoming, encode_outgoing
+from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
+from streaming.engine.operator.to_events import accepted_at, message_event, position, to_event
+from streaming.engine.operator.to_records import outgoing_records
+
+STATE_ROW_VERSION: Final = 1
+STATE_SCHEMA: Final = (
+    "version int, connected boolean, inflight int, queued int, queued_bytes long, oldest_unacked_ms long, "
+    "next_deadline_ms long, blob binary"
+)
+"""One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
+OUTPUT_SCHEMA: Final = "outgoing binary"
+UNADDRESSED: Final = ""
+"""The group of records whose key is no client id. It has no session."""
+
+SOURCE_TOPIC: Final = "x-source-topic"
+SOURCE_KEY: Final = "x-source-key"
+_SHOWN_KEY_BYTES: Final = 1_024
+_RECORD_COLUMN: Final = 1
+_COLUMNS: Final = pd.Index(["outgoing"])
+_ONE_ROW: Final = pd.RangeIndex(1)
+_MAX_CELL_RECORD_BYTES: Final = 16_777_216
+"""A cell may hold many records; far below the 2 GiB that a cell of the JVM can have, base64 and all."""
+_YOUNG_OBJECTS: Final = 200_000
+_LONGEST_TIMER_MS: Final = 365 * 86_400_000
+
+Frames: TypeAlias = Iterator[pd.DataFrame]
+Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
+
+
+class SessionOperator:
+    """The function for `applyInPandasWithState`. Pickled as its settings; one worker process makes it once (see `__reduce__`)."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        self._settings = settings
+        self._settings_of = SettingsOfClients(settings).of
+
+    def __reduce__(self) -> tuple[Callable[[PipelineSettings], "SessionOperator"], tuple[PipelineSettings]]:
+        # Spark unpickles the function for every task, twice per state partition and micro-batch.
+        return _operator_in_worker, (self._settings,)
+
+    def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
+        (client_id,) = key
+        now_ms = state.getCurrentProcessingTimeMs()
+        incoming = [] if state.hasTimedOut else _sorted_records(frames)  # 1
+        if client_id == UNADDRESSED:
+            state.remove()
+            return _frames(self._unaddressed(incoming, now_ms))
+        events: list[tuple[IncomingRecord, Event]] = []
+        outgoing: list[OutgoingRecord] = []
+        for record in incoming:  # 2
+            try:
+                events.append((record, to_event(record, self._settings, now_ms=now_ms)))
+            except UnreadableRecord as error:
+                outgoing += self._unreadable(record, client_id, str(error), now_ms)
+        session = self._session(client_id, state)  # 3
+        try:
+            commands = session.handle_all([event for _, event in events] or [DeadlineReached()], now_ms=now_ms)  # 4
+            blob = encode_session(session)
+        except Exception:
+            if not events:
+                raise
+            session, blob, commands, refused = self._one_by_one(events, client_id, state, now_ms)
+            outgoing += refused
+        outgoing += outgoing_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
+        _store(session, blob, state, now_ms)  # 5
+        return _frames(outgoing)  # 6
+
+    def _session(self, client_id: str, state: GroupState) -> Session:
+        settings = self._settings_of(client_id)
+        if not state.exists:
+            return Session(client_id=client_id, settings=settings)
+        version, *_, blob = state.get
+        if version != STATE_ROW_VERSION:
+            raise UnreadableRecord(
+                f"the state row of client {client_id!r} has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
+                "start the version that wrote the checkpoint, or a newer one"
+            )
+        return decode_session(bytes(blob), client_id=client_id, settings=settings)
+
+    def _one_by_one(
+        self, events: list[tuple[IncomingRecord, Event]], client_id: str, state: GroupState, now_ms: int
+    ) -> tuple[Session, bytes, tuple[Command, ...], list[OutgoingRecord]]:
+        """Finds the event on which the session failed, makes a dead letter of it and applies the others.
+
+        Such a failure is a mistake of ours. Spark would execute the micro-batch again and again, and one record would stand
+        between all clients and their messages; so the record leaves with its reason, and the query lives.
+        """
+        session = self._session(client_id, state)
+        blob = encode_session(session)
+        commands: tuple[Command, ...] = ()
+        refused: list[OutgoingRecord] = []
+        for record, event in events:
+            try:
+                done = session.handle(event, now_ms=now_ms)
+                blob = encode_session(session)
+            except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
+                session = decode_session(blob, client_id=client_id, settings=self._settings_of(client_id))
+                refused += self._unreadable(record, client_id, f"the session failed on it: {error!r}", now_ms)
+            else:
+                commands += done
+        return session, blob, commands, refused
+
+    def _unaddressed(self, records: list[IncomingRecord], now_ms: int) -> list[OutgoingRecord]:
+        """Dead letters for records whose key names no client."""
+        outgoing: list[OutgoingRecord] = []
+        for record in records:
+            fault = _fault_of_key(record.key, self._settings.max_client_id_bytes)
+            if record.source == EVENTS:
+                outgoing += self._unreadable(record, UNADDRESSED, fault, now_ms)
+            else:
+                # The contract of the headers is read too: the dead letter then has all that is known of the message.
+                message = message_event(record, self._settings, now_ms=now_ms).message
+                outgoing += self._refusal(record, message, UNADDRESSED, fault, now_ms)
+        return outgoing
+
+    def _unreadable(self, record: IncomingRecord, client_id: str, detail: str, now_ms: int) -> list[OutgoingRecord]:
+        message = Message(
+            message_id=position(record, self._settings),
+            topic="",
+            payload=record.value or b"",
+            accepted_ms=accepted_at(record, now_ms=now_ms),
+        )
+        return self._refusal(record, message, client_id, detail, now_ms)
+
+    def _refusal(
+        self, record: IncomingRecord, message: Message, client_id: str, detail: str, now_ms: int
+    ) -> list[OutgoingRecord]:
+        """What leaves when a record never reaches a session: ledger row, dead letter and, for a message, its receipt."""
+        commands: list[Command] = [
+            RecordTransition(
+                transition=Transition.REFUSED,
+                time_ms=now_ms,
+                message_id=message.message_id,
+                outcome=Outcome.INVALID,
+                detail=detail,
+            ),
+            DeadLetter(message=message, reason=Outcome.INVALID, time_ms=now_ms, detail=detail),
+        ]
+        topics = self._settings.topics
+        source = topics.events
+        if record.source != EVENTS:
+            source = topics.messages
+            commands.append(_receipt_of_refusal(message, client_id, detail, now_ms))
+        extra = [Header(SOURCE_TOPIC, source.encode())]
+        if record.key is not None:
+            extra.append(Header(SOURCE_KEY, record.key[:_SHOWN_KEY_BYTES]))
+        return outgoing_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings, extra_headers=tuple(extra))
+
+
+@lru_cache(maxsize=4)
+def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
+    """The operator of this worker process, which also gets its garbage collector tuned: every activation makes some hundred
+    objects that live for a millisecond, and with Python's defaults a tenth of the time goes into looking through the modules.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
+    return SessionOperator(settings)
+
+
+def _sorted_records(frames: Frames) -> list[IncomingRecord]:
+    # By position: to take a column by its name costs a tenth of what Python does for a client. tests/spark pins the order.
+    records = [decode_incoming(cell) for frame in frames for cell in frame.to_numpy()[:, _RECORD_COLUMN]]
+    if len(records) > 1:
+        # Spark gives the rows of a group in any order.
+        records.sort(key=_order)
+    return records
+
+
+def _order(record: IncomingRecord) -> tuple[int, int, int]:
+    return (record.source, record.partition, record.offset)
+
+
+def _store(session: Session, blob: bytes, state: GroupState, now_ms: int) -> None:
+    """Exactly one of: remove, update, update and arm. A call that does none of them would leave the old timer armed."""
+    if session.is_empty:
+        state.remove()
+        return
+    summary = session.summary()
+    deadline_ms = session.next_deadline_ms()
+    if deadline_ms is not None:
+        # Longer than Spark can count is as good as never, and a call too early does nothing.
+        deadline_ms = min(deadline_ms, now_ms + _LONGEST_TIMER_MS)
+    state.update(
+        (
+            STATE_ROW_VERSION,
+            summary.connected,
+            summary.inflight,
+            summary.queued,
+            summary.queued_bytes,
+            summary.oldest_unacked_ms,
+            deadline_ms,
+            blob,
+        )
+    )
+    if deadline_ms is not None:
+        state.setTimeoutDuration(max(1, deadline_ms - now_ms))
+
+
+def _receipt_of_refusal(message: Message, client_id: str, detail: str, now_ms: int) -> SendReceipt:
+    return SendReceipt(
+        message_id=message.message_id,
+        client_id=client_id,
+        outcome=Outcome.INVALID,
+        reason_code=0,
+        attempts=0,
+        accepted_ms=message.accepted_ms,
+        first_sent_ms=None,
+        outcome_ms=now_ms,
+        detail=detail,
+    )
+
+
+def _fault_of_key(key: bytes | None, max_bytes: int) -> str:
+    if not key:
+        return "the record has no key: the key of a record is the client id that it is for"
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return "the key is not UTF-8: the key of a record is the client id that it is for"
+    return f"the key has {len(key)} bytes: a client id has at most {max_bytes}"
+
+
+def _frames(records: list[OutgoingRecord]) -> Frames:
+    return iter([_frame(encode_outgoing(part)) for part in _cells(records)])
+
+
+def _cells(records: list[OutgoingRecord]) -> list[list[OutgoingRecord]]:
+    """Nearly always one cell; a session that ends with a long queue may need several."""
+    if not records:
+        return []
+    cells: list[list[OutgoingRecord]] = [[]]
+    size = 0
+    for record in records:
+        size += len(record.value or b"")
+        if size > _MAX_CELL_RECORD_BYTES and cells[-1]:
+            cells.append([])
+            size = len(record.value or b"")
+        cells[-1].append(record)
+    return cells
+
+
+def _frame(cell: bytes) -> pd.DataFrame:
+    # An object array and ready indexes: a third of what `pd.DataFrame({"outgoing": [cell]})` costs.
+    values = np.empty((1, 1), dtype=object)
+    values[0, 0] = cell
+    return pd.DataFrame(values, index=_ONE_ROW, columns=_COLUMNS, dtype=object, copy=False)

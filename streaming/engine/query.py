@@ -1,0 +1,128 @@
+"""The query `sessions` as transforms of DataFrames: Kafka → (client_id, record) → state operator → (outgoing) → Kafka.
+
+Each border is one `select`; nothing else may pass it. No I/O happens until `start` is called on what `sessions_writer` returns.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from streaming.engine.operator.cells import EVENTS, MESSAGES, OUTGOING_SCHEMA
+from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, STATE_SCHEMA, UNADDRESSED, Function, SessionOperator
+from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.wake_up import START_MARK_KEY
+
+QUERY_NAME: Final = "sessions"
+
+
+def read_records(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    kafka_options: Mapping[str, str],
+    max_offsets_per_trigger: int,
+) -> DataFrame:
+    """The stream of messages and events, as Kafka's source has it. kafka_options: `kafka.bootstrap.servers` and security.
+
+    A source for each topic, and `max_offsets_per_trigger` for each: with one source for both, Spark shares the limit out by what
+    waits, and the acknowledgements of devices would wait behind a backlog of messages until those they answer are sent again.
+    """
+    options = {
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
+        # Producers of backends may use transactions; what they abort was never sent.
+        "kafka.isolation.level": "read_committed",
+        # A task that has read to the end would else wait 500 ms for more.
+        "kafka.fetch.max.wait.ms": "10",
+        **kafka_options,
+    }
+    events, messages = (
+        spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
+        for topic in (settings.topics.events, settings.topics.messages)
+    )
+    return events.union(messages)
+
+
+def incoming(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """client_id: string, never null, the empty string for a key that is no client id. record: binary, operator/cells.py.
+
+    Start marks have done their work when they are read, and end here.
+    """
+    addressed = _is_client_id(F.col("key"), settings.max_client_id_bytes)
+    record = F.struct(
+        F.when(F.col("topic") == settings.topics.events, EVENTS).otherwise(MESSAGES).alias("s"),
+        F.col("partition").alias("p"),
+        F.col("offset").alias("o"),
+        F.unix_millis("timestamp").alias("t"),
+        F.col("headers").alias("h"),
+        F.col("value").alias("v"),
+        F.when(~addressed, F.col("key")).alias("k"),
+    )
+    start_mark = (F.col("topic") == settings.topics.events) & F.col("key").eqNullSafe(F.lit(START_MARK_KEY))
+    return records.where(~start_mark).select(
+        F.when(addressed, F.col("key").cast("string")).otherwise(UNADDRESSED).alias("client_id"),
+        F.to_json(record).cast("binary").alias("record"),
+    )
+
+
+def outgoing(cells: DataFrame) -> DataFrame:
+    """topic, key, value, headers, partition: a row for each record, as Kafka's sink wants it.
+
+    A cell that cannot be parsed stops the query, because it is our own mistake and dropping it would lose records.
+    """
+    records = F.from_json(F.col("outgoing").cast("string"), OUTGOING_SCHEMA, {"mode": "FAILFAST"})
+    return cells.select(F.inline(records))
+
+
+def sessions(records: DataFrame, settings: PipelineSettings, function: Function | None = None) -> DataFrame:
+    """The whole transform. function: another state operator in place of the session (the benchmark's trivial one)."""
+    cells = (
+        incoming(records, settings)
+        .groupBy("client_id")
+        .applyInPandasWithState(
+            function or SessionOperator(settings),
+            outputStructType=OUTPUT_SCHEMA,
+            stateStructType=STATE_SCHEMA,
+            outputMode="append",
+            timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+        )
+    )
+    return outgoing(cells)
+
+
+def sessions_writer(
+    rows: DataFrame,
+    settings: PipelineSettings,
+    *,
+    kafka_options: Mapping[str, str],
+    checkpoint_location: str,
+    trigger_interval_ms: int,
+) -> DataStreamWriter:
+    """Writes `sessions` to Kafka; call `start()`. A micro-batch is committed after Kafka has confirmed all its records."""
+    options = {
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "true",
+        # The broker's max.message.bytes is the limit that counts, and PipelineSettings.max_record_bytes keeps us below it.
+        "kafka.max.request.size": str(4 * settings.max_record_bytes),
+        **kafka_options,
+    }
+    return (
+        rows.writeStream.queryName(QUERY_NAME)
+        .format("kafka")
+        .outputMode("append")
+        .options(**options)
+        .option("checkpointLocation", checkpoint_location)
+        .trigger(processingTime=f"{trigger_interval_ms} milliseconds")
+    )
+
+
+def _is_client_id(key: Column, max_bytes: int) -> Column:
+    """False, never null, for what Arrow or MQTT could not carry: no key, an empty one, one that is too long or not UTF-8."""
+    valid = F.length(key).between(1, max_bytes) & F.is_valid_utf8(key.cast("string"))
+    return F.coalesce(valid, F.lit(False))

@@ -1,0 +1,199 @@
+"""The engine: one process, one Spark session, the query `sessions`, and beside it the query `archive` (streaming/archive).
+
+Steps of a start, in this order:
+1. check the topics;
+2. write the record that gives the query a first micro-batch (streaming/engine/wake_up.py);
+3. start Spark;
+4. take the lock of the checkpoint, and check that its shape is the configured one;
+5. start the query;
+6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
+7. start the query `archive`, which nobody waits for;
+8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py).
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from state.dead_letters.exchanges import Exchanges
+from streaming.archive import ArchiveKeeper
+from streaming.config.metrics_section import OFF
+from streaming.config.settings import Settings
+from streaming.config.topics import require_safe_topics
+from streaming.engine.back_pressure import EngineThrottle
+from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
+from streaming.engine.errors import QueryFailed
+from streaming.engine.operator.settings import PipelineSettings, Profile, Topics
+from streaming.engine.outcome_counts import counted
+from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
+from streaming.engine.query import read_records, sessions, sessions_writer
+from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
+from streaming.engine.wake_up import write_start_mark
+
+_LOOK_S: Final = 0.1
+SESSIONS_CHECKPOINT: Final = "sessions"
+
+
+def run_engine(
+    settings: Settings,
+    *,
+    jars: SparkJars | None,
+    on_ready: Callable[[], None],
+    stop: threading.Event,
+    on_progress: Callable[[BatchProgress], None] = lambda batch: None,
+) -> None:
+    """Runs the engine until `stop` is set. Returns when everything is stopped; a micro-batch that was running is repeated at the
+    next start.
+
+    jars: None under spark-submit, which brings them.
+    on_ready: called once, when devices get answers. on_progress: called after every micro-batch.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch before anything runs; QueryFailed when the query
+    dies.
+    """
+    report = require_safe_topics(settings)  # 1
+    partitions = {topic.name: topic.partitions for topic in report.topics}
+    write_start_mark(settings)  # 2
+    pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands])
+    spark = start_spark(settings, jars)  # 3
+    try:
+        location = sessions_checkpoint(settings)
+        lock = lock_checkpoint(spark, location)  # 4
+        check_state_partitions(spark, location, settings.engine.state_partitions)
+        query = start_sessions(spark, settings, pipeline)  # 5
+        try:
+            # Failures of these two are reported and are not ours.
+            with ArchiveKeeper(spark, settings) as archive, EngineThrottle.of(settings) as throttle:
+
+                def ready() -> None:
+                    on_ready()
+                    archive.start()  # 7
+                    throttle.start()  # 8
+
+                def progress(batch: BatchProgress) -> None:
+                    throttle.observe(batch)
+                    on_progress(batch)
+
+                _watch(query, settings.engine.data_dir, ready, stop, progress)  # 6
+        finally:
+            query.stop()
+        del lock
+    finally:
+        spark.stop()
+
+
+def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
+    """The Spark session of the engine as configured. jars: None under spark-submit, whose business the master is then, too."""
+    engine = settings.engine
+    logs = engine.data_dir.absolute() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    return spark_session(
+        SparkSettings(
+            checkpoint_location=settings.checkpoint_location,
+            log_file=logs / "spark.log",
+            master=None if jars is None else spark_master(settings),
+            state_partitions=engine.state_partitions,
+            driver_memory=engine.driver_memory,
+            extra={key: _spark_value(value) for key, value in engine.spark.items()},
+        ),
+        jars,
+    )
+
+
+def spark_master(settings: Settings) -> str:
+    """Spark's master: with the archive on, `local[*]` gets a slot for one task more than the sessions have state partitions.
+
+    A task of the archive runs for seconds. On a machine with few cores it would hold a slot that the sessions' next micro-batch
+    needs; with a slot of its own the operating system shares the core between the two.
+    """
+    if settings.engine.master != "local[*]" or not settings.archive.enabled:
+        return settings.engine.master
+    return f"local[{max(len(os.sched_getaffinity(0)), settings.engine.state_partitions + 1)}]"
+
+
+def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSettings) -> StreamingQuery:
+    """Starts the query `sessions`; it runs until it is stopped or dies."""
+    kafka_options = settings.kafka.spark_options()
+    records = read_records(
+        spark, pipeline, kafka_options=kafka_options, max_offsets_per_trigger=settings.engine.max_offsets_per_trigger
+    )
+    rows = sessions(records, pipeline)
+    return sessions_writer(
+        rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
+        pipeline,
+        kafka_options=kafka_options,
+        checkpoint_location=sessions_checkpoint(settings),
+        trigger_interval_ms=settings.engine.trigger_interval_ms,
+    ).start()
+
+
+def sessions_checkpoint(settings: Settings) -> str:
+    """Where the sessions are: a directory of its own, each query has one."""
+    return f"{settings.checkpoint_location.rstrip('/')}/{SESSIONS_CHECKPOINT}"
+
+
+def pipeline_settings(settings: Settings, *, commands_partitions: int) -> PipelineSettings:
+    """The part of the configuration that the Python workers need. commands_partitions: as Kafka has them."""
+    engine, topics = settings.engine, settings.topics
+    return PipelineSettings(
+        commands_partitions=commands_partitions,
+        topics=Topics(
+            messages=topics.messages,
+            events=topics.events,
+            commands=topics.commands,
+            uplink=topics.uplink,
+            receipts=topics.receipts,
+            dead_letters=topics.dead_letters,
+            ledger=topics.ledger,
+            throttle=topics.throttle,
+        ),
+        session=settings.session.to_session_settings(),
+        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.profiles),
+        policies=tuple(policy.to_policy() for policy in settings.policies),
+        exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
+        max_payload_bytes=engine.max_payload_bytes,
+        max_headers_bytes=engine.max_headers_bytes,
+        max_record_bytes=engine.max_record_bytes,
+        max_client_id_bytes=settings.gateway.max_client_id_bytes,
+        receipts=engine.receipts,
+        ledger=engine.ledger,
+    )
+
+
+def _watch(
+    query: StreamingQuery,
+    data_dir: Path,
+    on_ready: Callable[[], None],
+    stop: threading.Event,
+    on_progress: Callable[[BatchProgress], None],
+) -> None:
+    """Follows the query until `stop`. Raises QueryFailed when it ends by itself."""
+    reader, file, ready = ProgressReader(query), ProgressFile(data_dir), False
+    while not stop.wait(_LOOK_S):
+        batches = reader.new()
+        file.append(batches)
+        for batch in batches:
+            on_progress(batch)
+        if batches and not ready:
+            ready = True
+            on_ready()
+        if not query.isActive:
+            raise QueryFailed(_explanation(query))
+
+
+def _explanation(query: StreamingQuery) -> str:
+    error = query.exception()
+    cause = "nobody said why" if error is None else str(error).split("=== Streaming Query ===")[0].strip()
+    return (
+        f"the query {query.name!r} died: {cause}\n"
+        "Nothing is lost: start the engine again and it goes on where it was. If it dies again with the same words, look at "
+        "logs/spark.log in the data directory and at docs/operations.md."
+    )
+
+
+def _spark_value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

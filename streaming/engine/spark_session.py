@@ -1,0 +1,176 @@
+"""The Spark session of the engine: every setting that the pipeline depends on, with its reason.
+
+Three ways to run (docs/deployment.md): in one JVM of ours (master `local[…]`); with the driver here and executors on a cluster
+(any other master); under spark-submit, whose business is then all that concerns machines: master, jars, memory, Python. What
+concerns the query is always set here.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlparse
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from streaming.config.resources import conf_file
+
+_PACKAGES: Final = Path(__file__).resolve().parents[2]
+_LOOPBACK: Final = "127.0.0.1"
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
+    state_partitions: fixed for the life of the checkpoint. log_file: where Spark's own log goes (not under spark-submit).
+    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours.
+    """
+
+    checkpoint_location: str
+    log_file: Path
+    master: str | None = "local[*]"
+    state_partitions: int = 2
+    driver_memory: str = "1g"
+    java_options: str = ""
+    app_name: str = "inflight"
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkJars:
+    """What Spark's JVM gets besides what PySpark ships.
+
+    connectors: the jars of Kafka and Delta. local_fs: BareLocalFileSystem, which Spark needs before other jars are added.
+    java_options: of a JVM on this machine.
+    """
+
+    connectors: tuple[Path, ...]
+    local_fs: Path
+    java_options: tuple[str, ...] = ()
+
+
+def under_spark_submit() -> bool:
+    """True when spark-submit has started this process: the JVM is there already, with its master and its jars."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def spark_session(settings: SparkSettings, jars: SparkJars | None) -> SparkSession:
+    """Starts Spark (some seconds). jars: None when spark-submit brings them.
+
+    There is one session in a process; a second call with other settings gets the first one's JVM.
+    """
+    # PySpark looks at the environment only; without this the workers are whatever `python3` is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(settings.app_name)
+    for key, value in spark_options(settings, jars).items():
+        builder = builder.config(key, value)
+    if settings.master is not None:
+        builder = builder.master(settings.master)
+    return builder.getOrCreate()
+
+
+def end_jvm(timeout_s: float) -> None:
+    """Ends the JVM of this process and waits for it: it ends when its standard input does. Spark has to be stopped before."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        raise AssertionError("the engine has started a JVM")
+    jvm = gateway.proc
+    gateway.shutdown()
+    jvm.stdin.close()
+    jvm.wait(timeout_s)
+
+
+def spark_options(settings: SparkSettings, jars: SparkJars | None) -> dict[str, str]:
+    """All Spark settings for `settings`."""
+    options = dict(_query_options(settings))
+    if settings.master is not None and jars is not None:
+        if settings.master.startswith("local"):
+            options |= _local_options(settings, jars)
+        else:
+            options |= _cluster_options(settings, jars)
+        options |= _DELTA
+    return options | dict(settings.extra)
+
+
+def is_local_path(checkpoint_location: str) -> bool:
+    """True for a path of this machine's file system, False for HDFS and object stores."""
+    return urlparse(checkpoint_location).scheme in ("", "file")
+
+
+def _query_options(settings: SparkSettings) -> dict[str, str]:
+    return {
+        # One state store and two Python runs (data, time-outs) for each partition and micro-batch.
+        "spark.sql.shuffle.partitions": str(settings.state_partitions),
+        "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+        # Writes what has changed, not a snapshot of everything, in each micro-batch.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Counting rows reads before every write.
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
+        # A batch of Arrow holds this many groups or records; bounds what a worker has in memory at once.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _local_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
+    """Driver and executor are one JVM, which we start."""
+    options = {
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": " ".join((_log_options(settings), *jars.java_options, settings.java_options)).strip(),
+        # Python workers import `state` and `streaming` by name.
+        "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
+        "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
+        # Not `spark.jars`: those are copied at each start, and come too late for the file system of the checkpoint.
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (jars.local_fs, *jars.connectors)),
+    }
+    return options | _LOCAL_CHECKPOINT if is_local_path(settings.checkpoint_location) else options
+
+
+def _cluster_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
+    """The driver's JVM is ours, the executors come from a cluster, which gets the jars from the driver."""
+    return {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": _log_options(settings),
+        "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
+        "spark.jars": ",".join(jar.as_uri() for jar in jars.connectors),
+    }
+
+
+def _log_options(settings: SparkSettings) -> str:
+    log_configuration = conf_file("spark-log4j2.properties").as_uri()
+    return f"-Dlog4j2.configurationFile={log_configuration} -Dinflight.spark.log={settings.log_file}"
+
+
+_DELTA: Final = {
+    # Delta's commands (OPTIMIZE, MERGE) and its tables in SQL. Under spark-submit they come with its jars: docs/archive.md.
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Times with their zone, for readers that are not Spark; the default is a format that Parquet has given up.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A table's log is replayed with this many partitions; the default of 50 is for clusters.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # VACUUM lists directories with this many tasks; the default of 10,000 takes half a minute for an empty table.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+    # Compaction takes one core, the others are the sessions'.
+    "spark.databricks.delta.optimize.maxThreads": "1",
+    "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
+    # Two queries in one Spark: a task of `sessions` gets the next free core even when `archive` has many waiting.
+    "spark.scheduler.mode": "FAIR",
+}
+
+_LOCAL_CHECKPOINT: Final = {
+    # Hadoop's own local file system forks a process for every checkpoint file when its native library is missing.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+}

@@ -1,0 +1,179 @@
+"""The command line: what can be known without Kafka, Spark or a device."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from inflight.cli import app, main
+from inflight.local.child_process import free_port, is_free
+from inflight.local.endpoints import Endpoints
+from inflight.local.errors import MissingPrerequisite
+from streaming.config.resources import conf_file
+
+RUNNER = CliRunner()
+COMMANDS = ("up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
+COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
+HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib")
+
+
+def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "inflight", *arguments], capture_output=True, text=True, input=stdin, timeout=60, check=False
+    )
+
+
+def test_the_help_lists_every_command() -> None:
+    shown = RUNNER.invoke(app, ["--help"]).output
+    assert [name for name in COMMANDS if f" {name} " not in shown] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    result = RUNNER.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_the_command_line_starts_without_heavy_imports() -> None:
+    code = f"import sys, inflight.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_help_takes_less_than_half_a_second_of_cpu() -> None:
+    spent = []
+    for _ in range(3):  # CPU time, because the machine may be busy; the best, because caches may be cold
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run("--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    assert min(spent) < 0.5
+
+
+def test_the_demo_of_the_bridge_says_how_to_install_mosquitto_before_it_starts_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inflight.demo.bridge_broker.shutil.which", lambda *_args, **_options: None)
+    result = RUNNER.invoke(app, ["demo-bridge", "--data-dir", str(tmp_path / "data")])
+    assert isinstance(result.exception, MissingPrerequisite)
+    assert "sudo apt-get install mosquitto" in str(result.exception)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path) -> None:
+    shown = run("config", "--set", "max_inflight=7")
+    assert shown.returncode == 0
+    assert "\nmax_inflight = 7\n" in shown.stdout
+    copy = tmp_path / "copy.toml"
+    copy.write_text(shown.stdout)
+    assert run("config", "--config", str(copy)).stdout == shown.stdout
+
+
+def test_every_command_with_settings_refuses_a_wrong_key_before_anything_starts() -> None:
+    for command in ("up", "engine", "gateway", "topics"):
+        result = run(command, "--set", "max_inflihgt=7")
+        assert result.returncode == 2
+        assert "did you mean session.max_inflight?" in result.stderr
+        assert "Traceback" not in result.stderr
+        assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--payload", "x", "--qos", "3"], "--qos"),
+        (["--payload", "x", "--expiration", "soon"], "not a duration"),
+        (["--payload", "x", "--header", "nothing"], "NAME=VALUE"),
+        (["--payload", "x", "--file", str(conf_file("ivy.xml"))], "not both"),
+    ],
+)
+def test_send_refuses_what_breaks_the_contract_of_messages(arguments: list[str], words: str) -> None:
+    result = RUNNER.invoke(app, ["send", "client", "topic", *arguments])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
+    options = ["--kafka", f"127.0.0.1:{free_port()}", "--set", "kafka.options.bootstrap_timeout_ms=500"]
+    result = run("send", "client", "topic", "--payload", "x", *options)
+    assert result.returncode == 1
+    assert "is `inflight up` running" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["gateway", "bridge"])
+def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(command: str) -> None:
+    server = f"127.0.0.1:{free_port()}"
+    options = [f"kafka.bootstrap_servers={server}", "kafka.options.bootstrap_timeout_ms=500", "gateway.port=0"]
+    result = run(command, *(word for option in options for word in ("--set", option)))
+    assert result.returncode == 1
+    assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
+    assert "Check kafka.bootstrap_servers and that Kafka runs." in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_main_reports_an_error_in_one_paragraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["inflight", "config", "--config", "/nowhere.toml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "/nowhere.toml: cannot be read" in capsys.readouterr().err
+
+
+def compose_services() -> dict[str, dict[str, Any]]:
+    services: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+    return services
+
+
+def test_compose_runs_kafka_engine_and_gateway() -> None:
+    assert {"kafka", "engine", "gateway"} <= set(compose_services())
+
+
+def test_every_command_in_compose_is_a_command_of_inflight() -> None:
+    ours = {name: service for name, service in compose_services().items() if "build" in service}
+    assert set(ours) == {"topics", "engine", "gateway"}
+    for name, service in ours.items():
+        command = service["command"]
+        assert command[0] == name
+        accepted = RUNNER.invoke(app, [*command, "--help"])
+        assert accepted.exit_code == 0, accepted.output
+
+
+def test_the_environment_in_compose_is_a_valid_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streaming.config.settings import load_settings
+
+    for service in compose_services().values():
+        for name, value in service.get("environment", {}).items():
+            if name.startswith("INFLIGHT__"):
+                monkeypatch.setenv(name, str(value))
+    settings = load_settings()
+    assert settings.kafka.bootstrap_servers == "kafka:9092"
+    assert settings.gateway.host == "0.0.0.0"
+
+
+def test_endpoints_are_only_believed_while_their_up_is_alive(tmp_path: Path) -> None:
+    assert Endpoints.read(tmp_path) == Endpoints()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    Endpoints(mqtt="h:1", kafka="h:2", pids={"up": ended.pid}).write(tmp_path)
+    assert Endpoints.read(tmp_path) == Endpoints()
+
+
+def test_endpoints_read_back(tmp_path: Path) -> None:
+    import os
+
+    written = Endpoints(mqtt="h:1", kafka="h:2", pids={"up": os.getpid(), "engine": 7})
+    written.write(tmp_path)
+    assert Endpoints.read(tmp_path) == written
+
+
+def test_a_free_port_is_outside_the_range_of_outgoing_connections() -> None:
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    port = free_port()
+    assert port < first_outgoing
+    assert is_free(port)

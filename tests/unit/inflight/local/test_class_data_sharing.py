@@ -1,0 +1,73 @@
+"""Class archives: named when they are there, made once, and never in the way; with a stand-in for the warm-up."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from inflight.local import class_data_sharing as class_archive
+from inflight.local.class_data_sharing import archive_options, ensure_class_archives
+from inflight.local.jars import Jars
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Jars:
+    home = tmp_path / "jars"
+    (home / "spark").mkdir(parents=True)
+    return Jars(spark=(), kafka=(), local_fs=home / "spark" / "local-fs.jar")
+
+
+def warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Puts a shell script in the place of `python -m inflight.local.warm_up`."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def runs(tmp_path: Path) -> int:
+    return len((tmp_path / "runs").read_text().splitlines())
+
+
+def test_without_an_archive_a_jvm_gets_no_option(jars: Jars) -> None:
+    assert archive_options("spark", jars) == archive_options("kafka", jars) == ()
+
+
+def test_archives_are_made_once_and_named_from_then_on(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    dump = 'touch "$INFLIGHT_DUMP_CLASSES_TO/spark.jsa" "$INFLIGHT_DUMP_CLASSES_TO/kafka.jsa"'
+    warm_up(tmp_path, monkeypatch, dump)
+    for _ in range(2):
+        ensure_class_archives(jars, said.append)
+    assert (runs(tmp_path), len(said)) == (1, 1)
+    for program in ("spark", "kafka"):
+        option, _ = archive_options(program, jars)  # type: ignore[arg-type]
+        name, _, path = option.partition("=")
+        assert name == "-XX:SharedArchiveFile"
+        assert Path(path).is_file()
+    assert sorted(path.suffix for path in (tmp_path / "jars").iterdir()) == ["", ".jsa", ".jsa"], "nothing else is left"
+
+
+def test_a_warm_up_that_fails_is_said_and_leaves_everything_as_it_was(
+    jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    warm_up(tmp_path, monkeypatch, "echo no space left >&2; exit 1")
+    ensure_class_archives(jars, said.append)
+    assert "no space left" in said[-1]
+    assert archive_options("spark", jars) == ()
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == ["spark"]
+
+
+def test_a_warm_up_that_hangs_is_given_up(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(class_archive, "_TIMEOUT_S", 0.2)
+    warm_up(tmp_path, monkeypatch, "exec sleep 60")
+    ensure_class_archives(jars, said.append)
+    assert "start as slowly as before" in said[-1]
+
+
+def test_in_a_warm_up_each_jvm_is_told_to_write_its_classes(jars: Jars, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFLIGHT_DUMP_CLASSES_TO", os.sep + "there")
+    assert archive_options("kafka", jars)[0] == "-XX:ArchiveClassesAtExit=/there/kafka.jsa"

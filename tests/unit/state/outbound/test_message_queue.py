@@ -1,0 +1,89 @@
+"""state/outbound/message_queue.py by itself; what a session does with it is in tests/spec/test_queue.py."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.outbound.inflight_window import Delivery
+from state.outbound.message_queue import STARVATION_LIMIT, MessageQueue
+from tests.scenarios.scenario import message
+
+
+def delivery(order: int, *, priority: int = 0, qos: int = 1, size: int = 1, expires_at_ms: int | None = None) -> Delivery:
+    taken = message(f"m{order}", qos=qos, priority=priority, payload=b"x" * size, expires_at_ms=expires_at_ms)
+    return Delivery(message=taken, order=order)
+
+
+def unlimited() -> MessageQueue:
+    return MessageQueue(max_len=0, max_bytes=0)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.lists(st.booleans(), max_size=400))
+def test_no_waiting_priority_is_passed_over_more_often_than_the_limit(priorities: list[int], steps: list[bool]) -> None:
+    """Appends and pops in any order: each priority that waits is served within STARVATION_LIMIT messages of higher ones."""
+    queue = unlimited()
+    waiting: Counter[int] = Counter()
+    passed_over: Counter[int] = Counter()
+    arriving = [delivery(order, priority=priority) for order, priority in enumerate(priorities)]
+    for append in [*steps, *[True] * len(arriving), *[False] * len(arriving)]:
+        if append and arriving:
+            queue.append(arriving[0])
+            waiting[arriving.pop(0).message.priority] += 1
+        elif queue:
+            served = queue.pop().message.priority
+            waiting[served] -= 1
+            passed_over[served] = 0
+            for lower in range(served):
+                passed_over[lower] = passed_over[lower] + 1 if waiting[lower] else 0
+                assert passed_over[lower] <= STARVATION_LIMIT
+    assert not queue
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)), max_size=60), st.integers(0, 20))
+def test_its_counts_are_those_of_its_content_and_order_is_kept(drawn: list[tuple[int, int, int]], max_len: int) -> None:
+    queue = MessageQueue(max_len=max_len, max_bytes=50)
+    dropped: list[Delivery] = []
+    for order, (priority, qos, size) in enumerate(drawn):
+        made_room = queue.make_room(size)
+        dropped += made_room
+        queue.append(delivery(order, priority=priority, qos=qos, size=size))
+        assert not max_len or len(queue) <= max_len
+    kept = list(queue)
+    assert len(kept) == len(queue)
+    assert sum(len(d.message.payload) for d in kept) == queue.payload_bytes <= 50
+    assert sorted(d.order for d in kept + dropped) == list(range(len(drawn)))
+    assert kept == sorted(kept, key=lambda d: (-d.message.priority, d.order))
+    assert [d.order for d in queue.take_qos0()] == [d.order for d in kept if d.message.qos == 0]
+    assert queue.take_qos0() == []
+    assert [d.order for d in queue.take_all()] == [d.order for d in kept if d.message.qos > 0]
+    assert len(queue) == queue.payload_bytes == 0
+
+
+def test_messages_that_come_back_find_their_old_places() -> None:
+    queue = unlimited()
+    taken = [delivery(order) for order in range(5)]
+    for one in taken:
+        queue.append(one)
+    away = [queue.pop() for _ in range(3)]
+    for one in (away[1], away[2], away[0]):
+        queue.put_back(one)
+    assert [one.order for one in queue] == [0, 1, 2, 3, 4]
+
+
+def test_a_message_may_come_back_to_an_empty_queue_and_to_its_end() -> None:
+    queue = unlimited()
+    queue.put_back(delivery(7))
+    queue.put_back(delivery(9))
+    assert [one.order for one in queue] == [7, 9]
+
+
+def test_the_next_expiry_is_the_earliest_and_only_the_expired_are_taken() -> None:
+    queue = unlimited()
+    for order, expires_at_ms in enumerate((None, 30, 10, 20)):
+        queue.append(delivery(order, expires_at_ms=expires_at_ms))
+    assert queue.next_expiry_ms() == 10
+    assert [one.order for one in queue.take_expired(20)] == [2, 3]
+    assert queue.next_expiry_ms() == 30
+    assert [one.order for one in queue.take_expired(30)] == [1]
+    assert queue.next_expiry_ms() is None

@@ -1,0 +1,37 @@
+"""state.records.uplink"""
+
+from state.model import PublishProperties, QoS
+from state.records.uplink import uplink_headers
+
+
+def test_the_least_that_an_uplink_record_says() -> None:
+    assert uplink_headers(client_id="ü", inflight_id="ü:1:1", topic="t/ü", qos=QoS.AT_MOST_ONCE) == [
+        ("mqtt-topic", "t/ü".encode()),
+        ("mqtt-qos", b"0"),
+        ("mqtt-retain", b"false"),
+        ("client-id", "ü".encode()),
+        ("inflight-id", "ü:1:1".encode()),
+    ]
+
+
+def test_everything_that_an_uplink_record_can_say() -> None:
+    properties = PublishProperties(
+        payload_format=1,
+        content_type="application/json",
+        response_topic="r/t",
+        correlation_data=b"\xff\x00",
+        user_properties=(("k", "1"), ("k", "2")),
+    )
+    headers = uplink_headers(
+        client_id="c", inflight_id="i", topic="t", qos=QoS.EXACTLY_ONCE, retain=True, expiry_interval_s=0, properties=properties
+    )
+    assert headers[1:3] == [("mqtt-qos", b"2"), ("mqtt-retain", b"true")]
+    assert headers[5:] == [
+        ("message-expiry", b"0"),
+        ("content-type", b"application/json"),
+        ("response-topic", b"r/t"),
+        ("correlation-data", b"\xff\x00"),
+        ("payload-format", b"1"),
+        ("user-k", b"1"),
+        ("user-k", b"2"),
+    ]

@@ -1,0 +1,353 @@
+"""The configuration: layers, units, and what people are told about mistakes."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.mqtt.settings import GatewaySettings
+from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
+from streaming.config.errors import ConfigurationError
+from streaming.config.explain import known_keys, render_toml
+from streaming.config.resources import conf_file
+from streaming.config.settings import Settings, gateway_settings, load_settings
+from streaming.config.units import NEVER_MS, format_duration, format_size, parse_duration_ms, parse_size_bytes
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "my.toml"
+
+
+def complaints(*overrides: str, config: Path | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(config, overrides)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_the_file_in_conf_says_exactly_the_defaults_of_the_code() -> None:
+    assert load_settings() == Settings()
+
+
+def test_the_file_in_conf_explains_every_key() -> None:
+    text = conf_file("inflight.toml").read_text(encoding="utf-8")
+    assert render_toml(Settings()) in text
+    for key in known_keys(Settings):
+        if key not in ("profiles", "exchanges", "policies", "permissions"):
+            assert f"\n{key.rpartition('.')[2]} = " in text
+
+
+def test_the_defaults_are_those_of_the_session_and_of_the_gateway() -> None:
+    assert Settings().session.to_session_settings() == SessionSettings()
+    ours = dataclasses.asdict(gateway_settings(Settings()))
+    theirs = dataclasses.asdict(GatewaySettings())
+    different = {key for key in theirs if ours[key] != theirs[key]}
+    # The engine's records bound what a device may send; and Kafka's security is spelt out.
+    assert different == {"max_packet_size_bytes", "kafka_options"}
+
+
+def test_every_gateway_setting_can_be_configured() -> None:
+    configured = gateway_settings(
+        Settings(
+            gateway={"group_instance_id": "gw-1", "credentials": {"ann": "secret"}},
+            topics={"prefix": "t"},
+            kafka={"bootstrap_servers": "k:1"},
+        )
+    )
+    assert (configured.group_instance_id, configured.credentials) == ("gw-1", {"ann": "secret"})
+    assert (configured.events_topic, configured.commands_topic, configured.uplink_topic) == ("t.events", "t.commands", "t.uplink")
+    assert configured.bootstrap_servers == "k:1"
+
+
+def test_what_is_shown_reads_back_as_the_same(file: Path) -> None:
+    settings = load_settings(
+        overrides=[
+            "retry_interval=1500ms",
+            "backoff.max=5m",
+            'kafka.options={"request.timeout.ms": 5000}',
+            "session.session_expiry_interval=never",
+            'profiles=[{"clients": "a*", "max_inflight": 1, "backoff": {"initial": "2s"}}]',
+        ]
+    )
+    file.write_text(render_toml(settings), encoding="utf-8")
+    assert load_settings(file) == settings
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("[session]\nmax_inflight = 1\nprefetch = 1\nmax_awaiting_rel = 1\n")
+    monkeypatch.setenv("INFLIGHT__SESSION__PREFETCH", "2")
+    monkeypatch.setenv("INFLIGHT__SESSION__MAX_AWAITING_REL", "2")
+    session = load_settings(file, ["session.max_awaiting_rel=3"]).session
+    assert (session.max_inflight, session.prefetch, session.max_awaiting_rel) == (1, 2, 3)
+
+
+def test_a_key_of_a_session_needs_no_section_on_the_command_line() -> None:
+    session = load_settings(overrides=["retry_interval=2s", "max_inflight=2", "retry_mqtt5=timer", "backoff.initial=5ms"]).session
+    assert session.to_session_settings() == SessionSettings(
+        retry_interval_ms=2_000, max_inflight=2, retry_mqtt5=RetryMqtt5.TIMER, backoff=BackoffSettings(initial_ms=5)
+    )
+
+
+def test_the_last_flag_wins() -> None:
+    assert load_settings(overrides=["prefetch=1", "session.prefetch=2"]).session.prefetch == 2
+
+
+def test_nested_keys_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFLIGHT__SESSION__BACKOFF__MAX", "3m")
+    monkeypatch.setenv("INFLIGHT__PROFILES", '[{"clients": "x", "prefetch": 3}]')
+    settings = load_settings()
+    assert settings.session.backoff.max == 180_000
+    assert settings.session_settings_for("x").prefetch == 3
+
+
+def test_a_profile_changes_only_what_it_names_and_the_first_match_holds(file: Path) -> None:
+    file.write_text(
+        """
+        [session]
+        prefetch = 7
+        backoff.initial = "3s"
+        [[profiles]]
+        clients = "internal-*"
+        max_inflight = 128
+        backoff = { max = "200s" }
+        [[profiles]]
+        clients = "*"
+        max_inflight = 4
+        """
+    )
+    settings = load_settings(file)
+    assert [pattern for pattern, _ in settings.profiles] == ["internal-*", "*"]
+    internal = settings.session_settings_for("internal-9")
+    assert (internal.max_inflight, internal.prefetch) == (128, 7)
+    assert (internal.backoff.initial_ms, internal.backoff.max_ms) == (3_000, 200_000)
+    assert settings.session_settings_for("other").max_inflight == 4
+
+
+def test_a_wrong_key_is_named_with_its_line_and_the_nearest_one(file: Path) -> None:
+    file.write_text("[session]\nprefetch = 1\nmax_inflihgt = 3\n")
+    assert complaints(config=file) == [
+        f"{file}:3: session.max_inflihgt: there is no such key; did you mean session.max_inflight?"
+    ]
+
+
+def test_a_wrong_flag_and_a_wrong_variable_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFLIGHT__SESION__PREFETCH", "1")
+    assert complaints("retry_intervall=2s") == [
+        "environment INFLIGHT__SESION__PREFETCH: sesion.prefetch: there is no such key; did you mean session.prefetch?",
+        "--set retry_intervall=2s: retry_intervall: there is no such key; did you mean session.retry_interval?",
+    ]
+
+
+def test_a_wrong_value_is_named_with_what_is_allowed_and_what_the_key_means(file: Path) -> None:
+    file.write_text("[session]\nmax_inflight = 70000\n")
+    [problem] = complaints(config=file)
+    assert problem.startswith(f"{file}:2: session.max_inflight: is 70000: ")
+    assert "allowed: 0 … 65535" in problem
+    assert "unacknowledged at once" in problem
+
+
+@pytest.mark.parametrize("written", ['["30s", "1m", "5m"]', "[30000, 60000, 300000]", '["30s", 60000, "300s"]'])
+def test_a_retry_interval_may_be_a_schedule(written: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = SessionSettings(retry_interval_ms=30_000, later_retry_intervals_ms=(60_000, 300_000))
+    file.write_text(f"[session]\nretry_interval = {written}\n")
+    assert load_settings(file).session.to_session_settings() == expected
+    assert load_settings(overrides=[f"retry_interval={written}"]).session.to_session_settings() == expected
+    monkeypatch.setenv("INFLIGHT__SESSION__RETRY_INTERVAL", written)
+    from_environment = load_settings()
+    assert from_environment.session.to_session_settings() == expected
+    file.write_text(render_toml(from_environment))
+    assert 'retry_interval = ["30s", "1m", "5m"]' in file.read_text()
+    monkeypatch.delenv("INFLIGHT__SESSION__RETRY_INTERVAL")
+    assert load_settings(file) == from_environment
+
+
+@pytest.mark.parametrize(("written", "milliseconds"), [("10s", 10_000), ("1500", 1_500), ('["2s"]', 2_000)])
+def test_one_duration_is_one_duration_wherever_it_is_written(
+    written: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFLIGHT__SESSION__RETRY_INTERVAL", written)
+    expected = SessionSettings(retry_interval_ms=milliseconds)
+    assert load_settings().session.to_session_settings() == expected
+    monkeypatch.delenv("INFLIGHT__SESSION__RETRY_INTERVAL")
+    assert load_settings(overrides=[f"retry_interval={written}"]).session.to_session_settings() == expected
+
+
+def test_a_profile_may_have_a_schedule_of_its_own() -> None:
+    settings = load_settings(overrides=['profiles=[{"clients": "far-*", "retry_interval": ["1m", "1h"]}]'])
+    far = settings.session_settings_for("far-1")
+    assert (far.retry_interval_ms, far.later_retry_intervals_ms) == (60_000, (3_600_000,))
+    assert settings.session_settings_for("near").later_retry_intervals_ms == ()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ('["30s", "1ms"]', "1ms is out of range; allowed: 100ms … 1d"),
+        ('["30s", "25h"]', "25h is out of range"),
+        ('["1m", "30s"]', "30s comes after 1m and is shorter: a schedule does not shrink"),
+        ('["30s", "soon"]', "'soon' is not a duration: write for example 30s"),
+        ('["30s", ["1m"]]', "['1m'] is not a duration"),
+        ("[]", "a schedule has 1…100 durations, not 0"),
+        (str([1_000] * 101), "a schedule has 1…100 durations, not 101"),
+        ('{"first": "30s"}', "not a duration"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_before_anything_starts(schedule: str, words: str) -> None:
+    [problem] = complaints(f"retry_interval={schedule}")
+    assert f"--set retry_interval={schedule}: session.retry_interval: " in problem
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("override", "allowed"),
+    [
+        ("retry_interval=1ms", "allowed: 100ms … 1d"),
+        ("retry_interval=soon", "write for example 30s"),
+        ("max_mqueue_bytes=1Mb", "write for example 256KiB"),
+        ("retry_mqtt5=never", "allowed: reconnect, timer, wait"),
+        ("mqueue_store_qos0=perhaps", "allowed: true, false"),
+        ("session_expiry_interval=1500ms", "multiple of 1000"),
+        ("gateway.port=70000", "allowed: 0 … 65535"),
+        ("topics.prefix=a/b", "letters, digits"),
+        ("kafka.bootstrap_servers=localhost", "write host:port"),
+        ("kafka.security_protocol=TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+        ("engine.state_partitions=0", "allowed: 1 … 10000"),
+    ],
+)
+def test_values_out_of_range_say_the_range(override: str, allowed: str) -> None:
+    [problem] = complaints(override)
+    assert problem.startswith(f"--set {override}: ")
+    assert allowed in problem
+
+
+def test_all_mistakes_are_reported_at_once(file: Path) -> None:
+    file.write_text("[session]\nmax_inflight = -1\n[gateway]\nprot = 1\n[nonsense]\na = 1\n[[profiles]]\nprefetch = -1\n")
+    found = complaints("delivery_limit=x", config=file)
+    keys = {problem.removeprefix(str(file)).split(": ")[1] for problem in found}
+    assert keys == {
+        "session.max_inflight",
+        "session.delivery_limit",
+        "gateway.prot",
+        "nonsense",
+        "profiles[0].prefetch",
+        "profiles[0].clients",
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "words"),
+    [
+        (["backoff.max=10ms"], "session.backoff.max", "less than backoff.initial = 1s"),
+        (["max_mqueue_bytes=1KiB"], "session.max_mqueue_bytes", "would never fit in the queue"),
+        (
+            ["engine.max_record_bytes=300KiB", "gateway.max_packet_size_bytes=64KiB"],
+            "engine.max_record_bytes",
+            "max_payload_bytes",
+        ),
+        (["gateway.max_packet_size_bytes=1MiB"], "gateway.max_packet_size_bytes", "does not fit in a record"),
+        (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "needs sasl_username and sasl_password"),
+        (['profiles=[{"clients": "a", "backoff": {"max": 5}}]'], "profiles[0].backoff.max", "less than backoff.initial"),
+        (["delivery_limit=0"], "session.delivery_limit", "would deliver nothing: write 1 or more, or -1"),
+        (['profiles=[{"clients": "a", "delivery_limit": 0}]'], "profiles[0].delivery_limit", "would deliver nothing"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(overrides: list[str], key: str, words: str) -> None:
+    [problem] = complaints(*overrides)
+    assert f": {key}: " in problem
+    assert words in problem
+
+
+def test_a_queue_without_limit_takes_every_message() -> None:
+    assert load_settings(overrides=["max_mqueue_bytes=0"]).session.max_mqueue_bytes == 0
+
+
+def test_a_file_that_cannot_be_read_or_parsed_is_one_problem(file: Path) -> None:
+    [missing] = complaints(config=file)
+    assert "cannot be read: No such file" in missing
+    file.write_text("[session\n")
+    [broken] = complaints(config=file)
+    assert "is not a TOML file" in broken
+
+
+def test_a_flag_without_a_value_is_explained() -> None:
+    assert complaints("max_inflight") == ["--set max_inflight: max_inflight: write --set section.key=value"]
+
+
+def test_secrets_are_never_shown() -> None:
+    overrides = ["kafka.sasl_password=hunter2", 'gateway.credentials={"ann": "hunter2"}']
+    settings = load_settings(overrides=overrides)
+    assert "hunter2" not in repr(settings) + render_toml(settings)
+    assert "hunter2" not in "".join(complaints('gateway.credentials={"ann": ["hunter2"]}'))
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().session.max_inflight = 3  # type: ignore[misc]
+
+
+def test_kafka_security_is_translated_for_python_and_for_spark() -> None:
+    kafka = load_settings(
+        overrides=[
+            "kafka.security_protocol=SASL_SSL",
+            "kafka.sasl_username=ann",
+            'kafka.sasl_password=a"b\\c',
+            "kafka.ssl_cafile=/ca.pem",
+            "kafka.options.request.timeout.ms=5000",
+        ]
+    ).kafka
+    assert kafka.client_options() == {
+        "bootstrap_servers": "127.0.0.1:9092", "security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "ann", "sasl_plain_password": 'a"b\\c', "ssl_cafile": "/ca.pem", "request_timeout_ms": 5000,
+    }  # fmt: skip
+    spark = kafka.spark_options()
+    assert spark["kafka.request.timeout.ms"] == "5000"
+    assert spark["kafka.ssl.truststore.type"] == "PEM"
+    assert spark["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="ann" password="a\\"b\\\\c";')
+
+
+def test_places_default_to_the_data_directory() -> None:
+    settings = load_settings(overrides=["engine.data_dir=/data", "engine.tables_location=s3a://bucket/tables"])
+    assert settings.checkpoint_location == "/data/checkpoint"
+    assert settings.tables_location == "s3a://bucket/tables"
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("30s", 30_000),
+        ("500ms", 500),
+        ("2h", 7_200_000),
+        ("1h30m", 5_400_000),
+        ("1.5s", 1_500),
+        ("250", 250),
+        ("1d", 86_400_000),
+        ("never", NEVER_MS),
+    ],
+)
+def test_durations_are_written_as_people_do(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("nonsense", ["", "s", "30 x", "-5s", "1s2", True, 1.5, None, "1e3s", "٣s"])
+def test_what_is_no_duration_is_refused(nonsense: object) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        parse_duration_ms(nonsense)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1MiB", 1 << 20), ("64KiB", 65_536), ("10MB", 10_000_000), ("12", 12), ("0.5KiB", 512), ("3B", 3)]
+)
+def test_sizes_are_written_as_people_do(text: str, size: int) -> None:
+    assert parse_size_bytes(text) == size
+
+
+@given(st.integers(min_value=0, max_value=NEVER_MS))
+def test_formatted_durations_read_back(milliseconds: int) -> None:
+    assert parse_duration_ms(format_duration(milliseconds)) == milliseconds
+
+
+@given(st.integers(min_value=0, max_value=1 << 40))
+def test_formatted_sizes_read_back(size: int) -> None:
+    assert parse_size_bytes(format_size(size)) == size

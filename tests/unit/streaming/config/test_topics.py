@@ -1,0 +1,111 @@
+"""What is said about topics that exist already: which lose data, which only might."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from streaming.config.settings import Settings
+from streaming.config.topics import ActualTopic, TopicPlan, judge, planned_topics
+
+SETTINGS = Settings()
+PLANS = {plan.name: plan for plan in planned_topics(SETTINGS)}
+INPUT = ("inflight.messages", "inflight.events")
+HOUR_MS = 3_600_000
+
+
+def actual(plan: TopicPlan, changes: Mapping[str, str] | None = None, *, replicas: int = 1) -> ActualTopic:
+    configs = {"min.insync.replicas": "1", **plan.configs, **(changes or {})}
+    return ActualTopic(name=plan.name, partitions=plan.partitions, replication_factor=replicas, configs=configs)
+
+
+def problems_of(name: str, changes: Mapping[str, str]) -> list[str]:
+    return judge(PLANS[name], actual(PLANS[name], changes), brokers=1)[0]
+
+
+def test_there_are_eight_topics_with_the_names_of_the_design() -> None:
+    assert list(PLANS) == [
+        f"inflight.{name}"
+        for name in ("messages", "events", "commands", "uplink", "receipts", "dead-letters", "ledger", "throttle")
+    ]
+
+
+def test_the_prefix_is_configurable() -> None:
+    names = [plan.name for plan in planned_topics(Settings(topics={"prefix": "fleet-7"}))]
+    assert names[0] == "fleet-7.messages"
+    assert all(name.startswith("fleet-7.") for name in names)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_topic_that_inflight_created_has_no_fault_on_one_broker(plan: TopicPlan) -> None:
+    assert judge(plan, actual(plan), brokers=1) == ([], [])
+
+
+def test_only_the_throttle_table_is_compacted() -> None:
+    assert [name for name, plan in PLANS.items() if plan.configs["cleanup.policy"] == "compact"] == ["inflight.throttle"]
+
+
+@pytest.mark.parametrize("name", INPUT)
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_compacted_input_loses_all_but_one_record_of_a_client(name: str, policy: str) -> None:
+    [problem] = problems_of(name, {"cleanup.policy": policy})
+    assert problem.startswith(f"{name}: cleanup.policy=compact")
+    assert problem.endswith("set cleanup.policy=delete")
+
+
+@pytest.mark.parametrize("name", [*INPUT, "inflight.uplink", "inflight.receipts", "inflight.dead-letters", "inflight.ledger"])
+def test_retention_shorter_than_four_hours_is_refused(name: str) -> None:
+    assert problems_of(name, {"retention.ms": str(4 * HOUR_MS)}) == []
+    [problem] = problems_of(name, {"retention.ms": str(4 * HOUR_MS - 1)})
+    assert "set at least retention.ms=14400000 (4h)" in problem
+
+
+def test_commands_may_be_short_lived_because_the_session_sends_again() -> None:
+    assert problems_of("inflight.commands", {"retention.ms": str(HOUR_MS)}) == []
+    assert problems_of("inflight.commands", {"retention.ms": "1000"}) != []
+
+
+def test_retention_for_ever_is_long_enough() -> None:
+    assert problems_of("inflight.messages", {"retention.ms": "-1"}) == []
+
+
+def test_a_limit_by_size_is_a_warning() -> None:
+    plan = PLANS["inflight.messages"]
+    found, [warning] = judge(plan, actual(plan, {"retention.bytes": "1000000"}), brokers=1)
+    assert found == []
+    assert "retention.bytes=1000000" in warning
+
+
+def test_a_throttle_table_that_forgets_is_refused() -> None:
+    [problem] = problems_of("inflight.throttle", {"cleanup.policy": "delete"})
+    assert problem.endswith("set cleanup.policy=compact")
+
+
+def test_records_that_the_topic_would_refuse_are_a_problem() -> None:
+    [problem] = problems_of("inflight.commands", {"max.message.bytes": "100000"})
+    assert "max.message.bytes=100000" in problem
+
+
+def test_kafkas_own_default_record_size_is_enough_for_the_default_limits() -> None:
+    assert problems_of("inflight.messages", {"max.message.bytes": "1048588"}) == []
+
+
+def test_larger_records_are_asked_for_when_the_limits_are_raised() -> None:
+    limits = {"max_payload_bytes": "4MiB", "max_record_bytes": "5MiB"}
+    [plan, *_] = planned_topics(Settings(engine=limits, session={"max_mqueue_bytes": "16MiB"}))
+    assert int(plan.configs["max.message.bytes"]) > 5 << 20
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "words"),
+    [
+        (1, "1", "replication factor 1"),
+        (3, "1", "min.insync.replicas=1"),
+        (2, "2", "one broker down stops all writing"),
+        (3, "2", None),
+    ],
+)
+def test_in_a_cluster_weak_replication_is_a_warning(replicas: int, in_sync: str, words: str | None) -> None:
+    plan = PLANS["inflight.messages"]
+    found, warnings = judge(plan, actual(plan, {"min.insync.replicas": in_sync}, replicas=replicas), brokers=3)
+    assert found == []
+    assert (warnings == []) if words is None else (words in warnings[0])

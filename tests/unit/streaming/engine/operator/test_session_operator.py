@@ -1,0 +1,245 @@
+"""The state operator without a JVM: GroupState can be built in Python (tests/spark pins its constructor)."""
+
+import base64
+import json
+import pickle
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import StructType
+
+from state.commands import AcceptConnection, SendPublish
+from state.errors import UnreadableRecord
+from state.events import ClientConnected, ConnectionLost, PubAckReceived, Subscribed
+from state.records.codec import decode_command_batch, encode_event
+from state.session import Session
+from state.settings import SessionSettings
+from streaming.engine.operator import session_operator
+from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.session_operator import STATE_ROW_VERSION, SessionOperator
+from streaming.engine.operator.settings import PipelineSettings, Profile
+
+NOW = 1_700_000_000_000
+SETTINGS = PipelineSettings(commands_partitions=2)
+
+
+def group_state(value: tuple[Any, ...] | None = None, *, now_ms: int = NOW, timed_out: bool = False) -> GroupState:
+    return GroupState(
+        optionalValue=value,  # type: ignore[arg-type]
+        batchProcessingTimeMs=now_ms,
+        eventTimeWatermarkMs=-1,
+        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+        hasTimedOut=timed_out,
+        watermarkPresent=False,
+        defined=value is not None,
+        updated=False,
+        removed=False,
+        timeoutTimestamp=-1,
+        keyAsUnsafe=b"",
+        valueSchema=StructType(),
+    )
+
+
+class Host:
+    """Plays Spark: keeps the state between activations, and parses what comes out."""
+
+    def __init__(self, settings: PipelineSettings = SETTINGS, client_id: str = "c") -> None:
+        self.operator = SessionOperator(settings)
+        self.client_id = client_id
+        self.value: tuple[Any, ...] | None = None
+        self.timer_ms = -1
+        self.offset = 0
+
+    def cell(self, source: int, value: bytes, *, key: bytes | None = None, **headers: bytes) -> bytes:
+        self.offset += 1
+        pairs = [{"key": name.replace("_", "-"), "value": base64.b64encode(v).decode()} for name, v in headers.items()]
+        fields = {"s": source, "p": 0, "o": self.offset, "t": NOW, "h": pairs, "v": base64.b64encode(value).decode()}
+        if key is not None:
+            fields["k"] = base64.b64encode(key).decode()
+        return json.dumps(fields).encode()
+
+    def message(self, payload: bytes = b"p", **headers: bytes) -> bytes:
+        return self.cell(MESSAGES, payload, **{"mqtt_topic": b"t", **headers})
+
+    def event(self, event: Any) -> bytes:
+        return self.cell(EVENTS, encode_event(event))
+
+    def connected(self) -> bytes:
+        return self.event(ClientConnected(connection_id=1, commands_partition=1, clean_start=False))
+
+    def run(self, *cells: bytes, now_ms: int = NOW, frames: int = 1, timed_out: bool = False) -> list[dict[str, Any]]:
+        state = group_state(self.value, now_ms=now_ms, timed_out=timed_out)
+        chunks = [pd.DataFrame({"client_id": "c", "record": list(cells[number::frames])}) for number in range(frames)]
+        out = list(self.operator((self.client_id,), iter(chunks), state))
+        self.state = state
+        self.value = tuple(state.get) if state.exists else None
+        self.timer_ms = state._timeout_timestamp
+        records = [record for frame in out for cell in frame["outgoing"] for record in json.loads(cell)]
+        for record in records:
+            record["value"] = base64.b64decode(record["value"])
+            record["headers"] = {h["key"]: base64.b64decode(h["value"]) for h in record.get("headers", ())}
+        return records
+
+
+def of(records: list[dict[str, Any]], topic: str) -> list[dict[str, Any]]:
+    return [record for record in records if record["topic"] == f"inflight.{topic}"]
+
+
+def commands(records: list[dict[str, Any]]) -> list[Any]:
+    return [command for record in of(records, "commands") for command in decode_command_batch(record["value"]).commands]
+
+
+def test_events_come_before_messages_and_each_in_the_order_of_its_offsets() -> None:
+    host = Host()
+    cells = [host.message(b"1"), host.message(b"2"), host.connected()]
+    accept, first, second = commands(host.run(*reversed(cells), frames=2))
+    assert isinstance(accept, AcceptConnection)
+    assert [first.payload, second.payload] == [b"1", b"2"]
+
+
+def test_the_same_activation_gives_the_same_bytes_whatever_the_order_of_its_rows() -> None:
+    host = Host()
+    cells = [host.connected(), *(host.message(bytes([number])) for number in range(9))]
+    results = []
+    for order in (cells, cells[::-1], cells[3:] + cells[:3]):
+        state = group_state()
+        (frame,) = SessionOperator(SETTINGS)(("c",), iter([pd.DataFrame({"client_id": "c", "record": order})]), state)
+        results.append((frame["outgoing"].tolist(), tuple(state.get)))
+    assert results[0] == results[1] == results[2]
+
+
+def test_the_state_row_tells_what_people_ask_for_and_arms_the_next_deadline() -> None:
+    host = Host()
+    host.run(host.connected(), host.message(b"12345"))
+    assert host.value is not None
+    version, connected, inflight, queued, queued_bytes, oldest_ms, deadline_ms, blob = host.value
+    assert (version, connected, inflight, queued, queued_bytes, oldest_ms) == (STATE_ROW_VERSION, True, 1, 0, 0, NOW)
+    assert deadline_ms == NOW + SETTINGS.session.retry_interval_ms == host.timer_ms
+    assert isinstance(blob, bytes)
+
+
+def test_a_time_out_is_a_deadline_and_resends() -> None:
+    host = Host()
+    host.run(host.connected(), host.message())
+    (again,) = commands(host.run(now_ms=host.timer_ms, timed_out=True))
+    assert isinstance(again, SendPublish)
+    assert again.dup
+    assert host.timer_ms == NOW + 2 * SETTINGS.session.retry_interval_ms
+
+
+def test_a_session_with_nothing_to_wait_for_arms_no_timer() -> None:
+    host = Host()
+    host.run(host.connected())
+    assert host.state._updated
+    assert host.timer_ms == -1
+
+
+def test_an_empty_session_is_removed() -> None:
+    host = Host()
+    host.run(host.connected(), host.event(ClientConnected(connection_id=2, commands_partition=0, session_expiry_interval_s=0)))
+    assert host.value is not None
+    host.run(host.event(ConnectionLost(connection_id=2)))
+    assert host.value is None
+    assert host.state._removed
+
+
+def test_nothing_to_say_is_no_frame() -> None:
+    host = Host(PipelineSettings(commands_partitions=2, ledger=False, receipts=False))
+    host.run(host.connected())
+    state = group_state(host.value)
+    cells = [host.event(Subscribed(connection_id=1, subscriptions=()))]
+    assert list(host.operator(("c",), iter([pd.DataFrame({"client_id": "c", "record": cells})]), state)) == []
+
+
+def test_an_unreadable_event_is_a_dead_letter_and_the_others_are_applied() -> None:
+    host = Host()
+    records = host.run(host.cell(EVENTS, b"\x01\xff\x00"), host.connected())
+    (letter,) = of(records, "dead-letters")
+    assert letter["value"] == b"\x01\xff\x00"
+    assert letter["headers"]["x-source-topic"] == b"inflight.events"
+    assert letter["headers"]["x-last-death-reason"] == b"invalid"
+    assert isinstance(commands(records)[0], AcceptConnection)
+
+
+@pytest.mark.parametrize(
+    ("key", "detail"), [(None, b"has no key"), (b"", b"has no key"), (b"\xff", b"not UTF-8"), (b"k" * 2_000, b"2000 bytes")]
+)
+def test_records_for_nobody_are_dead_letters_and_leave_no_state(key: bytes | None, detail: bytes) -> None:
+    host = Host(client_id="")
+    cells = [
+        host.cell(MESSAGES, b"p", key=key, mqtt_topic=b"t"),
+        host.cell(EVENTS, encode_event(PubAckReceived(connection_id=1, packet_id=1)), key=key),
+    ]
+    records = host.run(*cells)
+    letters = of(records, "dead-letters")
+    assert len(letters) == 2
+    assert all(detail in letter["headers"]["x-detail"] for letter in letters)
+    assert [json.loads(receipt["value"])["outcome"] for receipt in of(records, "receipts")] == ["invalid"]
+    assert len(of(records, "ledger")) == 2
+    assert host.value is None
+
+
+def test_an_event_on_which_the_session_fails_is_a_dead_letter_and_the_others_are_applied(monkeypatch) -> None:
+    apply = Session._apply
+
+    def failing(self: Session, event: Any, outbox: Any) -> None:
+        if getattr(getattr(event, "message", None), "payload", b"") == b"poison":
+            raise ZeroDivisionError("a mistake of ours")
+        apply(self, event, outbox)
+
+    monkeypatch.setattr(Session, "_apply", failing)
+    host = Host()
+    records = host.run(host.connected(), host.message(b"1"), host.message(b"poison"), host.message(b"2"))
+    assert [command.payload for command in commands(records)[1:]] == [b"1", b"2"]
+    (letter,) = of(records, "dead-letters")
+    assert letter["value"] == b"poison"
+    assert b"a mistake of ours" in letter["headers"]["x-detail"]
+
+
+def test_numbers_that_only_a_damaged_event_can_have_do_not_stop_the_query() -> None:
+    host = Host()
+    huge = 2**63
+    event = ClientConnected(
+        connection_id=huge, commands_partition=0, clean_start=False, session_expiry_interval_s=huge, receive_maximum=huge
+    )
+    host.run(host.event(event), host.message())
+    host.run(host.event(ConnectionLost(connection_id=2**63)))
+    assert host.value is not None
+    assert all(value < 2**63 for value in host.value if isinstance(value, int))
+    assert host.timer_ms < 2**62
+
+
+def test_a_state_row_of_a_newer_version_stops_the_query_with_what_to_do() -> None:
+    host = Host()
+    host.value = (STATE_ROW_VERSION + 1, True, 0, 0, 0, None, None, b"")
+    with pytest.raises(UnreadableRecord, match="start the version that wrote the checkpoint"):
+        host.run(host.message())
+
+
+def test_the_first_matching_profile_holds() -> None:
+    small = Profile(pattern="internal-*", session=SessionSettings(max_inflight=1))
+    others = Profile(pattern="*", session=SessionSettings(max_inflight=2))
+    settings = PipelineSettings(commands_partitions=2, profiles=(small, others))
+    for client_id, window in (("internal-7", 1), ("other", 2)):
+        host = Host(settings, client_id)
+        accept = commands(host.run(host.connected()))[0]
+        assert accept.receive_quota == window
+
+
+def test_a_worker_makes_the_operator_once(monkeypatch) -> None:
+    monkeypatch.setattr(session_operator.gc, "freeze", lambda: None)
+    monkeypatch.setattr(session_operator.gc, "set_threshold", lambda *numbers: None)
+    pickled = pickle.dumps(SessionOperator(SETTINGS))
+    assert pickle.loads(pickled) is pickle.loads(pickled)
+
+
+def test_a_long_answer_is_several_cells_and_none_is_lost(monkeypatch) -> None:
+    monkeypatch.setattr(session_operator, "_MAX_CELL_RECORD_BYTES", 2_000)
+    host = Host()
+    cells = [host.connected(), *(host.message(b"x" * 3_000, message_id=b"%d" % number, mqtt_qos=b"7") for number in range(5))]
+    frame = pd.DataFrame({"client_id": "c", "record": cells})
+    out = list(host.operator(("c",), iter([frame]), group_state()))
+    assert len(out) >= 5
+    assert all(len(frame) == 1 for frame in out)

@@ -1,0 +1,191 @@
+"""Records of Kafka → events: records become events, whatever is in them."""
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.errors import UnreadableRecord
+from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived
+from state.model import Message, PublishProperties, QoS
+from state.records.codec import encode_event
+from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, IncomingRecord
+from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.to_events import to_event
+
+SETTINGS = PipelineSettings(commands_partitions=4)
+NOW = 1_700_000_000_000
+SENT = NOW - 5_000
+TOPIC = ("mqtt-topic", b"a/b")
+
+
+def message_record(*headers: tuple[str, bytes | None], value: bytes | None = b"p", timestamp_ms: int = SENT) -> IncomingRecord:
+    pairs = tuple(Header(name, content) for name, content in headers)
+    return IncomingRecord(source=MESSAGES, partition=2, offset=7, timestamp_ms=timestamp_ms, headers=pairs, value=value)
+
+
+def event_record(value: bytes | None) -> IncomingRecord:
+    return IncomingRecord(source=EVENTS, partition=1, offset=5, timestamp_ms=SENT, value=value)
+
+
+def submitted(*headers: tuple[str, bytes | None], **fields) -> Message:
+    event = to_event(message_record(*headers, **fields), SETTINGS, now_ms=NOW)
+    assert isinstance(event, MessageSubmitted), event
+    return event.message
+
+
+def refused(*headers: tuple[str, bytes | None], **fields) -> MessageRefused:
+    event = to_event(message_record(*headers, **fields), SETTINGS, now_ms=NOW)
+    assert isinstance(event, MessageRefused), event
+    return event
+
+
+def test_a_topic_is_all_that_a_message_needs() -> None:
+    event = to_event(message_record(TOPIC), SETTINGS, now_ms=NOW)
+    message = Message(message_id="inflight.messages-2-7", topic="a/b", payload=b"p", accepted_ms=SENT)
+    assert event == MessageSubmitted(message=message, explicit_id=False)
+
+
+def test_every_header_has_its_field() -> None:
+    message = submitted(
+        TOPIC,
+        ("mqtt-qos", b"2"),
+        ("mqtt-retain", b"true"),
+        ("message-id", b"mine"),
+        ("expiration", b"60000"),
+        ("priority", b"255"),
+        ("payload-format", b"1"),
+        ("content-type", b"text/plain"),
+        ("response-topic", b"answers/1"),
+        ("correlation-data", b"\x00\xff"),
+        ("user-b", b"1"),
+        ("user-a", b"2"),
+        ("user-b", b"3"),
+        ("CC", b'["x"]'),
+        ("x-death", b"\xff"),
+        ("foreign", None),
+    )
+    assert message == Message(
+        message_id="mine",
+        topic="a/b",
+        payload=b"p",
+        qos=QoS.EXACTLY_ONCE,
+        retain=True,
+        priority=255,
+        accepted_ms=SENT,
+        expires_at_ms=SENT + 60_000,
+        expiration_ms=60_000,
+        properties=PublishProperties(
+            payload_format=1,
+            content_type="text/plain",
+            response_topic="answers/1",
+            correlation_data=b"\x00\xff",
+            user_properties=(("b", "1"), ("a", "2"), ("b", "3")),
+        ),
+        headers=(("CC", b'["x"]'), ("x-death", b"\xff"), ("foreign", b"")),
+    )
+
+
+def test_a_header_that_occurs_twice_counts_as_its_last_occurrence() -> None:
+    assert submitted(("mqtt-topic", b"first"), ("mqtt-topic", b"last")).topic == "last"
+
+
+def test_a_tombstone_is_an_empty_payload() -> None:
+    assert submitted(TOPIC, value=None).payload == b""
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, NOW + 1, NOW + 10**9])
+def test_a_timestamp_that_cannot_be_is_replaced_by_the_time_of_the_micro_batch(timestamp_ms: int) -> None:
+    message = submitted(TOPIC, ("expiration", b"10"), timestamp_ms=timestamp_ms)
+    assert (message.accepted_ms, message.expires_at_ms) == (NOW, NOW + 10)
+
+
+@pytest.mark.parametrize(
+    ("headers", "detail"),
+    [
+        ([], "mqtt-topic is missing"),
+        ([("mqtt-topic", None)], "mqtt-topic is empty"),
+        ([("mqtt-topic", b"a/#")], "wildcard"),
+        ([("mqtt-topic", b"+")], "wildcard"),
+        ([("mqtt-topic", b"a\x00")], "U+0000"),
+        ([("mqtt-topic", b"\xff")], "not UTF-8"),
+        ([("mqtt-topic", b"\xed\xa0\x80")], "not UTF-8"),
+        ([("mqtt-topic", b"t" * 65_536)], "65536"),
+        ([TOPIC, ("mqtt-qos", b"7")], "'7': 0, 1, 2 are allowed"),
+        ([TOPIC, ("mqtt-qos", b"")], "mqtt-qos"),
+        ([TOPIC, ("mqtt-retain", b"yes")], "mqtt-retain"),
+        ([TOPIC, ("expiration", b"-1")], "expiration"),
+        ([TOPIC, ("expiration", b"1e3")], "expiration"),
+        ([TOPIC, ("expiration", b"9" * 5_000)], "expiration"),
+        ([TOPIC, ("expiration", "٣".encode())], "expiration"),
+        ([TOPIC, ("priority", b"256")], "0…255"),
+        ([TOPIC, ("message-id", b"")], "message-id"),
+        ([TOPIC, ("message-id", b"\xff")], "message-id is not UTF-8"),
+        ([TOPIC, ("message-id", b"m" * 513)], "513 bytes"),
+        ([TOPIC, ("response-topic", b"a/+")], "response-topic contains a wildcard"),
+        ([TOPIC, ("response-topic", b"")], "response-topic is empty"),
+        ([TOPIC, ("content-type", b"\xff")], "content-type is not UTF-8"),
+        ([TOPIC, ("payload-format", b"2")], "payload-format"),
+        ([TOPIC, ("user-a", b"\xff")], "user-a is not UTF-8"),
+        ([TOPIC, ("user-a\x00", b"v")], "U+0000"),
+        ([TOPIC, ("anything", b"v" * 65_530)], "headers have"),
+    ],
+)
+def test_a_message_that_breaks_the_contract_is_refused_with_what_is_wrong(headers, detail: str) -> None:
+    event = refused(*headers)
+    assert detail in event.detail
+    assert event.message.payload == b"p"
+    assert event.message.accepted_ms == SENT
+
+
+def test_a_payload_over_the_limit_is_refused() -> None:
+    assert "262145 bytes" in refused(TOPIC, value=b"p" * 262_145).detail
+    assert submitted(TOPIC, value=b"p" * 262_144)
+
+
+def test_a_refused_message_shows_what_the_backend_wrote() -> None:
+    message = refused(TOPIC, ("message-id", b"mine"), ("mqtt-qos", b"7"), ("foreign", b"\xff")).message
+    assert (message.message_id, message.topic) == ("mine", "a/b")
+    assert message.headers == (("mqtt-qos", b"7"), ("foreign", b"\xff"))
+
+
+_NAMES = ["mqtt-topic", "mqtt-qos", "message-id", "expiration", "priority", "user-x", "response-topic"]
+names = st.sampled_from(_NAMES) | st.text()
+
+
+@given(
+    headers=st.lists(st.tuples(names, st.none() | st.binary() | st.sampled_from([b"0", b"1", b"a"])), max_size=6),
+    value=st.none() | st.binary(),
+    timestamp_ms=st.integers(-(2**63), 2**63 - 1),
+)
+def test_any_record_of_messages_is_an_event(headers, value: bytes | None, timestamp_ms: int) -> None:
+    record = message_record(*headers, value=value, timestamp_ms=timestamp_ms)
+    event = to_event(record, SETTINGS, now_ms=NOW)
+    assert isinstance(event, MessageSubmitted | MessageRefused)
+    assert event == to_event(record, SETTINGS, now_ms=NOW)
+
+
+def test_an_event_of_a_gateway_is_decoded() -> None:
+    event = PubAckReceived(connection_id=3, packet_id=9)
+    assert to_event(event_record(encode_event(event)), SETTINGS, now_ms=NOW) == event
+
+
+def test_a_publication_gets_its_id_from_its_position() -> None:
+    event = PublishReceived(connection_id=3, packet_id=9, topic="t", payload=b"p")
+    decoded = to_event(event_record(encode_event(event)), SETTINGS, now_ms=NOW)
+    assert decoded == msgspec.structs.replace(event, publication_id="inflight.events-1-5")
+
+
+@pytest.mark.parametrize("partition", [-1, 4, 2**40])
+def test_a_connection_that_reads_a_partition_that_does_not_exist_is_unreadable(partition: int) -> None:
+    value = encode_event(ClientConnected(connection_id=1, commands_partition=partition))
+    with pytest.raises(UnreadableRecord, match="restart the engine"):
+        to_event(event_record(value), SETTINGS, now_ms=NOW)
+
+
+@given(st.none() | st.binary() | st.binary().map(lambda noise: b"\x01" + noise))
+def test_any_other_record_of_events_is_unreadable_and_nothing_else(value: bytes | None) -> None:
+    with contextlib.suppress(UnreadableRecord):
+        to_event(event_record(value), SETTINGS, now_ms=NOW)

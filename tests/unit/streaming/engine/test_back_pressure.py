@@ -1,0 +1,126 @@
+"""When the engine asks all backends to wait."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from streaming.config.errors import ConfigurationError
+from streaming.config.sections import ThrottleSection
+from streaming.config.settings import load_settings
+from streaming.engine.back_pressure import EngineLoad, EngineThrottle, EngineWatermarks, free_disk_of
+from streaming.engine.progress import BatchProgress
+
+MARKS = ThrottleSection(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
+
+
+def load(*, lag: int = 0, state: int = 0, disk: int | None = 1_000) -> EngineLoad:
+    return EngineLoad(lag_rows=lag, state_bytes=state, free_disk_bytes=disk)
+
+
+def batch(*, lag: int = 0, number: int = 1) -> BatchProgress:
+    return BatchProgress(batch_id=number, started="", duration_ms=1, behind_rows=lag)
+
+
+class FakeTopic:
+    def __init__(self) -> None:
+        self.written: list[bytes | None] = []
+        self.down = False
+        self.forgotten: list[int] = []
+
+    def write(self, value: bytes | None) -> None:
+        if self.down:
+            raise KafkaTimeoutError("down")
+        self.written.append(value)
+
+    def forget_clients(self, before_ms: int) -> None:
+        self.forgotten.append(before_ms)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_lag_counts_from_its_high_mark_until_it_is_down_to_the_low_one() -> None:
+    marks = EngineWatermarks(MARKS)
+    verdicts = [bool(marks.judge(load(lag=lag))) for lag in (0, 99, 100, 50, 11, 10, 99, 100)]
+    assert verdicts == [False, False, True, True, True, False, False, True]
+
+
+def test_a_disk_counts_from_little_until_there_is_enough() -> None:
+    marks = EngineWatermarks(MARKS)
+    verdicts = [bool(marks.judge(load(disk=free))) for free in (100, 51, 50, 60, 79, 80, 51)]
+    assert verdicts == [False, False, True, True, True, False, False]
+
+
+def test_backends_wait_until_everything_is_below_its_mark_and_are_told_what_is_not() -> None:
+    marks = EngineWatermarks(MARKS)
+    assert marks.judge(load(lag=200, state=2_000)) == "the engine is 200 records behind; the session state has 2000B"
+    assert marks.judge(load(lag=0, state=600)) == "the session state has 600B"
+    assert marks.judge(load()) == ""
+
+
+def test_a_mark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
+    marks = EngineWatermarks(ThrottleSection(lag_high=0, lag_low=0, state_high=0, state_low=0))
+    assert marks.judge(load(lag=10**9, state=10**12, disk=None)) == ""
+
+
+def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:
+    topic = FakeTopic()
+    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle.observe(batch())
+    assert topic.written == [], "the engine is not ready"
+    throttle.start()
+    for lag in (0, 0, 100, 100, 0, 0):
+        throttle.observe(batch(lag=lag))
+    first, second, third = topic.written
+    assert first is None
+    assert msgspec.json.decode(second or b"") == {"code": 530, "reason": "the engine is 100 records behind", "since_ms": 7}
+    assert third is None
+
+
+def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later() -> None:
+    topic, now_ms = FakeTopic(), [0]
+    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: now_ms[0])
+    throttle.start()
+    topic.down = True
+    throttle.observe(batch())
+    topic.down = False
+    now_ms[0] = 4_999
+    throttle.observe(batch())
+    assert topic.written == []
+    now_ms[0] = 5_000
+    throttle.observe(batch())
+    assert topic.written == [None]
+
+
+def test_an_engine_on_a_new_checkpoint_frees_the_clients_that_an_older_one_has_throttled() -> None:
+    topic = FakeTopic()
+    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle.observe(batch(number=0))
+    throttle.start()
+    for number in (1, 2):
+        throttle.observe(batch(number=number))
+    assert topic.forgotten == [7]
+
+
+def test_an_engine_that_goes_on_leaves_them_to_their_sessions() -> None:
+    topic = FakeTopic()
+    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle.start()
+    throttle.observe(batch(number=41))
+    assert topic.forgotten == []
+
+
+def test_the_disk_of_a_checkpoint_that_does_not_exist_yet_is_that_of_its_parent(tmp_path: Path) -> None:
+    free = free_disk_of(str(tmp_path / "not" / "yet"))()
+    assert free is not None
+    assert free > 0
+    assert free_disk_of(f"file://{tmp_path}")() is not None
+    assert free_disk_of("s3a://bucket/checkpoint")() is None
+
+
+@pytest.mark.parametrize("low", ["lag_low=300000", "state_low=5", "free_disk_high=1KiB"])
+def test_marks_that_contradict_each_other_are_refused(low: str) -> None:
+    with pytest.raises(ConfigurationError, match="throttle"):
+        load_settings(None, [f"throttle.{low}", "throttle.state_high=5"])

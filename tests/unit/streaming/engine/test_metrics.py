@@ -1,0 +1,124 @@
+"""Numbers for Prometheus: what the engine counts, and the server that every process has for its own."""
+
+import re
+import socket
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from inflight.cli.metrics_server import serving_metrics
+from inflight.local.errors import CannotListen
+from sinks.bridge.metrics import BridgeCollector, BridgeCounters
+from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
+from streaming.config.settings import Settings
+from streaming.engine.metrics import EngineCollector
+from streaming.engine.progress import BatchProgress, batch_progress
+
+
+def scrape(word: str) -> str:
+    address = word.removeprefix(" metrics=")
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_by_default_nothing_listens_and_only_loopback_would() -> None:
+    metrics = Settings().metrics
+    assert (metrics.engine_port, metrics.gateway_port, metrics.bridge_port) == (-1, -1, -1)
+    assert metrics.host == "127.0.0.1"
+    with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(GatewayCounters())) as served:
+        assert served == ""
+
+
+def test_each_scrape_sees_the_numbers_of_that_moment_and_what_the_process_costs() -> None:
+    gateway, bridge = GatewayCounters(), BridgeCounters()
+    with (
+        serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(gateway)) as one,
+        serving_metrics("127.0.0.1", 0, "bridge_port", BridgeCollector(bridge)) as two,
+    ):
+        assert "inflight_gateway_connections 0.0" in scrape(one)
+        gateway.connections_open = 7
+        bridge.acknowledgements[0x97] += 3
+        assert "inflight_gateway_connections 7.0" in scrape(one)
+        assert "inflight_bridge" not in scrape(one)
+        assert 'inflight_bridge_acknowledgements_total{reason="0x97"} 3.0' in scrape(two)
+        assert "process_resident_memory_bytes" in scrape(two)
+
+
+def test_after_the_end_nothing_listens() -> None:
+    with serving_metrics("127.0.0.1", 0, "engine_port", EngineCollector()) as served:
+        scrape(served)
+    with pytest.raises(ConnectionRefusedError), closing(socket.create_connection(("127.0.0.1", int(served.split(":")[1])))):
+        pass
+
+
+def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(CannotListen, match=rf"127.0.0.1:{port}.*Choose another metrics.engine_port"),
+            serving_metrics("127.0.0.1", port, "engine_port", EngineCollector()),
+        ):
+            pass
+
+
+def test_the_engine_adds_its_micro_batches_up() -> None:
+    collector = EngineCollector()
+    registry = CollectorRegistry()
+    registry.register(collector)
+    assert "records_behind" not in generate_latest(registry).decode(), "nothing is known before the first micro-batch"
+    for number in (1, 2):
+        collector.observe(
+            BatchProgress(
+                batch_id=number,
+                started="",
+                duration_ms=250 * number,
+                rows=10,
+                behind_rows=5 * number,
+                clients_updated=3,
+                clients_removed=1,
+                state_bytes=1_000,
+                outcomes={"delivered": 4, "rejected": 1},
+            )
+        )
+    text = generate_latest(registry).decode()
+    for line in (
+        "inflight_engine_micro_batches_total 2.0",
+        "inflight_engine_records_taken_total 20.0",
+        "inflight_engine_sessions_changed_total 6.0",
+        "inflight_engine_sessions_ended_total 2.0",
+        "inflight_engine_micro_batch_seconds_total 0.75",
+        'inflight_engine_messages_ended_total{outcome="delivered"} 8.0',
+        'inflight_engine_messages_ended_total{outcome="rejected"} 2.0',
+        'inflight_engine_messages_ended_total{outcome="expired"} 0.0',
+        "inflight_engine_records_behind 10.0",
+        "inflight_engine_last_micro_batch_seconds 0.5",
+        "inflight_engine_state_bytes 1000.0",
+    ):
+        assert f"\n{line}\n" in text
+
+
+def test_operations_names_only_numbers_that_exist() -> None:
+    registry = CollectorRegistry()
+    engine = EngineCollector()
+    engine.observe(BatchProgress(batch_id=1, started="", duration_ms=1))
+    for collector in (engine, GatewayCollector(GatewayCounters()), BridgeCollector(BridgeCounters())):
+        registry.register(collector)
+    exported = set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), flags=re.MULTILINE))
+    page = (Path(__file__).parents[4] / "docs" / "operations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(inflight_[a-z]+_[a-z0-9_]+)`", page))
+    assert len(named) > 8
+    assert named - exported == set()
+
+
+def test_what_a_micro_batch_has_counted_is_in_its_progress() -> None:
+    document: dict[str, Any] = {"batchId": 1, "timestamp": "", "durationMs": {}}
+    assert batch_progress(document).outcomes == {}
+    document["observedMetrics"] = {"outcomes": {"delivered": 3, "expired": 0}}
+    assert batch_progress(document).outcomes == {"delivered": 3}
