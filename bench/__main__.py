@@ -2,10 +2,12 @@
 
 import sys
 
-from bench import engine, path
+from bench import end_to_end, engine
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        sys.exit("python -m bench takes no options; python -m bench.path --help and python -m bench.engine --help have some")
-    path.main()
+        sys.exit(
+            "python -m bench takes no options; python -m bench.end_to_end --help and python -m bench.engine --help have some"
+        )
+    end_to_end.main()
     engine.main()

@@ -27,13 +27,13 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.engine import spark_cpu_s
-from bench.far_side import FarSide, stamped
+from bench.simulated_devices import SimulatedDevices, stamped
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
 from state.records.codec import encode_event
-from streaming.archive.query import lag_rows, start_archive
+from streaming.archive.query import consumer_lag, start_archive
 from streaming.archive.tables import LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings, load_settings
 from streaming.config.topics import ensure_topics
@@ -67,7 +67,7 @@ class Lag(threading.Thread):
             "archive_batches": len(busy),
             "archive_longest_batch_s": max(batch["durationMs"]["triggerExecution"] for batch in busy) / 1_000,
             "archive_busy_s": sum(batch["durationMs"]["triggerExecution"] for batch in busy) / 1_000,
-            "archive_most_behind_records": max(lag_rows(batch) for batch in busy),
+            "archive_most_behind_records": max(consumer_lag(batch) for batch in busy),
         }
 
 
@@ -77,7 +77,7 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
     partitions = next(topic.partitions for topic in report.topics if topic.name == settings.topics.commands)
     pipeline = pipeline_settings(settings, commands_partitions=partitions)
     spark = start_spark(settings, spark_jars())
-    far = FarSide(settings.kafka.bootstrap_servers, pipeline.topics, trivial=False)
+    far = SimulatedDevices(settings.kafka.bootstrap_servers, pipeline.topics, trivial=False)
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers, acks="all", linger_ms=5)
     fill(settings, producer, arguments.fill)
     result: dict[str, float] = {}

@@ -3,7 +3,8 @@
     python -m bench.engine                     # everything, some minutes; prints a table and writes bench/results/engine.json
     python -m bench.engine --only sessions --clients 100 --messages 2000
 
-Without sockets: bench/far_side.py stands for gateways and devices and acknowledges everything, bench/devices.py has the sockets.
+Without sockets: bench/simulated_devices.py stands for gateways and devices and acknowledges everything;
+bench/devices.py has the sockets.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
-from bench.far_side import COUNTED_BURSTS, FarSide, stamped
+from bench.simulated_devices import COUNTED_BURSTS, SimulatedDevices, stamped
 from bench.trivial import TrivialOperator
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
@@ -90,7 +91,7 @@ class Run:
 
     def measure(self) -> dict[str, float]:
         arguments, result = self.arguments, {}
-        far = FarSide(self.kafka, self.topics, trivial=self.variant == "trivial")
+        far = SimulatedDevices(self.kafka, self.topics, trivial=self.variant == "trivial")
         with self.query() as query:
             for number in range(arguments.clients):
                 event = ClientConnected(connection_id=1, commands_partition=number % 8, clean_start=False)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from streaming.engine.operator.cells import OutgoingRecord, encode_outgoing
+from streaming.engine.operator.cells import SinkRecord, encode_sink_records
 from streaming.engine.operator.session_operator import _frame, _operator_in_worker, _sorted_records
 from streaming.engine.operator.settings import PipelineSettings
 
@@ -35,8 +35,8 @@ class TrivialOperator:
         if not payloads:
             return iter(())
         value = b"".join(len(payload).to_bytes(4) + payload for payload in payloads)
-        record = OutgoingRecord(self._settings.topics.commands, client_id.encode(), value, partition=0)
-        return iter([_frame(encode_outgoing([record]))])
+        record = SinkRecord(self._settings.topics.commands, client_id.encode(), value, partition=0)
+        return iter([_frame(encode_sink_records([record]))])
 
 
 @lru_cache(maxsize=1)

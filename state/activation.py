@@ -15,7 +15,7 @@ from state.outbound.inflight_window import Delivery
 from state.settings import SessionSettings
 
 
-class Outbox:
+class Activation:
     """now_ms: the time of the activation, stamped on all that is recorded in it. settings: policy and exchanges are used here."""
 
     __slots__ = ("client_id", "commands", "now_ms", "settings")

@@ -26,7 +26,7 @@ from state.model import (
 class AcceptConnection(Value, frozen=True, tag=1):
     """Answer CONNACK 0x00 and start the connection.
 
-    session_expiry_interval_s: the one in force. receive_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on
+    session_expiry_interval_s: the one in force. send_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on
     this wire. awaiting_rel: packet ids of QoS 2 publications that the client has not released yet; max_awaiting_rel: how many
     there may be (0 = no limit), the Receive Maximum of CONNACK. topic_filters: of the subscriptions, so that UNSUBACK can say
     that there was none; None = too many to be told.
@@ -37,7 +37,7 @@ class AcceptConnection(Value, frozen=True, tag=1):
     sequence: int
     session_present: bool = False
     session_expiry_interval_s: int = 0
-    receive_quota: int = 65_535
+    send_quota: int = 65_535
     awaiting_rel: tuple[PacketId, ...] = ()
     max_awaiting_rel: int = 0
     topic_filters: tuple[str, ...] | None = None

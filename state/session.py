@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
-from state.activation import Outbox
+from state.activation import Activation
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -113,18 +113,18 @@ class Session:
 
         Never raises for what a peer did: a protocol violation closes the connection of the client that committed it.
         """
-        outbox = Outbox(self.client_id, now_ms, self.settings)
+        activation = Activation(self.client_id, now_ms, self.settings)
         if self.is_empty:
             self.offline_since_ms = now_ms
         for event in events:  # 1
             try:
-                self._apply(event, outbox)
+                self._apply(event, activation)
             except ProtocolViolation as violation:  # [MQTT-4.13.1-1]
-                self._close(violation.reason_code, violation.reason, outbox)
-        self._pass_time(outbox)  # 2
-        self.outbound.fill(self.connection, outbox)  # 3
-        self.outbound.follow_queue(outbox)
-        return tuple(outbox.commands)
+                self._close(violation.reason_code, violation.reason, activation)
+        self._pass_time(activation)  # 2
+        self.outbound.fill(self.connection, activation)  # 3
+        self.outbound.follow_queue(activation)
+        return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
         """When the session must be called next even if nothing happens; None = only when something happens."""
@@ -153,42 +153,42 @@ class Session:
 
     # --- 1: events ----------------------------------------------------------------------------------------------------------
 
-    def _apply(self, event: Event, outbox: Outbox) -> None:
+    def _apply(self, event: Event, activation: Activation) -> None:
         match event:
             case MessageSubmitted():
-                self.outbound.submit(event, self.connection, outbox)
+                self.outbound.submit(event, self.connection, activation)
             case MessageReturned():
-                self.outbound.take_back(event, self.connection, outbox)
+                self.outbound.take_back(event, self.connection, activation)
             case MessageRefused():
-                self.outbound.refuse(event, outbox)
+                self.outbound.refuse(event, activation)
             case DeadlineReached():
                 pass  # steps 2 and 3 are the answer
             case ClientConnected():
-                self._connect(event, outbox)
+                self._connect(event, activation)
             case PublishReceived():
-                self._publication(event, outbox)
+                self._publication(event, activation)
             case PubRelReceived() | Subscribed() | Unsubscribed():
                 # Answered as soon as it was in the log: it counts for the session even if the connection is history.
                 if self.established and event.connection_id >= self.started_by:
-                    self._apply_to_session(event, outbox)
+                    self._apply_to_session(event, activation)
             case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
                 # A connection that the session has left may still have something in the log: its ending means nothing any
                 # more, its acknowledgements do.
                 if self.connection is not None and event.connection_id == self.connection.connection_id:
-                    self._apply_to_connection(self.connection, event, outbox)
+                    self._apply_to_connection(self.connection, event, activation)
                 elif (
                     isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived)
                     and self.established
                     and event.connection_id >= self.started_by
                 ):
-                    self.outbound.acknowledge_late(event, self.connection, outbox)
+                    self.outbound.acknowledge_late(event, self.connection, activation)
             case _:
                 assert_never(event)
 
-    def _apply_to_session(self, event: PubRelReceived | Subscribed | Unsubscribed, outbox: Outbox) -> None:
+    def _apply_to_session(self, event: PubRelReceived | Subscribed | Unsubscribed, activation: Activation) -> None:
         match event:
             case PubRelReceived():
-                self.inbound.release(event, outbox)
+                self.inbound.release(event, activation)
             case Subscribed():
                 for subscription in event.subscriptions:
                     self.outbound.subscriptions.add(subscription)
@@ -202,28 +202,28 @@ class Session:
         self,
         connection: Connection,
         event: ClientDisconnected | ConnectionLost | PubAckReceived | PubRecReceived | PubCompReceived,
-        outbox: Outbox,
+        activation: Activation,
     ) -> None:
         match event:
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
-                self.outbound.acknowledge(event, connection, outbox)
+                self.outbound.acknowledge(event, connection, activation)
             case ClientDisconnected():
                 if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # MQTT 5, 3.14.2.2.2
                     self.session_expiry_interval_s = event.session_expiry_interval_s
                 if event.reason_code == ReasonCode.SUCCESS:
                     connection.will = None  # [MQTT-3.14.4-3]
-                self._disconnected(connection, f"DISCONNECT 0x{event.reason_code:02X}", outbox)
+                self._disconnected(connection, f"DISCONNECT 0x{event.reason_code:02X}", activation)
             case ConnectionLost():
-                self._disconnected(connection, event.reason, outbox)
+                self._disconnected(connection, event.reason, activation)
             case _:
                 assert_never(event)
 
-    def _publication(self, event: PublishReceived, outbox: Outbox) -> None:
+    def _publication(self, event: PublishReceived, activation: Activation) -> None:
         """A publication is in the log, so the client may have its PUBREC already: it counts even if the connection is history."""
         if not self.established or event.connection_id < self.started_by:
-            self.inbound.hand_on(event, outbox)  # of a session that has ended: its packet ids mean nothing to the next one
+            self.inbound.hand_on(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
             return
-        entered = self.inbound.publication(event, outbox)
+        entered = self.inbound.publication(event, activation)
         is_current = self.connection is not None and event.connection_id == self.connection.connection_id
         limit = self.settings.max_awaiting_rel
         if entered and is_current and 0 < limit < len(self.inbound.awaiting_rel.entries):
@@ -232,11 +232,11 @@ class Session:
 
     # --- connections --------------------------------------------------------------------------------------------------------
 
-    def _connect(self, event: ClientConnected, outbox: Outbox) -> None:
+    def _connect(self, event: ClientConnected, activation: Activation) -> None:
         if self.connection is not None:
-            self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", outbox)  # [MQTT-3.1.4-3]
+            self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", activation)  # [MQTT-3.1.4-3]
         if event.clean_start:
-            self._end_session("clean start", outbox)  # [MQTT-3.1.2-4]
+            self._end_session("clean start", activation)  # [MQTT-3.1.2-4]
         session_present = self.established  # [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
         if not session_present:
             self.established = True
@@ -252,33 +252,33 @@ class Session:
             connection_id=event.connection_id,
             partition=event.commands_partition,
             protocol_version=event.protocol_version,
-            receive_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
+            send_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]
         )
         self.connection = connection
-        self.outbound.window.limit = connection.receive_quota + self.settings.prefetch
-        outbox.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
-        outbox.add(
+        self.outbound.window.limit = connection.send_quota + self.settings.prefetch
+        activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
+        activation.add(
             AcceptConnection(
                 connection_id=connection.connection_id,
                 partition=connection.partition,
                 sequence=connection.next_sequence(),
                 session_present=session_present,
                 session_expiry_interval_s=self.session_expiry_interval_s,
-                receive_quota=connection.receive_quota,
+                send_quota=connection.send_quota,
                 awaiting_rel=tuple(self.inbound.awaiting_rel.entries),
                 max_awaiting_rel=self.settings.max_awaiting_rel,
                 topic_filters=self.outbound.subscriptions.topic_filters(),
             )
         )
-        self.outbound.replay(connection, outbox)
+        self.outbound.replay(connection, activation)
 
-    def _close(self, reason_code: ReasonCode, reason: str, outbox: Outbox) -> None:
+    def _close(self, reason_code: ReasonCode, reason: str, activation: Activation) -> None:
         """End the connection from our side. It is over for the session at once; the gateway follows."""
         connection = self.connection
         assert connection is not None, "who is not connected commits no violation, is not taken over and does not stall"
-        outbox.add(
+        activation.add(
             CloseConnection(
                 connection_id=connection.connection_id,
                 partition=connection.partition,
@@ -287,31 +287,31 @@ class Session:
                 reason=reason,
             )
         )
-        self._disconnected(connection, reason, outbox)
+        self._disconnected(connection, reason, activation)
 
-    def _disconnected(self, connection: Connection, reason: str, outbox: Outbox) -> None:
-        now_ms = outbox.now_ms
+    def _disconnected(self, connection: Connection, reason: str, activation: Activation) -> None:
+        now_ms = activation.now_ms
         self.outbound.connection_ended(connection, now_ms)
         self.connection = None
         self.offline_since_ms = now_ms
-        outbox.record(Transition.DISCONNECTED, detail=reason)
+        activation.record(Transition.DISCONNECTED, detail=reason)
         if connection.will is not None:
             delay_s = min(connection.will.delay_s, self.session_expiry_interval_s)
             self.pending_will = PendingWill(
                 will=connection.will, connection_id=connection.connection_id, due_ms=now_ms + delay_s * 1_000
             )
-            self._publish_due_will(outbox)
+            self._publish_due_will(activation)
         if self.session_expiry_interval_s == 0:
-            self._end_session("session expiry interval 0", outbox)
+            self._end_session("session expiry interval 0", activation)
 
     # --- 2: time ------------------------------------------------------------------------------------------------------------
 
-    def _pass_time(self, outbox: Outbox) -> None:
-        self.outbound.drop_expired(outbox)
-        abandoned = self.inbound.abandon_overdue(self.settings.await_rel_timeout_ms, outbox)
+    def _pass_time(self, activation: Activation) -> None:
+        self.outbound.drop_expired(activation)
+        abandoned = self.inbound.abandon_overdue(self.settings.await_rel_timeout_ms, activation)
         connection = self.connection
         if connection is not None and abandoned:
-            outbox.add(
+            activation.add(
                 DropAwaitingRel(
                     connection_id=connection.connection_id,
                     partition=connection.partition,
@@ -320,15 +320,15 @@ class Session:
                 )
             )
         if connection is not None and self.outbound.timers_run(connection):
-            self.outbound.retry(connection, outbox)
-        elif connection is not None and self._reconnect_helps and self.outbound.stalled(connection, outbox.now_ms):
+            self.outbound.retry(connection, activation)
+        elif connection is not None and self._reconnect_helps and self.outbound.stalled(connection, activation.now_ms):
             # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
             reason = "a message was not acknowledged in time: reconnect to receive it again"
-            self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, outbox)
-        self._publish_due_will(outbox)
+            self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
+        self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
-        if ends_ms is not None and ends_ms <= outbox.now_ms:
-            self._end_session("session expiry interval passed", outbox)
+        if ends_ms is not None and ends_ms <= activation.now_ms:
+            self._end_session("session expiry interval passed", activation)
 
     @property
     def _reconnect_helps(self) -> bool:
@@ -343,15 +343,15 @@ class Session:
             return None
         return self.offline_since_ms + self.session_expiry_interval_s * 1_000
 
-    def _publish_due_will(self, outbox: Outbox) -> None:
-        if self.pending_will is not None and self.pending_will.due_ms <= outbox.now_ms:
-            self._publish_will(self.pending_will, outbox)
+    def _publish_due_will(self, activation: Activation) -> None:
+        if self.pending_will is not None and self.pending_will.due_ms <= activation.now_ms:
+            self._publish_will(self.pending_will, activation)
 
-    def _publish_will(self, pending: PendingWill, outbox: Outbox) -> None:
+    def _publish_will(self, pending: PendingWill, activation: Activation) -> None:
         will = pending.will
         self.pending_will = None  # [MQTT-3.1.2-10]
         publication_id = f"{self.client_id}:{pending.connection_id}:will"
-        outbox.add(
+        activation.add(
             ForwardPublication(
                 publication_id=publication_id,
                 topic=will.topic,
@@ -363,15 +363,15 @@ class Session:
                 will=True,
             )
         )
-        outbox.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")
+        activation.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")
 
-    def _end_session(self, reason: str, outbox: Outbox) -> None:
+    def _end_session(self, reason: str, activation: Activation) -> None:
         """Everything in window and queue leaves; what comes next is a new session."""
         if self.pending_will is not None:
-            self._publish_will(self.pending_will, outbox)  # [MQTT-3.1.2-8]
-        self.outbound.end(outbox)
+            self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
+        self.outbound.end(activation)
         self.inbound.awaiting_rel.clear()
         if self.established:
-            outbox.record(Transition.SESSION_ENDED, detail=reason)
+            activation.record(Transition.SESSION_ENDED, detail=reason)
         self.established = False
         self.session_expiry_interval_s = self.settings.session_expiry_interval_s

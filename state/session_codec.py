@@ -51,7 +51,7 @@ class ConnectionV1(_Record, frozen=True):
     connection_id: int
     partition: int
     protocol_version: int
-    receive_quota: int
+    send_quota: int
     maximum_packet_size_bytes: int | None
     will: Will | None
     sequence: int
@@ -105,7 +105,7 @@ def encode_session(session: Session) -> bytes:
             connection_id=connection.connection_id,
             partition=connection.partition,
             protocol_version=connection.protocol_version,
-            receive_quota=connection.receive_quota,
+            send_quota=connection.send_quota,
             maximum_packet_size_bytes=connection.maximum_packet_size_bytes,
             will=connection.will,
             sequence=connection.sequence,
@@ -166,7 +166,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
             connection_id=record.connection.connection_id,
             partition=record.connection.partition,
             protocol_version=record.connection.protocol_version,
-            receive_quota=record.connection.receive_quota,
+            send_quota=record.connection.send_quota,
             maximum_packet_size_bytes=record.connection.maximum_packet_size_bytes,
             will=record.connection.will,
             sequence=record.connection.sequence,

@@ -32,7 +32,7 @@ from inflight.producer.send import Carrier, Send, SendRefused
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.wire_watch import FailedTry, RecordKey, WireWatch
 from sinks.kafka.clients import partition_of
-from sinks.kafka.producers import end_session
+from sinks.kafka.producers import abandon
 
 _NEVER_MS: Final = 7 * 24 * 3_600_000
 _KEYS_REMEMBERED: Final = 65_536
@@ -118,7 +118,7 @@ class KafkaCarrier:
         return True
 
     def release(self) -> None:
-        threading.Thread(target=end_session, args=(self._producer,), name="inflight-producer-end", daemon=True).start()
+        threading.Thread(target=abandon, args=(self._producer,), name="inflight-producer-end", daemon=True).start()
 
     # --- on the network thread of the producer --------------------------------------------------------------------------------
 

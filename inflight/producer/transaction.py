@@ -22,7 +22,7 @@ from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleTable
-from sinks.kafka.producers import end_session
+from sinks.kafka.producers import abandon
 from state.model import ClientId
 from state.records.throttle import TOO_MANY_REQUESTS
 
@@ -103,7 +103,7 @@ class TransactionRunner:
 
     @staticmethod
     def _end(producer: KafkaProducer) -> None:
-        threading.Thread(target=end_session, args=(producer,), name="inflight-producer-end", daemon=True).start()
+        threading.Thread(target=abandon, args=(producer,), name="inflight-producer-end", daemon=True).start()
 
 
 class Transaction:

@@ -6,12 +6,12 @@ connections that it holds. Between it and the device is a broker instead of a so
 Rules
 1. A device is held by the bridge that owns the partition of `inflight.commands` to which its client id hashes. Every bridge hears
    all presence, the owner connects the device; when a partition moves, its devices move with it.
-2. Devices are connected only while both connections to the broker are up (`BrokerLink`): otherwise the session would count
+2. Devices are connected only while both connections to the broker are up (`BrokerReconnector`): otherwise the session would count
    attempts that cannot arrive. They go offline in the session when the broker goes, and get their replay when it is back.
 3. What the broker delivers is acknowledged to it after Kafka has confirmed the record. When Kafka does not, the connection is
    dropped, and the broker delivers again.
 4. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too
-   (sinks/bridge/downlink.py).
+   (sinks/bridge/outbound.py).
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from typing import Final
 
 import structlog
 
-from sinks.bridge.broker_link import BrokerLink, Incoming
+from sinks.bridge.broker_connection import BrokerReconnector, Incoming
 from sinks.bridge.device import DeviceConnection
-from sinks.bridge.downlink import Downlink
 from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
+from sinks.bridge.inbound import Inbound
 from sinks.bridge.metrics import BridgeCounters
+from sinks.bridge.outbound import Outbound
 from sinks.bridge.paho_properties import BrokerLimits
 from sinks.bridge.presence import PresenceTracker, read_client_event
-from sinks.bridge.publications import Publications
 from sinks.bridge.routes import Route, Routes
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
@@ -62,35 +62,35 @@ class Bridge:
         self._by_client: dict[ClientId, DeviceConnection] = {}
         self._by_id: dict[int, DeviceConnection] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()
-        self._downlink = Downlink(settings, self._routes, counters, answered=self._broker_answered)
-        self._publications = Publications(settings.uplink_topic, run_id=self._ids.next(), append=self._append)
+        self._outbound = Outbound(settings, self._routes, counters, answered=self._broker_answered)
+        self._inbound = Inbound(settings.uplink_topic, run_id=self._ids.next(), append=self._append)
         self._is_stopping = False
-        self._subscriber = BrokerLink(
+        self._subscriber = BrokerReconnector(
             settings,
             client_id=settings.name,
             clean=False,
             subscriptions=self._routes.subscriptions,
             on_message=self._received,
-            on_up=self._link_up,
-            on_down=partial(self._link_down, heard_nothing=True),
-            on_refused=self._link_refused,
+            on_up=self._broker_up,
+            on_down=partial(self._broker_down, heard_nothing=True),
+            on_refused=self._broker_refused,
         )
-        self._publisher = BrokerLink(
+        self._publisher = BrokerReconnector(
             settings,
             client_id=f"{settings.name}-out",
             clean=True,
             subscriptions=_nothing,
             on_message=Incoming.confirm,
-            on_up=self._link_up,
-            on_down=partial(self._link_down, heard_nothing=False),
-            on_refused=self._link_refused,
+            on_up=self._broker_up,
+            on_down=partial(self._broker_down, heard_nothing=False),
+            on_refused=self._broker_refused,
         )
 
-    async def run_links(self) -> None:
+    async def run_connections(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as links:
-            links.create_task(self._subscriber.run())
-            links.create_task(self._publisher.run())
+        async with asyncio.TaskGroup() as connections:
+            connections.create_task(self._subscriber.run())
+            connections.create_task(self._publisher.run())
 
     @property
     def _is_up(self) -> bool:
@@ -98,15 +98,15 @@ class Bridge:
 
     # --- the broker comes and goes ---------------------------------------------------------------------------------------------
 
-    def _link_up(self) -> None:
+    def _broker_up(self) -> None:
         self.counters.broker_connections += 1
         self._connect_known(self._owned)
         self._tell_ready()
 
-    def _link_refused(self) -> None:
+    def _broker_refused(self) -> None:
         self.counters.connections_refused += 1
 
-    def _link_down(self, reason: str, *, heard_nothing: bool) -> None:
+    def _broker_down(self, reason: str, *, heard_nothing: bool) -> None:
         self.counters.broker_losses[reason[:80]] += 1
         self.ready.clear()
         for device in list(self._by_client.values()):
@@ -148,7 +148,7 @@ class Bridge:
                 protocol_version=4,
                 clean_start=False,
                 session_expiry_interval_s=None,
-                maximum_packet_size_bytes=self._downlink.largest_message(client_id, publisher.limits),
+                maximum_packet_size_bytes=self._outbound.largest_message(client_id, publisher.limits),
             ),
         )
 
@@ -262,7 +262,7 @@ class Bridge:
             for command in publications:
                 publisher = self._publisher.connection
                 if publisher is not None:  # else the connection to the broker has just ended, and the device's with it
-                    self._downlink.publish(publisher, device, command)
+                    self._outbound.publish(publisher, device, command)
             for event in device.take_events():
                 self._tell(device, event)
 
@@ -315,7 +315,7 @@ class Bridge:
     def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
         self._heard_of(client_id)
         self.counters.publications_received += 1
-        self._publications.take(client_id, topic, incoming, partial(self._confirm, incoming))
+        self._inbound.take(client_id, topic, incoming, partial(self._confirm, incoming))
 
     def _confirm(self, incoming: Incoming, error: Exception | None) -> None:
         if error is None:

@@ -6,7 +6,7 @@ Theory of operation
 2. An answer names a message by its id, never by a packet id of the broker: the broker has its own, others at every hop. Here the
    id finds the packet id of the session's exchange. An answer to an older copy, also one from before a reconnect, counts: the
    device has the message.
-3. The window is kept by the same `WireMeter` as on a gateway's socket: at most `receive_quota` messages are out and unanswered.
+3. The window is kept by the same `WireMeter` as on a gateway's socket: at most `send_quota` messages are out and unanswered.
 4. A QoS 2 exchange is two steps in the session and one for the device: its answer is PUBREC and PUBCOMP at once. A PUBREL of the
    session, sent when only the first of the two got into the log, is answered here.
 5. A copy is not given to the broker while the broker still has an earlier one to confirm.
@@ -96,7 +96,7 @@ class DeviceConnection:
         meter = self._meter
         match command:
             case AcceptConnection() if meter is None:
-                self._meter = WireMeter(command.receive_quota)
+                self._meter = WireMeter(command.send_quota)
             case CloseConnection():
                 self.closed_for = command.reason_code
             case _ if meter is None or self.closed_for is not None:

@@ -81,7 +81,7 @@ async def run_bridge(
     """`serve` on any Kafka. Closes log and tail."""
     bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions)
     tail.start(bridge)
-    links = asyncio.ensure_future(bridge.run_links())
+    links = asyncio.ensure_future(bridge.run_connections())
     ready = asyncio.ensure_future(bridge.ready.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -27,12 +27,12 @@ class Routes:
     """The templates and topics of the settings, checked. Raises ValueError, naming the key and what is allowed."""
 
     def __init__(self, settings: BridgeSettings) -> None:
-        self.downlink = TopicTemplate(settings.topic_template, required=(CLIENT_ID, TOPIC), optional=(MESSAGE_ID,))
+        self.outbound = TopicTemplate(settings.topic_template, required=(CLIENT_ID, TOPIC), optional=(MESSAGE_ID,))
         self.ack = TopicTemplate(settings.ack_topic_template, required=(CLIENT_ID,))
         self._templates: list[tuple[Route, TopicTemplate]] = []
         if settings.acknowledgement is Acknowledgement.DEVICE:
             self._templates.append((Route.ACKNOWLEDGEMENT, self.ack))
-            if settings.mqtt_version < _V5 and not self.downlink.names_message:
+            if settings.mqtt_version < _V5 and not self.outbound.names_message:
                 raise ValueError(
                     f"topic_template {settings.topic_template!r}: with MQTT 3.1.1 only the topic can tell a device the message "
                     "id to acknowledge; use MQTT 5, put {message_id} in the template, or choose acknowledgement = broker"

@@ -40,7 +40,7 @@ class BridgeSettings:
     uplink_topic_templates: what devices publish for backends; {topic} is the rest of the topic. uplink_group: of the shared
     subscription `$share/GROUP/…`; empty = none, and then every bridge writes every publication.
     publish_quota: QoS 1 and 2 messages on their way to the broker at once; the broker's Receive Maximum may be smaller.
-    receive_quota: messages of the broker that Kafka has not confirmed; our Receive Maximum.
+    send_quota: messages of the broker that Kafka has not confirmed; our Receive Maximum.
     backoff: waits between connections and after the broker's 0x97. connect_timeout_ms: from the socket to SUBACK.
     session_expiry_s: how long the broker keeps for us what it would have sent while we were away (MQTT 5; 3.1.1: as it likes).
     """
@@ -67,7 +67,7 @@ class BridgeSettings:
     uplink_topic_templates: tuple[str, ...] = ("devices/{client_id}/up/{topic}",)
     uplink_group: str = "inflight"
     publish_quota: int = 1_000
-    receive_quota: int = 1_000
+    send_quota: int = 1_000
     keep_alive_s: int = 10
     connect_timeout_ms: int = 10_000
     session_expiry_s: int = 86_400

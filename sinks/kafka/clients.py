@@ -21,7 +21,7 @@ from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeEr
 from kafka.partitioner.default import murmur2
 from kafka.structs import OffsetAndMetadata
 
-from sinks.kafka.producers import end_session
+from sinks.kafka.producers import abandon
 from state.errors import InflightError
 
 Headers: TypeAlias = list[tuple[str, bytes]]
@@ -188,7 +188,7 @@ class KafkaEventLog:
     async def _replace(self, old: Any) -> None:
         """A new session with Kafka in place of one that has failed; tries until a broker answers."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, end_session, old)
+        await loop.run_in_executor(None, abandon, old)
         while self._producer is None:
             try:
                 self._producer = await loop.run_in_executor(None, partial(KafkaProducer, **self._config))

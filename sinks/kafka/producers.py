@@ -15,7 +15,7 @@ _log: Final = structlog.get_logger(__name__)
 _JOIN_S: Final = 10.0
 
 
-def end_session(producer: KafkaProducer) -> None:
+def abandon(producer: KafkaProducer) -> None:
     """Closes a producer at once, also one whose records are undecided; their futures fail. Blocks for seconds at most.
 
     `KafkaProducer.close` waits for them first and raises instead of closing when they do not finish, so its thread is told.

@@ -8,7 +8,7 @@ Theory of operation
 3. What the device says becomes a record first; the answer goes out when Kafka has confirmed the record, in the order of the
    requests [MQTT-4.6.0-2]. Records are confirmed in any order (`AppendQueue`).
 4. Packet ids, retries, the judgement of acknowledgements: all the session's. Kept here are only the window of what is on this
-   wire (`Deliveries`), the packet ids that await PUBREL (`Publications`) and which topic filters exist (`SubscriptionJudge`).
+   wire (`Outbound`), the packet ids that await PUBREL (`Inbound`) and which topic filters exist (`SubscriptionJudge`).
 5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
 """
 
@@ -33,10 +33,10 @@ from sinks.mqtt.codec.packets import (
     Subscribe,
     Unsubscribe,
 )
-from sinks.mqtt.deliveries import Deliveries
 from sinks.mqtt.handshake import V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.inbound import Inbound
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.publications import Publications
+from sinks.mqtt.outbound import Outbound
 from sinks.mqtt.publish_rate import PublishRate
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.subscribing import SubscriptionJudge
@@ -67,7 +67,7 @@ from state.records.codec import encode_event
 _EARLY_BYTES: Final = 65_536
 """Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
-_NO_PUBLICATIONS: Final = Publications(
+_NO_INBOUND: Final = Inbound(
     client_id="",
     connection_id=0,
     is_v5=False,
@@ -118,9 +118,9 @@ class Connection:
         self._output: list[bytes] = []
         self._queue = AppendQueue(settings)
         self._peer_gone = False
-        self._deliveries = Deliveries(receive_quota=1, encode=self._codec.encode, output=self._output, counters=counters)
+        self._outbound = Outbound(send_quota=1, encode=self._codec.encode, output=self._output, counters=counters)
         self._last_sequence = 0
-        self._publications = _NO_PUBLICATIONS
+        self._inbound = _NO_INBOUND
         self._subscriptions = SubscriptionJudge(None)
         self._deadline_ms: int | None = now_ms + settings.connect_timeout_ms
         self._last_received_ms = now_ms
@@ -201,7 +201,7 @@ class Connection:
         """The device does not take what we write (True), or does again (False)."""
         self._blocked_since_ms = now_ms if blocked else None
         if self.phase is Phase.CONNECTED:
-            self._deliveries.block(blocked, now_ms)
+            self._outbound.block(blocked, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
@@ -235,14 +235,14 @@ class Connection:
         self._counters.commands_applied += 1
         match command:
             case SendPublish() if self.phase is Phase.CONNECTED:
-                self._deliveries.send(command, now_ms)
+                self._outbound.send(command, now_ms)
             case SendPubRel() if self.phase is Phase.CONNECTED:
-                self._deliveries.release(command.packet_id)
+                self._outbound.release(command.packet_id)
                 self._write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
             case DropAwaitingRel() if self.phase is Phase.CONNECTED:
-                self._publications.forget(command.packet_ids)
+                self._inbound.forget(command.packet_ids)
             case WithdrawPublish() if self.phase is Phase.CONNECTED:
-                self._deliveries.withdraw(command.packet_ids, now_ms)
+                self._outbound.withdraw(command.packet_ids, now_ms)
             case AcceptConnection() if self.phase is Phase.AWAITING_ACCEPT:
                 self._accept(command, now_ms)
             case CloseConnection():
@@ -258,14 +258,14 @@ class Connection:
             self._end("no room for CONNACK", cause="protocol error", reason_code=ReasonCode.PACKET_TOO_LARGE)
             return
         self.phase = Phase.CONNECTED
-        self._deliveries = Deliveries(
-            receive_quota=accept.receive_quota,
+        self._outbound = Outbound(
+            send_quota=accept.send_quota,
             encode=self._codec.encode,
             output=self._output,
             counters=self._counters,
             is_blocked=self._blocked_since_ms is not None,
         )
-        self._publications = Publications(
+        self._inbound = Inbound(
             client_id=self.client_id,
             connection_id=self.connection_id,
             is_v5=self._connect.protocol_version >= 5,
@@ -329,14 +329,14 @@ class Connection:
         connection_id = self.connection_id
         match decoded:
             case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                self._deliveries.acknowledged(packet_id, now_ms)
+                self._outbound.acknowledged(packet_id, now_ms)
                 self._tell(
                     PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
                 )
             case Publish():
                 self._on_publish(decoded, now_ms)
             case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                answers = self._deliveries.received(packet_id, reason_code, now_ms)
+                answers = self._outbound.received(packet_id, reason_code, now_ms)
                 self._tell(
                     PubRecReceived(
                         connection_id=connection_id,
@@ -348,10 +348,10 @@ class Connection:
                     PubRel(packet_id=packet_id) if answers else None,
                 )
             case PubComp(packet_id=packet_id, reason_code=reason_code):
-                self._deliveries.completed(packet_id, now_ms)
+                self._outbound.completed(packet_id, now_ms)
                 self._tell(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
             case PubRel(packet_id=packet_id, reason_code=reason_code):
-                known = self._publications.release(packet_id)
+                known = self._inbound.release(packet_id)
                 self._tell(
                     PubRelReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code),
                     PubComp(packet_id=packet_id, reason_code=ReasonCode.SUCCESS if known else ReasonCode.PACKET_ID_NOT_FOUND),
@@ -368,7 +368,7 @@ class Connection:
                 raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
 
     def _on_publish(self, publish: Publish, now_ms: int) -> None:
-        taken = self._publications.take(publish, self._queue.unanswered_qos1, now_ms)
+        taken = self._inbound.take(publish, self._queue.unanswered_qos1, now_ms)
         if isinstance(taken, Append):
             self._queue.add(taken)
         else:

@@ -16,7 +16,7 @@ import structlog
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
 from sinks.kafka.clients import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
 from sinks.mqtt.appends import Append
-from sinks.mqtt.link import Link
+from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CloseConnection, GatewayCommand
@@ -34,7 +34,7 @@ _OWNERSHIP_WARNING_S: Final = 15.0
 class Gateway:
     """Every connection of one gateway, and the partitions of the commands topic over which the engine reaches them.
 
-    Implements LinkOwner (for sockets) and CommandListener (for the command tail).
+    Implements DeviceSocketOwner (for sockets) and CommandListener (for the command tail).
     """
 
     def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
@@ -43,19 +43,19 @@ class Gateway:
         self.owns_partitions = asyncio.Event()
         self._kafka = log
         self._loop = asyncio.get_running_loop()
-        self._links: dict[int, Link] = {}
+        self._by_connection: dict[int, DeviceSocket] = {}
         self._registered = 0
-        self._sockets: set[Link] = set()
+        self._sockets: set[DeviceSocket] = set()
         self._partitions: list[int] = []
         self._ids = ConnectionIds(ConnectionKind.GATEWAY)
         self._ended: OrderedDict[int, None] = OrderedDict()
-        self._dirty: dict[Link, None] = {}
+        self._dirty: dict[DeviceSocket, None] = {}
         self._sweep_scheduled = False
         self._is_stopping = False
 
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
-    def register(self, link: Link) -> tuple[int, int] | None:
+    def register(self, socket: DeviceSocket) -> tuple[int, int] | None:
         """A connection id that is larger than any before, also than those of an earlier process, and one of our partitions."""
         if not self._partitions or self._is_stopping:
             return None
@@ -63,7 +63,7 @@ class Gateway:
         # In turn, so that a partition that moves away takes no more than its share of the connections along.
         self._registered += 1
         partition = self._partitions[self._registered % len(self._partitions)]
-        self._links[connection_id] = link
+        self._by_connection[connection_id] = socket
         return connection_id, partition
 
     def new_client_id(self) -> str:
@@ -81,14 +81,14 @@ class Gateway:
         _log.info("partitions_revoked", owned=self._partitions)
         if not self._partitions:
             self.owns_partitions.clear()
-        for link in list(self._links.values()):
-            if link.connection.partition in partitions:
-                link.connection.shut("the gateway lost the partition", ReasonCode.SERVER_BUSY)
-                self.touch(link)
+        for socket in list(self._by_connection.values()):
+            if socket.connection.partition in partitions:
+                socket.connection.shut("the gateway lost the partition", ReasonCode.SERVER_BUSY)
+                self.touch(socket)
 
     def commands(self, partition: int, values: list[bytes]) -> None:
         now_ms = self.now_ms()
-        links = self._links
+        sockets = self._by_connection
         for value in values:
             try:
                 batch = decode_command_batch(value)
@@ -97,15 +97,15 @@ class Gateway:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
-                link = links.get(command.connection_id)
-                if link is None or link.connection.client_id != batch.client_id:
+                socket = sockets.get(command.connection_id)
+                if socket is None or socket.connection.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)
                     continue
                 try:
-                    link.connection.apply(command, now_ms)
+                    socket.connection.apply(command, now_ms)
                 except Exception as error:  # noqa: BLE001 - a bug of ours costs one connection, not the batch
-                    self.failed(link, error)
-                self.touch(link)
+                    self.failed(socket, error)
+                self.touch(socket)
 
     def _not_here(self, client_id: str, command: GatewayCommand) -> None:
         """The engine believes in a connection that is gone, with this gateway's predecessor for instance. Say so, once."""
@@ -133,22 +133,22 @@ class Gateway:
         if len(self._ended) > _ENDED_REMEMBERED:
             self._ended.popitem(last=False)
 
-    # --- links --------------------------------------------------------------------------------------------------------------
+    # --- sockets --------------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         """Monotonic."""
         return int(self._loop.time() * 1_000)
 
-    def new_link(self) -> Link:
+    def new_socket(self) -> DeviceSocket:
         """The protocol of a socket that was just accepted."""
-        return Link(self)
+        return DeviceSocket(self)
 
-    def opened(self, link: Link) -> None:
-        self._sockets.add(link)
+    def opened(self, socket: DeviceSocket) -> None:
+        self._sockets.add(socket)
 
-    def touch(self, link: Link) -> None:
+    def touch(self, socket: DeviceSocket) -> None:
         """Something happened to this connection: look after it once this turn of the loop is over."""
-        self._dirty[link] = None
+        self._dirty[socket] = None
         if not self._sweep_scheduled:
             self._sweep_scheduled = True
             self._loop.call_soon(self._sweep)
@@ -156,8 +156,8 @@ class Gateway:
     def _sweep(self) -> None:
         self._sweep_scheduled = False
         dirty, self._dirty = self._dirty, {}
-        for link in dirty:
-            connection = link.connection
+        for socket in dirty:
+            connection = socket.connection
             for append in connection.take_appends():
                 self.counters.appends_unconfirmed += 1
                 self._kafka.append(
@@ -165,22 +165,22 @@ class Gateway:
                     connection.key,
                     append.value,
                     append.headers,
-                    partial(self._confirmed, link, append),
+                    partial(self._confirmed, socket, append),
                 )
-            link.write_out()
+            socket.write_out()
             if connection.is_closed:
-                self._links.pop(connection.connection_id, None)
+                self._by_connection.pop(connection.connection_id, None)
 
-    def _confirmed(self, link: Link, append: Append, error: Exception | None) -> None:
+    def _confirmed(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         self._count_confirmation(error)
-        connection = link.connection
+        connection = socket.connection
         if append.is_farewell and error is None:
             self._remember_ended(connection.connection_id)
         try:
             connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
         except Exception as bug:  # noqa: BLE001 - as in `commands`
-            self.failed(link, bug)
-        self.touch(link)
+            self.failed(socket, bug)
+        self.touch(socket)
 
     def _count_confirmation(self, error: Exception | None) -> None:
         self.counters.appends_unconfirmed -= 1
@@ -190,23 +190,23 @@ class Gateway:
             self.counters.appends_failed += 1
             _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
 
-    def failed(self, link: Link, error: Exception) -> None:
+    def failed(self, socket: DeviceSocket, error: Exception) -> None:
         """A bug, made visible: this connection ends, the gateway goes on."""
         self.counters.bugs += 1
-        _log.error("connection_failed", client_id=link.connection.client_id, exc_info=error, action="please report this")
-        link.connection.shut("the gateway failed", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        _log.error("connection_failed", client_id=socket.connection.client_id, exc_info=error, action="please report this")
+        socket.connection.shut("the gateway failed", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
 
-    def closed(self, link: Link) -> None:
-        self._sockets.discard(link)
+    def closed(self, socket: DeviceSocket) -> None:
+        self._sockets.discard(socket)
 
     # --- the end ------------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Take nobody in any more, say goodbye to everybody."""
         self._is_stopping = True
-        for link in list(self._sockets | set(self._links.values())):
-            link.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
-            self.touch(link)
+        for socket in list(self._sockets | set(self._by_connection.values())):
+            socket.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+            self.touch(socket)
         self._sweep()
 
 
@@ -256,7 +256,7 @@ async def run_gateway(
     gateway = Gateway(settings, log, counters)
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_server(gateway.new_link, settings.host, settings.port, backlog=1_024)
+        server = await loop.create_server(gateway.new_socket, settings.host, settings.port, backlog=1_024)
         tail.start(gateway)
         stopping = asyncio.ensure_future(stop.wait())
         try:

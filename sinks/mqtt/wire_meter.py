@@ -1,7 +1,7 @@
 """What goes out on one connection, and how much of it may be unacknowledged.
 
 Rules
-1. At most `receive_quota` QoS 1 and 2 messages are on the wire unacknowledged; the rest of what the engine gave waits in a FIFO.
+1. At most `send_quota` QoS 1 and 2 messages are on the wire unacknowledged; the rest of what the engine gave waits in a FIFO.
    QoS 0, PUBREL and acknowledgements pass by [MQTT-4.9.0-3].
 2. A slot is taken by the first PUBLISH of a packet id and freed by PUBACK, PUBCOMP, a PUBREC of 0x80 and above [MQTT-4.9.0-2], or
    by the session's withdrawal. A resend takes no second slot and does not wait behind newer messages; a PUBREL replayed on a new
@@ -36,12 +36,12 @@ _FIRST_PHASE: Final = {QoS.AT_LEAST_ONCE: WirePhase.AWAITING_PUBACK, QoS.EXACTLY
 
 
 class WireMeter:
-    """receive_quota: at least 1. resends_dropped: how many times rule 3 applied."""
+    """send_quota: at least 1. resends_dropped: how many times rule 3 applied."""
 
-    __slots__ = ("_finished", "_held", "_phases", "_released", "receive_quota", "resends_dropped")
+    __slots__ = ("_finished", "_held", "_phases", "_released", "resends_dropped", "send_quota")
 
-    def __init__(self, receive_quota: int) -> None:
-        self.receive_quota = max(1, receive_quota)
+    def __init__(self, send_quota: int) -> None:
+        self.send_quota = max(1, send_quota)
         self.resends_dropped = 0
         self._phases: dict[PacketId, WirePhase] = {}
         self._held: OrderedDict[PacketId, SendPublish] = OrderedDict()
@@ -82,7 +82,7 @@ class WireMeter:
         """The next message that may be written, and has to be, now; call until None."""
         if not self._held:
             return None
-        if len(self._phases) >= self.receive_quota:
+        if len(self._phases) >= self.send_quota:
             return None
         packet_id, publish = self._held.popitem(last=False)
         self._phases[packet_id] = _FIRST_PHASE[publish.qos]

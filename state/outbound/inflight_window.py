@@ -93,13 +93,13 @@ class InflightWindow:
     def oldest_sent_ms(self) -> int | None:
         return min((entry.sent_ms for entry in self._entries.values()), default=None)
 
-    def on_wire(self, receive_quota: int) -> Iterator[InflightEntry]:
+    def on_wire(self, send_quota: int) -> Iterator[InflightEntry]:
         """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
-        return iter(tuple(islice(self._entries.values(), receive_quota)))
+        return iter(tuple(islice(self._entries.values(), send_quota)))
 
-    def youngest_on_wire(self, receive_quota: int) -> InflightEntry:
-        """The last one that a gateway can have written. There must be at least `receive_quota` entries."""
-        return next(islice(self._entries.values(), receive_quota - 1, None))
+    def youngest_on_wire(self, send_quota: int) -> InflightEntry:
+        """The last one that a gateway can have written. There must be at least `send_quota` entries."""
+        return next(islice(self._entries.values(), send_quota - 1, None))
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries

@@ -161,7 +161,7 @@ def _parts(settings: "Settings") -> Iterator[_Part]:
     yield _Part(spec=RECEIPTS, topics=topics[RECEIPTS.name], rows_of=receipt_rows)
 
 
-def lag_rows(progress: Mapping[str, Any]) -> int:
+def consumer_lag(progress: Mapping[str, Any]) -> int:
     """Records in Kafka that the micro-batch of this StreamingQueryProgress left for the next ones."""
     behind = 0
     for source in progress.get("sources", ()):

@@ -82,7 +82,7 @@ class BridgeSection(Section):
     publish_quota: int = Field(
         1_000, ge=1, le=65_535, description="QoS 1 and 2 messages on their way to the broker; its Receive Maximum may be smaller"
     )
-    receive_quota: int = Field(1_000, ge=1, le=65_535, description="messages of the broker that Kafka has not confirmed")
+    send_quota: int = Field(1_000, ge=1, le=65_535, description="messages of the broker that Kafka has not confirmed")
     keep_alive_ms: DurationMs = Field(
         10_000, ge=_SECOND, le=60 * _MINUTE, multiple_of=_SECOND, description="a broker that is silent for twice as long is left"
     )

@@ -18,7 +18,7 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from sinks.kafka.producers import end_session
+from sinks.kafka.producers import abandon
 from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
 from streaming.config.sections import ThrottleSection
 from streaming.config.settings import Settings
@@ -34,7 +34,7 @@ _READ_S: Final = 10.0
 class EngineLoad:
     """What the engine looks like after a micro-batch. free_disk_bytes: None = unknown."""
 
-    lag_rows: int
+    consumer_lag: int
     state_bytes: int
     free_disk_bytes: int | None
 
@@ -51,12 +51,12 @@ class EngineWatermarks:
         marks = self._settings
         free = load.free_disk_bytes
         # The disk is watched from the other side: little is much.
-        self._follow("lag", load.lag_rows, high=marks.lag_high, low=marks.lag_low)
+        self._follow("lag", load.consumer_lag, high=marks.lag_high, low=marks.lag_low)
         self._follow("state", load.state_bytes, high=marks.state_high, low=marks.state_low)
         if free is not None:
             self._follow("disk", -free, high=-marks.free_disk_low, low=-marks.free_disk_high)
         texts = {
-            "lag": f"the engine is {load.lag_rows} records behind",
+            "lag": f"the engine is {load.consumer_lag} records behind",
             "state": f"the session state has {format_size(load.state_bytes)}",
             "disk": f"{format_size(free or 0)} are left on the disk of the checkpoint",
         }
@@ -81,7 +81,7 @@ class ThrottleTopic(Protocol):
     def close(self) -> None: ...
 
 
-class EngineThrottle:
+class BackPressure:
     """Writes the verdict when it changes, and after `start`: nobody knows what an engine before this one has left there.
 
     An engine on a new checkpoint knows nothing of the clients that an older one has throttled, and would never free them: so it
@@ -123,7 +123,7 @@ class EngineThrottle:
             self._new_checkpoint = batch.batch_id == 0
         free = self._free_disk_bytes()
         reason = self._watermarks.judge(
-            EngineLoad(lag_rows=batch.behind_rows, state_bytes=batch.state_bytes, free_disk_bytes=free)
+            EngineLoad(consumer_lag=batch.consumer_lag, state_bytes=batch.state_bytes, free_disk_bytes=free)
         )
         now_ms = self._now_ms()
         if not self._started or bool(reason) is self._written or now_ms < self._not_before_ms:
@@ -190,7 +190,7 @@ class KafkaThrottleTopic:
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            end_session(producer)
+            abandon(producer)
 
 
 def _present(consumer: Any, topic: str) -> dict[bytes, bytes]:

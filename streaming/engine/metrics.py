@@ -54,7 +54,7 @@ class EngineCollector(Collector):
         if last is None:
             return
         for name, text, value in (
-            ("records_behind", "Records in Kafka that the last micro-batch did not take", last.behind_rows),
+            ("consumer_lag_records", "Records in Kafka that the last micro-batch did not take", last.consumer_lag),
             ("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS),
             ("state_bytes", "RocksDB's files of the sessions", last.state_bytes),
         ):

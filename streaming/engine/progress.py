@@ -21,7 +21,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """One micro-batch. Durations in milliseconds; `rows` came from Kafka; `clients_updated` and `clients_removed` are sessions.
 
     started: ISO 8601, UTC. duration_ms: the whole micro-batch, of which add_batch_ms is the work and the rest bookkeeping.
-    behind_rows: records in Kafka that this micro-batch did not take, over all partitions.
+    consumer_lag: records in Kafka that this micro-batch did not take, over all partitions.
     state_bytes: of RocksDB's files, 0 where the state store does not say.
     outcomes: receipts written, by outcome; empty where nobody counts them (streaming/engine/outcome_counts.py).
     """
@@ -31,7 +31,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     add_batch_ms: int = 0
     rows: int = 0
-    behind_rows: int = 0
+    consumer_lag: int = 0
     clients_updated: int = 0
     clients_removed: int = 0
     state_commit_ms: int = 0
@@ -80,7 +80,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         duration_ms=durations.get("triggerExecution", 0),
         add_batch_ms=durations.get("addBatch", 0),
         rows=document.get("numInputRows", 0),
-        behind_rows=sum(_behind_rows(source) for source in document.get("sources", ())),
+        consumer_lag=sum(_consumer_lag(source) for source in document.get("sources", ())),
         clients_updated=sum(operator.get("numRowsUpdated", 0) for operator in operators),
         clients_removed=sum(operator.get("numRowsRemoved", 0) for operator in operators),
         state_commit_ms=sum(operator.get("commitTimeMs", 0) for operator in operators),
@@ -131,7 +131,7 @@ def _observed(document: dict[str, Any], name: str) -> dict[str, int]:
     return found or {}
 
 
-def _behind_rows(source: dict[str, Any]) -> int:
+def _consumer_lag(source: dict[str, Any]) -> int:
     """latestOffset − endOffset of Kafka's source, summed over topics and partitions."""
     end, latest = source.get("endOffset"), source.get("latestOffset")
     if not isinstance(end, dict) or not isinstance(latest, dict):

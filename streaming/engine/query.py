@@ -1,4 +1,4 @@
-"""The query `sessions` as transforms of DataFrames: Kafka → (client_id, record) → state operator → (outgoing) → Kafka.
+"""The query `sessions` as transforms of DataFrames: Kafka → (client_id, record) → state operator → (records) → Kafka.
 
 Each border is one `select`; nothing else may pass it. No I/O happens until `start` is called on what `sessions_writer` returns.
 """
@@ -11,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from streaming.engine.operator.cells import EVENTS, MESSAGES, OUTGOING_SCHEMA
+from streaming.engine.operator.cells import EVENTS, MESSAGES, SINK_RECORDS_SCHEMA
 from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, STATE_SCHEMA, UNADDRESSED, Function, SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.wake_up import START_MARK_KEY
+from streaming.engine.wake_up import WAKE_UP_KEY
 
 QUERY_NAME: Final = "sessions"
 
@@ -49,10 +49,10 @@ def read_records(
     return events.union(messages)
 
 
-def incoming(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """client_id: string, never null, the empty string for a key that is no client id. record: binary, operator/cells.py.
 
-    Start marks have done their work when they are read, and end here.
+    Wake-up records have done their work when they are read, and end here.
     """
     addressed = _is_client_id(F.col("key"), settings.max_client_id_bytes)
     record = F.struct(
@@ -64,26 +64,26 @@ def incoming(records: DataFrame, settings: PipelineSettings) -> DataFrame:
         F.col("value").alias("v"),
         F.when(~addressed, F.col("key")).alias("k"),
     )
-    start_mark = (F.col("topic") == settings.topics.events) & F.col("key").eqNullSafe(F.lit(START_MARK_KEY))
-    return records.where(~start_mark).select(
+    is_wake_up = (F.col("topic") == settings.topics.events) & F.col("key").eqNullSafe(F.lit(WAKE_UP_KEY))
+    return records.where(~is_wake_up).select(
         F.when(addressed, F.col("key").cast("string")).otherwise(UNADDRESSED).alias("client_id"),
         F.to_json(record).cast("binary").alias("record"),
     )
 
 
-def outgoing(cells: DataFrame) -> DataFrame:
+def sink_records(cells: DataFrame) -> DataFrame:
     """topic, key, value, headers, partition: a row for each record, as Kafka's sink wants it.
 
     A cell that cannot be parsed stops the query, because it is our own mistake and dropping it would lose records.
     """
-    records = F.from_json(F.col("outgoing").cast("string"), OUTGOING_SCHEMA, {"mode": "FAILFAST"})
+    records = F.from_json(F.col("records").cast("string"), SINK_RECORDS_SCHEMA, {"mode": "FAILFAST"})
     return cells.select(F.inline(records))
 
 
 def sessions(records: DataFrame, settings: PipelineSettings, function: Function | None = None) -> DataFrame:
     """The whole transform. function: another state operator in place of the session (the benchmark's trivial one)."""
     cells = (
-        incoming(records, settings)
+        source_records(records, settings)
         .groupBy("client_id")
         .applyInPandasWithState(
             function or SessionOperator(settings),
@@ -93,7 +93,7 @@ def sessions(records: DataFrame, settings: PipelineSettings, function: Function 
             timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
         )
     )
-    return outgoing(cells)
+    return sink_records(cells)
 
 
 def sessions_writer(

@@ -25,7 +25,7 @@ from streaming.archive import ArchiveKeeper
 from streaming.config.metrics_section import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
-from streaming.engine.back_pressure import EngineThrottle
+from streaming.engine.back_pressure import BackPressure
 from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.errors import QueryFailed
 from streaming.engine.operator.settings import PipelineSettings, Profile, Topics
@@ -33,7 +33,7 @@ from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
-from streaming.engine.wake_up import write_start_mark
+from streaming.engine.wake_up import write_wake_up
 
 _LOOK_S: Final = 0.1
 SESSIONS_CHECKPOINT: Final = "sessions"
@@ -57,7 +57,7 @@ def run_engine(
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
-    write_start_mark(settings)  # 2
+    write_wake_up(settings)  # 2
     pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands])
     spark = start_spark(settings, jars)  # 3
     try:
@@ -67,7 +67,7 @@ def run_engine(
         query = start_sessions(spark, settings, pipeline)  # 5
         try:
             # Failures of these two are reported and are not ours.
-            with ArchiveKeeper(spark, settings) as archive, EngineThrottle.of(settings) as throttle:
+            with ArchiveKeeper(spark, settings) as archive, BackPressure.of(settings) as throttle:
 
                 def ready() -> None:
                     on_ready()

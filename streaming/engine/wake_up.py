@@ -10,17 +10,17 @@ from typing import Final
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from sinks.kafka.producers import end_session
+from sinks.kafka.producers import abandon
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 
-START_MARK_KEY: Final = b"\x00engine-start"
+WAKE_UP_KEY: Final = b"\x00engine-start"
 """No client's: MQTT allows no U+0000 in a client id (MQTT-1.5.4-2)."""
 
 _TIMEOUT_MS: Final = 30_000
 
 
-def write_start_mark(settings: Settings) -> None:
+def write_wake_up(settings: Settings) -> None:
     """Returns when Kafka has confirmed the record. Raises KafkaUnreachable."""
     options = {
         "client_id": "inflight-engine",
@@ -32,8 +32,8 @@ def write_start_mark(settings: Settings) -> None:
     try:
         producer = KafkaProducer(**options)
         try:
-            producer.send(settings.topics.events, key=START_MARK_KEY, value=b"").get(timeout=_TIMEOUT_MS / 1_000)
+            producer.send(settings.topics.events, key=WAKE_UP_KEY, value=b"").get(timeout=_TIMEOUT_MS / 1_000)
         finally:
-            end_session(producer)
+            abandon(producer)
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error

@@ -53,7 +53,7 @@ class Record:
 class Accepting:
     """What the scripted engine answers to ClientConnected; None = nothing."""
 
-    fields: dict[str, Any] | None = field(default_factory=lambda: {"max_awaiting_rel": 100, "receive_quota": 32})
+    fields: dict[str, Any] | None = field(default_factory=lambda: {"max_awaiting_rel": 100, "send_quota": 32})
 
 
 class FakeKafka:

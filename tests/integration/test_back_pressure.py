@@ -178,11 +178,11 @@ def test_an_engine_that_is_behind_makes_all_backends_wait_until_it_is_below_its_
     throttled, released = await_release(up, "records behind")
 
     batches = micro_batches(up)
-    above = next(number for number, batch in enumerate(batches) if batch.behind_rows >= LAG_HIGH)
-    below = next(number for number, batch in enumerate(batches) if number > above and batch.behind_rows <= LAG_LOW)
-    assert told(throttled) == f"the engine is {batches[above].behind_rows} records behind"
+    above = next(number for number, batch in enumerate(batches) if batch.consumer_lag >= LAG_HIGH)
+    below = next(number for number, batch in enumerate(batches) if number > above and batch.consumer_lag <= LAG_LOW)
+    assert told(throttled) == f"the engine is {batches[above].consumer_lag} records behind"
     # Between the marks it stayed as it was.
-    assert any(LAG_LOW < batch.behind_rows < LAG_HIGH for batch in batches[above:below])
+    assert any(LAG_LOW < batch.consumer_lag < LAG_HIGH for batch in batches[above:below])
     assert throttled.timestamp >= ended_ms(batches[above]) - CLOCK_MS
     assert released.timestamp >= ended_ms(batches[below]) - CLOCK_MS
     check_waited(held, "records behind", released.timestamp)

@@ -203,7 +203,7 @@ def test_an_answer_to_a_copy_from_before_a_reconnect_counts_for_the_replay() -> 
 
 def test_a_device_has_never_more_than_its_window_unacknowledged() -> None:
     with running_bridge() as bridge:
-        bridge.kafka.accepting.fields = {"receive_quota": 2}
+        bridge.kafka.accepting.fields = {"send_quota": 2}
         birth(bridge)
         for number in range(1, 6):
             send(bridge, f"m-{number}", number)

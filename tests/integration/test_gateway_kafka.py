@@ -17,7 +17,7 @@ from kafka.admin import NewTopic
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
-from sinks.kafka.producers import end_session
+from sinks.kafka.producers import abandon
 from sinks.mqtt.gateway import serve
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -121,7 +121,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(START_S)
-        end_session(self._producer)  # a test may have killed the broker
+        abandon(self._producer)  # a test may have killed the broker
 
     def _run(self) -> None:
         consumer = KafkaConsumer(

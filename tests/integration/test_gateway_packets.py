@@ -20,7 +20,7 @@ LONGEST = "x" * 65_535
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[GatewayUnderTest]:
     with running_gateway() as running:
-        running.kafka.accepting.fields = {"max_awaiting_rel": 100, "receive_quota": 32, "topic_filters": ()}
+        running.kafka.accepting.fields = {"max_awaiting_rel": 100, "send_quota": 32, "topic_filters": ()}
         yield running
 
 

@@ -283,7 +283,7 @@ class SessionModel(RuleBasedStateMachine):
         self.session = decode_session(after, client_id=CLIENT, settings=self.settings)
         self.taken.update(event.message.message_id for event in events if isinstance(event, MessageSubmitted))
         self._check(commands, events)
-        limits += [c.receive_quota + self.settings.prefetch for c in commands if isinstance(c, AcceptConnection)]
+        limits += [c.send_quota + self.settings.prefetch for c in commands if isinstance(c, AcceptConnection)]
         assert len(self.session.outbound.window) <= max(limits)
         deadline_ms = self.session.next_deadline_ms()
         assert deadline_ms is None or deadline_ms > self.now_ms

@@ -121,7 +121,7 @@ class Gateway:
             case AcceptConnection():
                 assert not self.accepted
                 self.accepted = True
-                self.meter = WireMeter(command.receive_quota)
+                self.meter = WireMeter(command.send_quota)
                 self.wire.append(command)
             case SendPublish(qos=QoS.AT_MOST_ONCE):
                 self.wire.append(command)
@@ -142,7 +142,7 @@ class Gateway:
     def _fill(self) -> None:
         while (publish := self.meter.next_due()) is not None:
             self.wire.append(publish)
-        assert self.meter.on_wire <= self.meter.receive_quota
+        assert self.meter.on_wire <= self.meter.send_quota
 
     # --- from the device ----------------------------------------------------------------------------------------------------
 

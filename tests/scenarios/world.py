@@ -25,10 +25,10 @@ from state.records.codec import decode_command_batch, encode_event
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, IncomingRecord, OutgoingRecord
+from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, SinkRecord, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings, Profile, SettingsOfClients
 from streaming.engine.operator.to_events import to_event
-from streaming.engine.operator.to_records import outgoing_records
+from streaming.engine.operator.to_records import to_records
 
 START_MS = 1_700_000_000_000
 Answer = Callable[[SendPublish], int | None]
@@ -67,13 +67,13 @@ class World:
             exchanges=Exchanges(declared=tuple(exchanges)),
         )
         self.now_ms = START_MS
-        self.logs: dict[str, list[OutgoingRecord]] = {}
+        self.logs: dict[str, list[SinkRecord]] = {}
         self.devices: dict[str, Device] = {}
         self.activations = 0
         self.crash_at: tuple[int, int] | None = None
         self._settings_of = SettingsOfClients(self.settings).of
         self._blobs: dict[str, bytes] = {}
-        self._pending: dict[str, list[IncomingRecord]] = {}
+        self._pending: dict[str, list[SourceRecord]] = {}
         self._offsets: Counter[int] = Counter()
         self._copies = copies
 
@@ -144,7 +144,7 @@ class World:
         else:
             self._blobs[client_id] = blob
 
-    def _execute(self, client_id: str, records: list[IncomingRecord]) -> tuple[list[OutgoingRecord], bytes | None]:
+    def _execute(self, client_id: str, records: list[SourceRecord]) -> tuple[list[SinkRecord], bytes | None]:
         """What the activation writes, and the state it leaves; None = none."""
         settings, blob = self._settings_of(client_id), self._blobs.get(client_id)
         session = Session(client_id=client_id, settings=settings)
@@ -152,10 +152,10 @@ class World:
             session = decode_session(blob, client_id=client_id, settings=settings)
         events = [to_event(record, self.settings, now_ms=self.now_ms) for record in records]
         commands = session.handle_all(events or [DeadlineReached()], now_ms=self.now_ms)
-        written = outgoing_records(commands, client_id=client_id, now_ms=self.now_ms, settings=self.settings)
+        written = to_records(commands, client_id=client_id, now_ms=self.now_ms, settings=self.settings)
         return written, None if session.is_empty else encode_session(session)
 
-    def _deliver(self, record: OutgoingRecord) -> None:
+    def _deliver(self, record: SinkRecord) -> None:
         topics, client_id = self.settings.topics, record.key.decode()
         self.logs.setdefault(record.topic, []).append(record)
         if record.topic == topics.events:
@@ -183,7 +183,7 @@ class World:
 
     def _append(self, source: int, client_id: str, value: bytes, headers: tuple[Header, ...] = ()) -> None:
         self._offsets[source] += 1
-        record = IncomingRecord(
+        record = SourceRecord(
             source=source, partition=0, offset=self._offsets[source], timestamp_ms=self.now_ms, headers=headers, value=value
         )
         self._pending.setdefault(client_id, []).append(record)
@@ -197,7 +197,7 @@ class World:
 
     # --- what can be seen from outside --------------------------------------------------------------------------------------
 
-    def records(self, topic: str = "inflight.dead-letters") -> list[OutgoingRecord]:
+    def records(self, topic: str = "inflight.dead-letters") -> list[SinkRecord]:
         return self.logs.get(topic, [])
 
     def read(self, topic: str = "inflight.dead-letters") -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.codec import encode_event
-from streaming.engine.wake_up import START_MARK_KEY
+from streaming.engine.wake_up import WAKE_UP_KEY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -33,7 +33,7 @@ def garbage(count: int) -> list[bytes]:
 def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()
-    pipeline.send(topics.events, b"", key=START_MARK_KEY)  # ours: no dead letter
+    pipeline.send(topics.events, b"", key=WAKE_UP_KEY)  # ours: no dead letter
     for key in BAD_KEYS:
         pipeline.send(topics.messages, b"payload", key=key, headers=[TOPIC, ("x-mine", b"\xff\x00")])
         pipeline.send(topics.events, encode_event(PubAckReceived(connection_id=1, packet_id=1)), key=key)

@@ -15,7 +15,7 @@ from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.codec import encode_event
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import OutgoingRecord, encode_outgoing
+from streaming.engine.operator.cells import SinkRecord, encode_sink_records
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline, await_condition
@@ -44,8 +44,8 @@ def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_t
             "exists": state.exists,
         }
         state.update((1, None, None, None, None, None, None, b"\x00\xff"))
-        record = OutgoingRecord(topics.ledger, b"k", json.dumps(facts).encode())
-        return iter([pd.DataFrame({"outgoing": [encode_outgoing([record])]})])
+        record = SinkRecord(topics.ledger, b"k", json.dumps(facts).encode())
+        return iter([pd.DataFrame({"records": [encode_sink_records([record])]})])
 
     pipeline.start(describe)
     pipeline.send_message("client", b"p")

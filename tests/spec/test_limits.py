@@ -18,7 +18,7 @@ def test_the_window_is_the_smaller_of_max_inflight_and_receive_maximum(
     s = Scenario(max_inflight=max_inflight).connect(version=5, receive_maximum=receive_maximum)
     s.submit(*"abcdefghij")
     assert len(s.packet_ids) == window
-    assert s.sent(AcceptConnection)[0].receive_quota == window
+    assert s.sent(AcceptConnection)[0].send_quota == window
 
 
 def test_a_qos_2_exchange_holds_its_slot_until_pubcomp() -> None:
@@ -41,7 +41,7 @@ def test_a_smaller_receive_maximum_on_resume_lets_the_window_drain_first() -> No
     s = Scenario(max_inflight=4).connect(version=5).submit(*"abcdef").lose_connection()
     s.sees()
     s.connect(version=5, receive_maximum=2)
-    assert s.sent(AcceptConnection)[-1].receive_quota == 2  # the gateway meters the replay by it
+    assert s.sent(AcceptConnection)[-1].send_quota == 2  # the gateway meters the replay by it
     assert s.sees() == ["CONNACK present", *(f"PUBLISH {i} {name} DUP" for i, name in enumerate("abcd", start=1))]
     assert s.session.outbound.window.send_quota == 0
     assert s.puback(1, 2).sees() == []
@@ -59,7 +59,7 @@ def test_a_larger_receive_maximum_on_resume_opens_the_window_at_once() -> None:
 def test_prefetch_widens_what_the_gateway_is_given_and_not_what_the_wire_carries() -> None:
     s = Scenario(max_inflight=2, prefetch=3).connect().submit(*"abcdefg")
     assert len(s.packet_ids) == 5
-    assert s.sent(AcceptConnection)[0].receive_quota == 2
+    assert s.sent(AcceptConnection)[0].send_quota == 2
 
 
 def test_the_clock_of_a_prefetched_message_starts_when_it_reaches_the_wire() -> None:

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-OUTGOING_SCHEMA: Final = (
+SINK_RECORDS_SCHEMA: Final = (
     "array<struct<topic: string, key: binary, value: binary, headers: array<struct<key: string, value: binary>>, partition: int>>"
 )
-"""The schema with which Spark reads what `encode_outgoing` wrote."""
+"""The schema with which Spark reads what `encode_sink_records` wrote."""
 
 EVENTS: Final = 0
 MESSAGES: Final = 1
-"""Values of `IncomingRecord.source`. Events sort first: a device's acknowledgement frees the slot that a new message takes."""
+"""Values of `SourceRecord.source`. Events sort first: a device's acknowledgement frees the slot that a new message takes."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ _SHORT: Final = {
 }
 
 
-class IncomingRecord(msgspec.Struct, frozen=True, rename=_SHORT):
+class SourceRecord(msgspec.Struct, frozen=True, rename=_SHORT):
     """One record of `inflight.messages` or `inflight.events`.
 
     timestamp_ms: as Kafka has it, producers may write nonsense. value: None = a tombstone.
@@ -59,7 +59,7 @@ class IncomingRecord(msgspec.Struct, frozen=True, rename=_SHORT):
         return (self.source, self.partition, self.offset)
 
 
-class OutgoingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record for the Kafka sink. value: None = a tombstone. partition: None = by key."""
 
     topic: str
@@ -69,15 +69,15 @@ class OutgoingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int | None = None
 
 
-_incoming_decoder: Final = msgspec.json.Decoder(IncomingRecord)
+_incoming_decoder: Final = msgspec.json.Decoder(SourceRecord)
 _encoder: Final = msgspec.json.Encoder()
 
 
-def decode_incoming(cell: bytes) -> IncomingRecord:
+def decode_source_record(cell: bytes) -> SourceRecord:
     """Reads a cell that streaming/engine/query.py made; whatever the Kafka record holds, the cell is well-formed."""
     return _incoming_decoder.decode(cell)
 
 
-def encode_outgoing(records: list[OutgoingRecord]) -> bytes:
+def encode_sink_records(records: list[SinkRecord]) -> bytes:
     """The cell for all records of one client, in the order in which Kafka shall have them."""
     return _encoder.encode(records)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from state.commands import SendReceipt
 from state.model import DestinationKind, Outcome
 from state.records.messages import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_ID, QOS, TOPIC
-from streaming.engine.operator.cells import Header, OutgoingRecord
+from streaming.engine.operator.cells import Header, SinkRecord
 from streaming.engine.operator.settings import PipelineSettings
 
 RECIPIENT_PREFIX: Final = "client:"
@@ -40,10 +40,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
 
 
-def receipt_records(command: SendReceipt, settings: PipelineSettings) -> Iterator[OutgoingRecord]:
+def receipt_records(command: SendReceipt, settings: PipelineSettings) -> Iterator[SinkRecord]:
     """One record, and a second one where the response topic names a client."""
     topics, value = settings.topics, _json.encode(_receipt(command, settings))
-    yield OutgoingRecord(topics.receipts, command.client_id.encode(), value)
+    yield SinkRecord(topics.receipts, command.client_id.encode(), value)
     recipient = (command.response_topic or "").removeprefix(RECIPIENT_PREFIX).encode()
     if command.response_topic is None or not command.response_topic.startswith(RECIPIENT_PREFIX):
         return
@@ -56,7 +56,7 @@ def receipt_records(command: SendReceipt, settings: PipelineSettings) -> Iterato
         ]
         if command.correlation_data is not None:
             headers.append(Header(CORRELATION_DATA, command.correlation_data))
-        yield OutgoingRecord(topics.messages, recipient, value, headers=tuple(headers))
+        yield SinkRecord(topics.messages, recipient, value, headers=tuple(headers))
 
 
 def _receipt(command: SendReceipt, settings: PipelineSettings) -> Receipt:

@@ -26,10 +26,10 @@ from state.events import DeadlineReached, Event
 from state.model import Message, Outcome
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from streaming.engine.operator.cells import EVENTS, Header, IncomingRecord, OutgoingRecord, decode_incoming, encode_outgoing
+from streaming.engine.operator.cells import EVENTS, Header, SinkRecord, SourceRecord, decode_source_record, encode_sink_records
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.to_events import accepted_at, message_event, position, to_event
-from streaming.engine.operator.to_records import outgoing_records
+from streaming.engine.operator.to_records import to_records
 
 STATE_ROW_VERSION: Final = 1
 STATE_SCHEMA: Final = (
@@ -37,7 +37,7 @@ STATE_SCHEMA: Final = (
     "next_deadline_ms long, blob binary"
 )
 """One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
-OUTPUT_SCHEMA: Final = "outgoing binary"
+OUTPUT_SCHEMA: Final = "records binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
@@ -45,7 +45,7 @@ SOURCE_TOPIC: Final = "x-source-topic"
 SOURCE_KEY: Final = "x-source-key"
 _SHOWN_KEY_BYTES: Final = 1_024
 _RECORD_COLUMN: Final = 1
-_COLUMNS: Final = pd.Index(["outgoing"])
+_COLUMNS: Final = pd.Index(["records"])
 _ONE_ROW: Final = pd.RangeIndex(1)
 _MAX_CELL_RECORD_BYTES: Final = 16_777_216
 """A cell may hold many records; far below the 2 GiB that a cell of the JVM can have, base64 and all."""
@@ -74,8 +74,8 @@ class SessionOperator:
         if client_id == UNADDRESSED:
             state.remove()
             return _frames(self._unaddressed(incoming, now_ms))
-        events: list[tuple[IncomingRecord, Event]] = []
-        outgoing: list[OutgoingRecord] = []
+        events: list[tuple[SourceRecord, Event]] = []
+        outgoing: list[SinkRecord] = []
         for record in incoming:  # 2
             try:
                 events.append((record, to_event(record, self._settings, now_ms=now_ms)))
@@ -90,7 +90,7 @@ class SessionOperator:
                 raise
             session, blob, commands, refused = self._one_by_one(events, client_id, state, now_ms)
             outgoing += refused
-        outgoing += outgoing_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
+        outgoing += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
         _store(session, blob, state, now_ms)  # 5
         return _frames(outgoing)  # 6
 
@@ -107,8 +107,8 @@ class SessionOperator:
         return decode_session(bytes(blob), client_id=client_id, settings=settings)
 
     def _one_by_one(
-        self, events: list[tuple[IncomingRecord, Event]], client_id: str, state: GroupState, now_ms: int
-    ) -> tuple[Session, bytes, tuple[Command, ...], list[OutgoingRecord]]:
+        self, events: list[tuple[SourceRecord, Event]], client_id: str, state: GroupState, now_ms: int
+    ) -> tuple[Session, bytes, tuple[Command, ...], list[SinkRecord]]:
         """Finds the event on which the session failed, makes a dead letter of it and applies the others.
 
         Such a failure is a mistake of ours. Spark would execute the micro-batch again and again, and one record would stand
@@ -117,7 +117,7 @@ class SessionOperator:
         session = self._session(client_id, state)
         blob = encode_session(session)
         commands: tuple[Command, ...] = ()
-        refused: list[OutgoingRecord] = []
+        refused: list[SinkRecord] = []
         for record, event in events:
             try:
                 done = session.handle(event, now_ms=now_ms)
@@ -129,9 +129,9 @@ class SessionOperator:
                 commands += done
         return session, blob, commands, refused
 
-    def _unaddressed(self, records: list[IncomingRecord], now_ms: int) -> list[OutgoingRecord]:
+    def _unaddressed(self, records: list[SourceRecord], now_ms: int) -> list[SinkRecord]:
         """Dead letters for records whose key names no client."""
-        outgoing: list[OutgoingRecord] = []
+        outgoing: list[SinkRecord] = []
         for record in records:
             fault = _fault_of_key(record.key, self._settings.max_client_id_bytes)
             if record.source == EVENTS:
@@ -142,7 +142,7 @@ class SessionOperator:
                 outgoing += self._refusal(record, message, UNADDRESSED, fault, now_ms)
         return outgoing
 
-    def _unreadable(self, record: IncomingRecord, client_id: str, detail: str, now_ms: int) -> list[OutgoingRecord]:
+    def _unreadable(self, record: SourceRecord, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
         message = Message(
             message_id=position(record, self._settings),
             topic="",
@@ -151,9 +151,7 @@ class SessionOperator:
         )
         return self._refusal(record, message, client_id, detail, now_ms)
 
-    def _refusal(
-        self, record: IncomingRecord, message: Message, client_id: str, detail: str, now_ms: int
-    ) -> list[OutgoingRecord]:
+    def _refusal(self, record: SourceRecord, message: Message, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
         """What leaves when a record never reaches a session: ledger row, dead letter and, for a message, its receipt."""
         commands: list[Command] = [
             RecordTransition(
@@ -173,7 +171,7 @@ class SessionOperator:
         extra = [Header(SOURCE_TOPIC, source.encode())]
         if record.key is not None:
             extra.append(Header(SOURCE_KEY, record.key[:_SHOWN_KEY_BYTES]))
-        return outgoing_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings, extra_headers=tuple(extra))
+        return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings, extra_headers=tuple(extra))
 
 
 @lru_cache(maxsize=4)
@@ -187,16 +185,16 @@ def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
     return SessionOperator(settings)
 
 
-def _sorted_records(frames: Frames) -> list[IncomingRecord]:
+def _sorted_records(frames: Frames) -> list[SourceRecord]:
     # By position: to take a column by its name costs a tenth of what Python does for a client. tests/spark pins the order.
-    records = [decode_incoming(cell) for frame in frames for cell in frame.to_numpy()[:, _RECORD_COLUMN]]
+    records = [decode_source_record(cell) for frame in frames for cell in frame.to_numpy()[:, _RECORD_COLUMN]]
     if len(records) > 1:
         # Spark gives the rows of a group in any order.
         records.sort(key=_order)
     return records
 
 
-def _order(record: IncomingRecord) -> tuple[int, int, int]:
+def _order(record: SourceRecord) -> tuple[int, int, int]:
     return (record.source, record.partition, record.offset)
 
 
@@ -250,15 +248,15 @@ def _fault_of_key(key: bytes | None, max_bytes: int) -> str:
     return f"the key has {len(key)} bytes: a client id has at most {max_bytes}"
 
 
-def _frames(records: list[OutgoingRecord]) -> Frames:
-    return iter([_frame(encode_outgoing(part)) for part in _cells(records)])
+def _frames(records: list[SinkRecord]) -> Frames:
+    return iter([_frame(encode_sink_records(part)) for part in _cells(records)])
 
 
-def _cells(records: list[OutgoingRecord]) -> list[list[OutgoingRecord]]:
+def _cells(records: list[SinkRecord]) -> list[list[SinkRecord]]:
     """Nearly always one cell; a session that ends with a long queue may need several."""
     if not records:
         return []
-    cells: list[list[OutgoingRecord]] = [[]]
+    cells: list[list[SinkRecord]] = [[]]
     size = 0
     for record in records:
         size += len(record.value or b"")
@@ -270,7 +268,7 @@ def _cells(records: list[OutgoingRecord]) -> list[list[OutgoingRecord]]:
 
 
 def _frame(cell: bytes) -> pd.DataFrame:
-    # An object array and ready indexes: a third of what `pd.DataFrame({"outgoing": [cell]})` costs.
+    # An object array and ready indexes: a third of what `pd.DataFrame({"records": [cell]})` costs.
     values = np.empty((1, 1), dtype=object)
     values[0, 0] = cell
     return pd.DataFrame(values, index=_ONE_ROW, columns=_COLUMNS, dtype=object, copy=False)

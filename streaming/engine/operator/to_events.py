@@ -9,25 +9,25 @@ import msgspec
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, Event, LoggedEvent, MessageRefused, MessageReturned, MessageSubmitted, PublishReceived
 from state.records.codec import decode_event
-from streaming.engine.operator.cells import EVENTS, IncomingRecord
+from streaming.engine.operator.cells import EVENTS, SourceRecord
 from streaming.engine.operator.message_headers import BrokenContract, headers_bytes, parse_broken_message, parse_message
 from streaming.engine.operator.settings import PipelineSettings
 
 
-def position(record: IncomingRecord, settings: PipelineSettings) -> str:
+def position(record: SourceRecord, settings: PipelineSettings) -> str:
     """`topic-partition-offset`: unique and the same whenever the micro-batch is executed, so ids are made of it."""
     topic = settings.topics.events if record.source == EVENTS else settings.topics.messages
     return f"{topic}-{record.partition}-{record.offset}"
 
 
-def to_event(record: IncomingRecord, settings: PipelineSettings, *, now_ms: int) -> Event:
+def to_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Event:
     """The event that `record` is for its session. Raises state.errors.UnreadableRecord for what no gateway wrote."""
     if record.source == EVENTS:
         return _logged_event(record, settings, now_ms)
     return message_event(record, settings, now_ms=now_ms)
 
 
-def message_event(record: IncomingRecord, settings: PipelineSettings, *, now_ms: int) -> MessageSubmitted | MessageRefused:
+def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageSubmitted | MessageRefused:
     """A record of `inflight.messages`; `MessageRefused` says what breaks the contract.
 
     A null value (a tombstone) is an empty payload, which MQTT allows: it is how a backend clears a retained value.
@@ -48,7 +48,7 @@ def message_event(record: IncomingRecord, settings: PipelineSettings, *, now_ms:
         return MessageRefused(message=message, detail=str(refusal))
 
 
-def accepted_at(record: IncomingRecord, *, now_ms: int) -> int:
+def accepted_at(record: SourceRecord, *, now_ms: int) -> int:
     """When Kafka took the record, from which its time to live counts.
 
     Producers choose that time: one before 1970 or after this micro-batch began is replaced by the latter.
@@ -56,7 +56,7 @@ def accepted_at(record: IncomingRecord, *, now_ms: int) -> int:
     return record.timestamp_ms if 0 < record.timestamp_ms <= now_ms else now_ms
 
 
-def _logged_event(record: IncomingRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
+def _logged_event(record: SourceRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
     event = decode_event(record.value or b"")
     if isinstance(event, ClientConnected) and not 0 <= event.commands_partition < settings.commands_partitions:
         raise UnreadableRecord(
@@ -71,7 +71,7 @@ def _logged_event(record: IncomingRecord, settings: PipelineSettings, now_ms: in
     return event
 
 
-def _check_sizes(record: IncomingRecord, payload: bytes, settings: PipelineSettings) -> None:
+def _check_sizes(record: SourceRecord, payload: bytes, settings: PipelineSettings) -> None:
     if len(payload) > settings.max_payload_bytes:
         raise BrokenContract(
             f"the payload has {len(payload)} bytes: {settings.max_payload_bytes} are allowed (engine.max_payload_bytes)"

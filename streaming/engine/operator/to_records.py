@@ -45,7 +45,7 @@ from state.records.codec import encode_command_batch, encode_event
 from state.records.dead_letters import DETAIL, TABLE, TRUNCATED
 from state.records.throttle import encode_throttle
 from state.records.uplink import uplink_headers
-from streaming.engine.operator.cells import Header, OutgoingRecord
+from streaming.engine.operator.cells import Header, SinkRecord
 from streaming.engine.operator.death_headers import carried_headers, death_headers
 from streaming.engine.operator.message_headers import format_message
 from streaming.engine.operator.receipts import receipt_records
@@ -75,20 +75,20 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str = ""
 
 
-def outgoing_records(
+def to_records(
     commands: Iterable[Command],
     *,
     client_id: str,
     now_ms: int,
     settings: PipelineSettings,
     extra_headers: tuple[Header, ...] = (),
-) -> list[OutgoingRecord]:
+) -> list[SinkRecord]:
     """The records for `commands`, those of one topic in the order of the commands.
 
     extra_headers: put on every dead letter; says where a record came from that belongs to no session.
     """
     topics, key = settings.topics, client_id.encode()
-    records: list[OutgoingRecord] = []
+    records: list[SinkRecord] = []
     batches: dict[int, list[GatewayCommand]] = {}
     rows: list[LedgerRow] = []
     for command in commands:
@@ -105,9 +105,9 @@ def outgoing_records(
             case DeadLetter():
                 records.append(_dead_letter(command, client_id=client_id, settings=settings, extra_headers=extra_headers))
             case SetThrottle():
-                records.append(OutgoingRecord(topics.throttle, key, encode_throttle(command.reason, command.since_ms)))
+                records.append(SinkRecord(topics.throttle, key, encode_throttle(command.reason, command.since_ms)))
             case ClearThrottle():
-                records.append(OutgoingRecord(topics.throttle, key, None))
+                records.append(SinkRecord(topics.throttle, key, None))
             case _:
                 assert_never(command)
     for partition, batch in batches.items():
@@ -115,7 +115,7 @@ def outgoing_records(
             continue  # the topic was made anew with fewer partitions, so the connection is gone; its messages are sent again
         for part in _parts(batch, settings.max_record_bytes):
             value = encode_command_batch(CommandBatch(client_id=client_id, commands=part))
-            records.append(OutgoingRecord(topics.commands, key, value, partition=partition))
+            records.append(SinkRecord(topics.commands, key, value, partition=partition))
     if rows and settings.ledger:
         records += _ledger_records(rows, key, settings)
     return records
@@ -123,7 +123,7 @@ def outgoing_records(
 
 def dead_letter_record(
     letter: DeadLetter, *, client_id: str, settings: PipelineSettings, extra_headers: tuple[Header, ...] = ()
-) -> OutgoingRecord:
+) -> SinkRecord:
     """The record of `inflight.dead-letters`: sent to `inflight.messages` as it is, it would be the same message again.
 
     A payload over `max_payload_bytes`, and headers over `max_headers_bytes`, never were a message; they are cut, so that no
@@ -147,12 +147,12 @@ def dead_letter_record(
         headers.append(Header(TRUNCATED, b"%d" % len(payload)))
         payload = payload[: settings.max_payload_bytes]
     topic = to.name if to is not None and to.kind is DestinationKind.TOPIC else ""
-    return OutgoingRecord(topic or topics.dead_letters, client_id.encode(), payload, headers=tuple(headers))
+    return SinkRecord(topic or topics.dead_letters, client_id.encode(), payload, headers=tuple(headers))
 
 
 def _dead_letter(
     letter: DeadLetter, *, client_id: str, settings: PipelineSettings, extra_headers: tuple[Header, ...]
-) -> OutgoingRecord:
+) -> SinkRecord:
     """To a client it goes as an event, which no backend can write; to everything else as a record with headers."""
     to, history = letter.destination, letter.message.history
     if to is None or to.kind is not DestinationKind.CLIENT or history is None:
@@ -163,7 +163,7 @@ def _dead_letter(
         lost = msgspec.structs.replace(letter, destination=None, detail=detail.removeprefix("; "))
         return dead_letter_record(lost, client_id=client_id, settings=settings, extra_headers=extra_headers)
     message = msgspec.structs.replace(letter.message, history=fitted(history, settings.max_headers_bytes // 2))
-    return OutgoingRecord(settings.topics.events, target, encode_event(MessageReturned(message=message)))
+    return SinkRecord(settings.topics.events, target, encode_event(MessageReturned(message=message)))
 
 
 def _history_of_refusal(letter: DeadLetter, client_id: str) -> DeathHistory:
@@ -176,7 +176,7 @@ def _shortened(header: Header) -> Header:
     return Header(header.key[:256], (header.value or b"")[:1_024])
 
 
-def _uplink_record(command: ForwardPublication, client_id: str, key: bytes, topic: str) -> OutgoingRecord:
+def _uplink_record(command: ForwardPublication, client_id: str, key: bytes, topic: str) -> SinkRecord:
     headers = uplink_headers(
         client_id=client_id,
         topic=command.topic,
@@ -186,7 +186,7 @@ def _uplink_record(command: ForwardPublication, client_id: str, key: bytes, topi
         inflight_id=command.publication_id,
         expiry_interval_s=command.expiry_interval_s,
     )
-    return OutgoingRecord(topic, key, command.payload, headers=tuple(Header(name, value) for name, value in headers))
+    return SinkRecord(topic, key, command.payload, headers=tuple(Header(name, value) for name, value in headers))
 
 
 def _ledger_row(command: RecordTransition, client_id: str, now_ms: int) -> LedgerRow:
@@ -204,10 +204,10 @@ def _ledger_row(command: RecordTransition, client_id: str, now_ms: int) -> Ledge
     )
 
 
-def _ledger_records(rows: list[LedgerRow], key: bytes, settings: PipelineSettings) -> Iterator[OutgoingRecord]:
+def _ledger_records(rows: list[LedgerRow], key: bytes, settings: PipelineSettings) -> Iterator[SinkRecord]:
     value = _json.encode(rows)
     if len(value) <= settings.max_record_bytes or len(rows) == 1:
-        yield OutgoingRecord(settings.topics.ledger, key, value)
+        yield SinkRecord(settings.topics.ledger, key, value)
         return
     middle = len(rows) // 2
     yield from _ledger_records(rows[:middle], key, settings)

@@ -50,7 +50,7 @@ def test_a_session_of_version_1_is_still_readable() -> None:
     connection = session.connection
     assert connection is not None
     assert (connection.connection_id, connection.partition, connection.protocol_version) == (1, 3, 5)
-    assert (connection.receive_quota, connection.maximum_packet_size_bytes) == (3, 10_000)
+    assert (connection.send_quota, connection.maximum_packet_size_bytes) == (3, 10_000)
     assert connection.will == will("gone", delay_s=5, retain=True, expiry_interval_s=9)
     assert connection.sequence == 7
     assert (session.established, session.started_by, session.offline_since_ms) == (True, 1, None)

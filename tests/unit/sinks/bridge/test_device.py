@@ -24,7 +24,7 @@ class Device:
 
     def __post_init__(self) -> None:
         self.connection = DeviceConnection("d", connection_id=1, partition=0, acknowledgement=self.mode)
-        self.apply(AcceptConnection, receive_quota=self.quota)
+        self.apply(AcceptConnection, send_quota=self.quota)
 
     def apply(self, kind: type, **fields: object) -> None:
         self.sequence += 1

@@ -104,7 +104,7 @@ def connected(
 ) -> Harness:
     harness = Harness(**settings)
     assert harness.send(connect(level=level, keep_alive_s=keep_alive_s, properties=properties)) == b""
-    answer = harness.command(AcceptConnection, **{"receive_quota": 2, "max_awaiting_rel": 2, **(accept or {})})
+    answer = harness.command(AcceptConnection, **{"send_quota": 2, "max_awaiting_rel": 2, **(accept or {})})
     assert answer[0] == 0x20
     assert answer[3] == 0
     return harness
@@ -421,14 +421,14 @@ class TestDelivery:
         assert harness.counters.commands_repeated == 1
 
     def test_a_withdrawn_message_makes_room(self) -> None:
-        harness = connected(accept={"receive_quota": 1})
+        harness = connected(accept={"send_quota": 1})
         send_publish(harness, 1)
         send_publish(harness, 2)
         send_publish(harness, 3)
         assert harness.command(WithdrawPublish, packet_ids=(1, 2)) == written(3)
 
     def test_a_message_that_mqtt_cannot_carry_takes_no_slot(self) -> None:
-        harness = connected(accept={"receive_quota": 1})
+        harness = connected(accept={"send_quota": 1})
         harness.command(SendPublish, packet_id=1, topic="x" * 70_000, payload=b"", qos=QoS(1))
         assert harness.counters.unsendable == 1
         assert send_publish(harness, 2) == written(2)

@@ -9,18 +9,18 @@ from kafka.errors import KafkaTimeoutError
 from streaming.config.errors import ConfigurationError
 from streaming.config.sections import ThrottleSection
 from streaming.config.settings import load_settings
-from streaming.engine.back_pressure import EngineLoad, EngineThrottle, EngineWatermarks, free_disk_of
+from streaming.engine.back_pressure import BackPressure, EngineLoad, EngineWatermarks, free_disk_of
 from streaming.engine.progress import BatchProgress
 
 MARKS = ThrottleSection(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
 
 
 def load(*, lag: int = 0, state: int = 0, disk: int | None = 1_000) -> EngineLoad:
-    return EngineLoad(lag_rows=lag, state_bytes=state, free_disk_bytes=disk)
+    return EngineLoad(consumer_lag=lag, state_bytes=state, free_disk_bytes=disk)
 
 
 def batch(*, lag: int = 0, number: int = 1) -> BatchProgress:
-    return BatchProgress(batch_id=number, started="", duration_ms=1, behind_rows=lag)
+    return BatchProgress(batch_id=number, started="", duration_ms=1, consumer_lag=lag)
 
 
 class FakeTopic:
@@ -67,7 +67,7 @@ def test_a_mark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
 
 def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:
     topic = FakeTopic()
-    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.observe(batch())
     assert topic.written == [], "the engine is not ready"
     throttle.start()
@@ -81,7 +81,7 @@ def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:
 
 def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later() -> None:
     topic, now_ms = FakeTopic(), [0]
-    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: now_ms[0])
+    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: now_ms[0])
     throttle.start()
     topic.down = True
     throttle.observe(batch())
@@ -96,7 +96,7 @@ def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later(
 
 def test_an_engine_on_a_new_checkpoint_frees_the_clients_that_an_older_one_has_throttled() -> None:
     topic = FakeTopic()
-    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.observe(batch(number=0))
     throttle.start()
     for number in (1, 2):
@@ -106,7 +106,7 @@ def test_an_engine_on_a_new_checkpoint_frees_the_clients_that_an_older_one_has_t
 
 def test_an_engine_that_goes_on_leaves_them_to_their_sessions() -> None:
     topic = FakeTopic()
-    throttle = EngineThrottle(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.start()
     throttle.observe(batch(number=41))
     assert topic.forgotten == []

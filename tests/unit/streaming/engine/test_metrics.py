@@ -72,7 +72,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
     collector = EngineCollector()
     registry = CollectorRegistry()
     registry.register(collector)
-    assert "records_behind" not in generate_latest(registry).decode(), "nothing is known before the first micro-batch"
+    assert "consumer_lag_records" not in generate_latest(registry).decode(), "nothing is known before the first micro-batch"
     for number in (1, 2):
         collector.observe(
             BatchProgress(
@@ -80,7 +80,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
                 started="",
                 duration_ms=250 * number,
                 rows=10,
-                behind_rows=5 * number,
+                consumer_lag=5 * number,
                 clients_updated=3,
                 clients_removed=1,
                 state_bytes=1_000,
@@ -97,7 +97,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         'inflight_engine_messages_ended_total{outcome="delivered"} 8.0',
         'inflight_engine_messages_ended_total{outcome="rejected"} 2.0',
         'inflight_engine_messages_ended_total{outcome="expired"} 0.0',
-        "inflight_engine_records_behind 10.0",
+        "inflight_engine_consumer_lag_records 10.0",
         "inflight_engine_last_micro_batch_seconds 0.5",
         "inflight_engine_state_bytes 1000.0",
     ):

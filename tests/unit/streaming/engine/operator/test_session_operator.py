@@ -76,7 +76,7 @@ class Host:
         self.state = state
         self.value = tuple(state.get) if state.exists else None
         self.timer_ms = state._timeout_timestamp
-        records = [record for frame in out for cell in frame["outgoing"] for record in json.loads(cell)]
+        records = [record for frame in out for cell in frame["records"] for record in json.loads(cell)]
         for record in records:
             record["value"] = base64.b64decode(record["value"])
             record["headers"] = {h["key"]: base64.b64decode(h["value"]) for h in record.get("headers", ())}
@@ -106,7 +106,7 @@ def test_the_same_activation_gives_the_same_bytes_whatever_the_order_of_its_rows
     for order in (cells, cells[::-1], cells[3:] + cells[:3]):
         state = group_state()
         (frame,) = SessionOperator(SETTINGS)(("c",), iter([pd.DataFrame({"client_id": "c", "record": order})]), state)
-        results.append((frame["outgoing"].tolist(), tuple(state.get)))
+        results.append((frame["records"].tolist(), tuple(state.get)))
     assert results[0] == results[1] == results[2]
 
 
@@ -184,10 +184,10 @@ def test_records_for_nobody_are_dead_letters_and_leave_no_state(key: bytes | Non
 def test_an_event_on_which_the_session_fails_is_a_dead_letter_and_the_others_are_applied(monkeypatch) -> None:
     apply = Session._apply
 
-    def failing(self: Session, event: Any, outbox: Any) -> None:
+    def failing(self: Session, event: Any, activation: Any) -> None:
         if getattr(getattr(event, "message", None), "payload", b"") == b"poison":
             raise ZeroDivisionError("a mistake of ours")
-        apply(self, event, outbox)
+        apply(self, event, activation)
 
     monkeypatch.setattr(Session, "_apply", failing)
     host = Host()
@@ -225,7 +225,7 @@ def test_the_first_matching_profile_holds() -> None:
     for client_id, window in (("internal-7", 1), ("other", 2)):
         host = Host(settings, client_id)
         accept = commands(host.run(host.connected()))[0]
-        assert accept.receive_quota == window
+        assert accept.send_quota == window
 
 
 def test_a_worker_makes_the_operator_once(monkeypatch) -> None:

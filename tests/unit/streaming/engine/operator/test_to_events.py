@@ -11,7 +11,7 @@ from state.errors import UnreadableRecord
 from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived
 from state.model import Message, PublishProperties, QoS
 from state.records.codec import encode_event
-from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, IncomingRecord
+from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.to_events import to_event
 
@@ -21,13 +21,13 @@ SENT = NOW - 5_000
 TOPIC = ("mqtt-topic", b"a/b")
 
 
-def message_record(*headers: tuple[str, bytes | None], value: bytes | None = b"p", timestamp_ms: int = SENT) -> IncomingRecord:
+def message_record(*headers: tuple[str, bytes | None], value: bytes | None = b"p", timestamp_ms: int = SENT) -> SourceRecord:
     pairs = tuple(Header(name, content) for name, content in headers)
-    return IncomingRecord(source=MESSAGES, partition=2, offset=7, timestamp_ms=timestamp_ms, headers=pairs, value=value)
+    return SourceRecord(source=MESSAGES, partition=2, offset=7, timestamp_ms=timestamp_ms, headers=pairs, value=value)
 
 
-def event_record(value: bytes | None) -> IncomingRecord:
-    return IncomingRecord(source=EVENTS, partition=1, offset=5, timestamp_ms=SENT, value=value)
+def event_record(value: bytes | None) -> SourceRecord:
+    return SourceRecord(source=EVENTS, partition=1, offset=5, timestamp_ms=SENT, value=value)
 
 
 def submitted(*headers: tuple[str, bytes | None], **fields) -> Message:

@@ -18,10 +18,10 @@ from state.commands import (
 )
 from state.model import Message, Outcome, PublishProperties, QoS
 from state.records.codec import decode_command_batch
-from streaming.engine.operator.cells import Header, OutgoingRecord, decode_incoming, encode_outgoing
+from streaming.engine.operator.cells import Header, SinkRecord, decode_source_record, encode_sink_records
 from streaming.engine.operator.message_headers import parse_message
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.to_records import outgoing_records
+from streaming.engine.operator.to_records import to_records
 
 SETTINGS = PipelineSettings(commands_partitions=4)
 NOW = 1_700_000_000_000
@@ -39,8 +39,8 @@ def publish(sequence: int, *, partition: int = 0, payload: bytes = b"p") -> Send
     )
 
 
-def records_of(*commands, settings: PipelineSettings = SETTINGS) -> list[OutgoingRecord]:
-    return outgoing_records(commands, client_id="ü", now_ms=NOW, settings=settings)
+def records_of(*commands, settings: PipelineSettings = SETTINGS) -> list[SinkRecord]:
+    return to_records(commands, client_id="ü", now_ms=NOW, settings=settings)
 
 
 @given(value=st.none() | st.binary(), headers=st.lists(st.tuples(st.text(), st.none() | st.binary())))
@@ -52,15 +52,15 @@ def test_a_cell_as_spark_writes_it_is_read_byte_for_byte(value: bytes | None, he
 
     cell = spark({"s": 1, "p": 2, "o": 3, "t": 4, "v": value, "k": b"\xff"})
     cell["h"] = [spark({"key": name, "value": content}) for name, content in headers]
-    record = decode_incoming(json.dumps(cell).encode())
+    record = decode_source_record(json.dumps(cell).encode())
     assert (record.source, record.partition, record.offset, record.timestamp_ms) == (1, 2, 3, 4)
     assert (record.value, record.key) == (value, b"\xff")
     assert [(header.key, header.value) for header in record.headers] == headers
 
 
 def test_an_outgoing_cell_is_the_json_that_spark_is_told_to_expect() -> None:
-    full = OutgoingRecord("t", b"\xff", b"\x00", headers=(Header("h", b"\x01"),), partition=3)
-    assert json.loads(encode_outgoing([full, OutgoingRecord("u", b"k", b"")])) == [
+    full = SinkRecord("t", b"\xff", b"\x00", headers=(Header("h", b"\x01"),), partition=3)
+    assert json.loads(encode_sink_records([full, SinkRecord("u", b"k", b"")])) == [
         {"topic": "t", "key": "/w==", "value": "AA==", "headers": [{"key": "h", "value": "AQ=="}], "partition": 3},
         {"topic": "u", "key": "aw==", "value": ""},
     ]
@@ -122,7 +122,7 @@ def test_a_publication_goes_to_uplink_with_its_id() -> None:
     assert Header("inflight-id", b"e-0-7") in (record.headers or ())
 
 
-def dead_letter(message: Message, detail: str = "") -> OutgoingRecord:
+def dead_letter(message: Message, detail: str = "") -> SinkRecord:
     (record,) = records_of(DeadLetter(message=message, reason=Outcome.EXPIRED, time_ms=NOW, detail=detail))
     return record
 

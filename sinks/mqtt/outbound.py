@@ -13,7 +13,7 @@ _BLOCKED_QOS0_BYTES: Final = 1_048_576
 """QoS 0 messages written for a device that does not read; beyond this they are dropped."""
 
 
-class Deliveries:
+class Outbound:
     """Of one connection. What may be written goes to `output` at once, as bytes; the rest waits for an answer of the device.
 
     is_blocked: the device does not read, so nothing new at QoS 1 and 2 is written. now_ms: of one monotonic clock; the time that
@@ -25,13 +25,13 @@ class Deliveries:
     def __init__(
         self,
         *,
-        receive_quota: int,
+        send_quota: int,
         encode: Callable[[ServerPacket], bytes],
         output: list[bytes],
         counters: GatewayCounters,
         is_blocked: bool = False,
     ) -> None:
-        self._meter = WireMeter(receive_quota)
+        self._meter = WireMeter(send_quota)
         self._encode = encode
         self._output = output
         self._counters = counters

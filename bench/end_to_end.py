@@ -1,7 +1,7 @@
 """The whole path on this machine: backend → Kafka → engine → Kafka → gateway → 1,000 MQTT sockets, and their answers back.
 
-    python -m bench.path                       # some minutes; prints a table and writes bench/results/path.json
-    python -m bench.path --devices 100 --burst 2000 --seconds 5
+    python -m bench.end_to_end                       # some minutes; prints a table and writes bench/results/end_to_end.json
+    python -m bench.end_to_end --devices 100 --burst 2000 --seconds 5
 
 Starts `inflight up` on a directory of its own. Backend, broker, engine, gateway and all devices share the cores, so a machine for
 each would do better; the latency is from the call of the backend's producer to the device's socket.
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.far_side import COUNTED_BURSTS, stamped
+from bench.simulated_devices import COUNTED_BURSTS, stamped
 from inflight.demo.up import UpProcess
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 
@@ -39,7 +39,7 @@ ROWS = (
     ("idle micro-batch p50, ms", "idle_ms"),
 )
 RATES = (20, 200)
-RESULTS = Path(__file__).parent / "results" / "path.json"
+RESULTS = Path(__file__).parent / "results" / "end_to_end.json"
 
 
 class Devices:

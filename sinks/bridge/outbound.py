@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from sinks.bridge.broker_link import BrokerConnection
+from sinks.bridge.broker_connection import BrokerConnection
 from sinks.bridge.device import DeviceConnection, broker_reason
 from sinks.bridge.envelope import properties_for_device
 from sinks.bridge.metrics import BridgeCounters
@@ -29,7 +29,7 @@ _ENVELOPE_BYTES: Final = 2_048
 """At most what message id, Correlation Data and the names of our properties add to a PUBLISH, beside the topics."""
 
 
-class Downlink:
+class Outbound:
     """answered: called for each QoS 1 and 2 publication to which the broker says something, never from inside `publish`."""
 
     def __init__(
@@ -51,12 +51,12 @@ class Downlink:
         """Maximum Packet Size of the device, in the session's counting, which knows nothing of the envelope; None = no limit."""
         if limits.maximum_packet_size_bytes is None:
             return None
-        around = len(self._routes.downlink.text) + len(self._routes.ack.text) + 2 * len(client_id.encode()) + _ENVELOPE_BYTES
+        around = len(self._routes.outbound.text) + len(self._routes.ack.text) + 2 * len(client_id.encode()) + _ENVELOPE_BYTES
         return max(1, limits.maximum_packet_size_bytes - around)
 
     def publish(self, broker: BrokerConnection, device: DeviceConnection, command: SendPublish) -> None:
         """Give it to the broker, or refuse it in the broker's name; then take the device's events."""
-        topic = self._routes.downlink.fill(device.client_id, command.topic, command.message_id)
+        topic = self._routes.outbound.fill(device.client_id, command.topic, command.message_id)
         if len(topic.encode()) > MAX_TOPIC_BYTES or self._routes.route(topic) is not None:
             self._unsendable(device, command, topic)
             return

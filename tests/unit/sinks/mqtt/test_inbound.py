@@ -1,4 +1,4 @@
-"""sinks.mqtt.publications"""
+"""sinks.mqtt.inbound"""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ import pytest
 from sinks.mqtt.appends import Append
 from sinks.mqtt.codec.packets import Publish, PubRec
 from sinks.mqtt.handshake import V5, V311
-from sinks.mqtt.publications import Publications
+from sinks.mqtt.inbound import Inbound
 from sinks.mqtt.publish_rate import PublishRate
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode
 
 
-def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: int = 2, rate: int = 0) -> Publications:
-    return Publications(
+def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: int = 2, rate: int = 0) -> Inbound:
+    return Inbound(
         client_id="c",
         connection_id=7,
         is_v5=v5,

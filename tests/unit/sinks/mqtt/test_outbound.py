@@ -1,23 +1,23 @@
-"""sinks.mqtt.deliveries: the wire and a device that does not read. What may be on the wire is in test_wire_meter.py."""
+"""sinks.mqtt.outbound: the wire and a device that does not read. What may be on the wire is in test_wire_meter.py."""
 
 from typing import Any
 
-from sinks.mqtt.deliveries import Deliveries
 from sinks.mqtt.handshake import V5, V311
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.outbound import Outbound
 from state.commands import SendPublish
 from state.model import QoS
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 
 class Wire:
-    """Deliveries, and what they have written."""
+    """Outbound, and what they have written."""
 
     def __init__(self, **fields: Any) -> None:
         self.output: list[bytes] = []
         self.counters = GatewayCounters()
-        given = {"receive_quota": 2, "encode": V311.encode, "output": self.output, "counters": self.counters, **fields}
-        self.deliveries = Deliveries(**given)
+        given = {"send_quota": 2, "encode": V311.encode, "output": self.output, "counters": self.counters, **fields}
+        self.deliveries = Outbound(**given)
         self.now_ms = 1_000
 
     def send(self, packet_id: int, *, qos: int = 1, payload: bytes = b"p", **fields: Any) -> None:
@@ -52,7 +52,7 @@ def test_an_answer_of_the_device_brings_out_what_waited_for_it() -> None:
 
 
 def test_a_refusing_pubrec_brings_out_the_next_one() -> None:
-    wire = Wire(receive_quota=1)
+    wire = Wire(send_quota=1)
     wire.send(1, qos=2)
     wire.send(2)
     wire.written()
@@ -88,7 +88,7 @@ def test_qos_0_for_a_device_that_does_not_read_is_bounded_each_time() -> None:
 
 def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval() -> None:
     """[MQTT-3.3.2-6]"""
-    wire = Wire(receive_quota=1, encode=V5.encode)
+    wire = Wire(send_quota=1, encode=V5.encode)
     for packet_id, expiry_interval_s in ((1, 60), (2, 60), (3, None), (4, 5)):
         wire.send(packet_id, expiry_interval_s=expiry_interval_s)
     wire.now_ms += 20_000
@@ -105,7 +105,7 @@ def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval() -
 
 
 def test_a_withdrawn_message_leaves_no_waiting_time_to_the_next_one_under_its_id() -> None:
-    wire = Wire(receive_quota=1, encode=V5.encode)
+    wire = Wire(send_quota=1, encode=V5.encode)
     wire.send(1)
     wire.send(2, expiry_interval_s=60)
     wire.deliveries.withdraw((2,), wire.now_ms)

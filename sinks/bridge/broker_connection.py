@@ -196,7 +196,7 @@ class BrokerConnection:
             clean_start = self._clean
             properties = connect_properties(
                 session_expiry_s=0 if self._clean else settings.session_expiry_s,
-                receive_maximum=settings.receive_quota,
+                receive_maximum=settings.send_quota,
                 maximum_packet_size_bytes=settings.max_packet_size_bytes,
             )
         self._client.connect(settings.host, settings.port, settings.keep_alive_s, clean_start=clean_start, properties=properties)
@@ -325,7 +325,7 @@ class BrokerConnection:
         return [(name, 1) for name in filters]
 
 
-class BrokerLink:
+class BrokerReconnector:
     """Keeps one connection to the broker: dials, and dials again after RocketMQ's backoff, until `run` is cancelled.
 
     on_up: subscriptions are in force; on_down: nothing of the connection will come any more; on_refused: there was none.

@@ -27,7 +27,7 @@ def stamped(size: int = 64) -> bytes:
     return _STAMP.pack(time.time_ns()) + b"." * (size - 8)
 
 
-class FarSide:
+class SimulatedDevices:
     """Handle of the process. trivial: the records are those of bench/trivial.py."""
 
     def __init__(self, bootstrap_servers: str, topics: Topics, *, trivial: bool) -> None:

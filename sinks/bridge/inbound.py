@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from sinks.bridge.broker_link import Incoming
+from sinks.bridge.broker_connection import Incoming
 from sinks.kafka.clients import Headers
 from state.model import ClientId, QoS
 from state.records.uplink import uplink_headers
@@ -17,7 +17,7 @@ class Append(Protocol):
     ) -> None: ...
 
 
-class Publications:
+class Inbound:
     """run_id: of this run of the bridge; with a number behind it, it makes each `inflight-id` unique."""
 
     def __init__(self, uplink_topic: str, *, run_id: int, append: Append) -> None:

@@ -12,7 +12,7 @@ from state.records.codec import encode_event
 from state.records.uplink import uplink_headers
 
 
-class Publications:
+class Inbound:
     """client_id, connection_id: part of each publication's `inflight-id`. encode: of the version that the device speaks.
 
     awaiting_rel: ids that the session already holds; max_awaiting_rel: how many there may be, 0 = no limit.
