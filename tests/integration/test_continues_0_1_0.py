@@ -1,7 +1,7 @@
 """The data of 0.1.0, checkpoint and Kafka log, is continued by this version: nothing lost, nothing twice, the same packet ids.
 
-The fixture was left by `inflight up` of 0.1.0 with sessions in every state. Its engine was stopped first, so a micro-batch that it
-had begun is executed again, and records that it never read wait in the log.
+The fixture was left by `inflight up` of 0.1.0 with sessions in every state. Its engine was stopped first, so a micro-batch that
+it had begun is executed again, and records that it never read wait in the log.
 """
 
 import tarfile
