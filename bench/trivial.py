@@ -9,7 +9,8 @@ from functools import lru_cache
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from streaming.engine.operator.cells import SinkRecord, encode_sink_records
+from state.records.record import SinkRecord
+from streaming.engine.operator.cells import encode_sink_records
 from streaming.engine.operator.session_operator import _frame, _operator_in_worker, _sorted_records
 from streaming.engine.operator.settings import PipelineSettings
 

@@ -20,15 +20,18 @@ import numpy as np
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from state.commands import Command, DeadLetter, RecordTransition, SendReceipt, Transition
+from state.commands import Command
 from state.errors import UnreadableRecord
 from state.events import DeadlineReached, Event
-from state.model import Message, Outcome
+from state.model import Message
+from state.records.dead_letters import source_headers
+from state.records.record import SinkRecord
+from state.refusal import fault_of_key, refuse_event, refuse_message
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from streaming.engine.operator.cells import EVENTS, Header, SinkRecord, SourceRecord, decode_source_record, encode_sink_records
+from streaming.engine.operator.cells import EVENTS, SourceRecord, decode_source_record, encode_sink_records
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
-from streaming.engine.operator.to_events import accepted_at, message_event, position, to_event
+from streaming.engine.operator.to_events import message_event, source_topic, to_event, unread_message
 from streaming.engine.operator.to_records import to_records
 
 STATE_ROW_VERSION: Final = 1
@@ -41,9 +44,6 @@ OUTPUT_SCHEMA: Final = "records binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
-SOURCE_TOPIC: Final = "x-source-topic"
-SOURCE_KEY: Final = "x-source-key"
-_SHOWN_KEY_BYTES: Final = 1_024
 _RECORD_COLUMN: Final = 1
 _COLUMNS: Final = pd.Index(["records"])
 _ONE_ROW: Final = pd.RangeIndex(1)
@@ -133,45 +133,28 @@ class SessionOperator:
         """Dead letters for records whose key names no client."""
         outgoing: list[SinkRecord] = []
         for record in records:
-            fault = _fault_of_key(record.key, self._settings.max_client_id_bytes)
+            fault = fault_of_key(record.key, max_client_id_bytes=self._settings.limits.max_client_id_bytes)
             if record.source == EVENTS:
                 outgoing += self._unreadable(record, UNADDRESSED, fault, now_ms)
             else:
                 # The contract of the headers is read too: the dead letter then has all that is known of the message.
                 message = message_event(record, self._settings, now_ms=now_ms).message
-                outgoing += self._refusal(record, message, UNADDRESSED, fault, now_ms)
+                outgoing += self._refused(record, message, UNADDRESSED, fault, now_ms)
         return outgoing
 
     def _unreadable(self, record: SourceRecord, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
-        message = Message(
-            message_id=position(record, self._settings),
-            topic="",
-            payload=record.value or b"",
-            accepted_ms=accepted_at(record, now_ms=now_ms),
-        )
-        return self._refusal(record, message, client_id, detail, now_ms)
+        return self._refused(record, unread_message(record, self._settings, now_ms=now_ms), client_id, detail, now_ms)
 
-    def _refusal(self, record: SourceRecord, message: Message, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
-        """What leaves when a record never reaches a session: ledger row, dead letter and, for a message, its receipt."""
-        commands: list[Command] = [
-            RecordTransition(
-                transition=Transition.REFUSED,
-                time_ms=now_ms,
-                message_id=message.message_id,
-                outcome=Outcome.INVALID,
-                detail=detail,
-            ),
-            DeadLetter(message=message, reason=Outcome.INVALID, time_ms=now_ms, detail=detail),
-        ]
-        topics = self._settings.topics
-        source = topics.events
-        if record.source != EVENTS:
-            source = topics.messages
-            commands.append(_receipt_of_refusal(message, client_id, detail, now_ms))
-        extra = [Header(SOURCE_TOPIC, source.encode())]
-        if record.key is not None:
-            extra.append(Header(SOURCE_KEY, record.key[:_SHOWN_KEY_BYTES]))
-        return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings, extra_headers=tuple(extra))
+    def _refused(self, record: SourceRecord, message: Message, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
+        """What leaves when a record never reaches a session."""
+        refuse = refuse_event if record.source == EVENTS else refuse_message
+        return to_records(
+            refuse(message, client_id=client_id, detail=detail, now_ms=now_ms),
+            client_id=client_id,
+            now_ms=now_ms,
+            settings=self._settings,
+            extra_headers=tuple(source_headers(source_topic(record, self._settings), record.key)),
+        )
 
 
 @lru_cache(maxsize=4)
@@ -222,30 +205,6 @@ def _store(session: Session, blob: bytes, state: GroupState, now_ms: int) -> Non
     )
     if deadline_ms is not None:
         state.setTimeoutDuration(max(1, deadline_ms - now_ms))
-
-
-def _receipt_of_refusal(message: Message, client_id: str, detail: str, now_ms: int) -> SendReceipt:
-    return SendReceipt(
-        message_id=message.message_id,
-        client_id=client_id,
-        outcome=Outcome.INVALID,
-        reason_code=0,
-        attempts=0,
-        accepted_ms=message.accepted_ms,
-        first_sent_ms=None,
-        outcome_ms=now_ms,
-        detail=detail,
-    )
-
-
-def _fault_of_key(key: bytes | None, max_bytes: int) -> str:
-    if not key:
-        return "the record has no key: the key of a record is the client id that it is for"
-    try:
-        key.decode()
-    except UnicodeDecodeError:
-        return "the key is not UTF-8: the key of a record is the client id that it is for"
-    return f"the key has {len(key)} bytes: a client id has at most {max_bytes}"
 
 
 def _frames(records: list[SinkRecord]) -> Frames:

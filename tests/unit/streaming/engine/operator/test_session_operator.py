@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 from state.commands import AcceptConnection, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, Subscribed
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from state.session import Session
 from state.settings import SessionSettings
 from streaming.engine.operator import session_operator
