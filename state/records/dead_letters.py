@@ -29,7 +29,7 @@ from state.commands import DeadLetter
 from state.model import ClientId, Death, DeathHistory, DestinationKind, Outcome
 from state.records.events import returned_record
 from state.records.messages import BCC, TOPIC, format_message
-from state.records.record import Header, SinkRecord
+from state.records.record import Header, SinkRecord, TimeMs
 from state.records.settings import RecordLimits, Topics
 
 DEATHS: Final = "x-death"
@@ -62,12 +62,12 @@ _FACTS: Final = ("reason", "queue", "exchange")
 
 
 class DeathJson(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="kebab"):
-    """One element of `x-death`. The name of each field is RabbitMQ's. time: ms since 1970."""
+    """One element of `x-death`. The name of each field is RabbitMQ's."""
 
     queue: str
     reason: str
     count: int
-    time: int
+    time: TimeMs
     exchange: str
     routing_keys: tuple[str, ...]
     original_expiration: str | None = None

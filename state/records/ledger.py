@@ -10,7 +10,7 @@ import msgspec
 
 from state.commands import RecordTransition
 from state.model import ClientId
-from state.records.record import SinkRecord
+from state.records.record import SinkRecord, TimeMs
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -22,9 +22,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     client_id: str
-    batch_ms: int
+    batch_ms: TimeMs
     transition: str
-    time_ms: int
+    time_ms: TimeMs
     message_id: str | None = None
     packet_id: int | None = None
     attempt: int = 0

@@ -14,7 +14,7 @@ from msgspec import Meta
 from state.commands import SendReceipt
 from state.model import DestinationKind, Outcome
 from state.records.messages import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_ID, QOS, TOPIC
-from state.records.record import Header, SinkRecord
+from state.records.record import Header, SinkRecord, TimeMs
 from state.records.settings import Topics
 
 RECIPIENT_PREFIX: Final = "client:"
@@ -32,9 +32,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Annotated[Outcome, Meta(description="why the message left that queue")]
     reason_code: Annotated[int, Meta(description="MQTT 5 reason code of the client's acknowledgement; 0 = success or none")]
     attempts: Annotated[int, Meta(description="transmissions that the client could have received")]
-    accepted_ms: Annotated[int, Meta(description="when Kafka took the message")]
-    first_sent_ms: Annotated[int | None, Meta(description="null = never sent")]
-    outcome_ms: Annotated[int, Meta(description="when the outcome was known")]
+    accepted_ms: Annotated[TimeMs, Meta(description="when Kafka took the message")]
+    first_sent_ms: Annotated[TimeMs | None, Meta(description="null = never sent")]
+    outcome_ms: Annotated[TimeMs, Meta(description="when the outcome was known")]
     detail: Annotated[str, Meta(description="for people; empty = nothing to add")]
     final: Annotated[
         bool, Meta(description="false while a copy waits in the queue of another client, whose session will give a receipt, too")

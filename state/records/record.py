@@ -1,6 +1,6 @@
 """What the formats of all topics share: headers, the version byte, the record that is to be written, and where one was read."""
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -9,6 +9,10 @@ from state.errors import UnreadableRecord
 WIRE_VERSION: Final = 1
 VERSION_BYTE: Final = bytes([WIRE_VERSION])
 """The first byte of a value in msgpack. A writer may add fields with a default at the end of a struct without a new version."""
+
+IS_TIME: Final = "is_time"
+TimeMs: TypeAlias = Annotated[int, msgspec.Meta(extra={IS_TIME: True})]
+"""Milliseconds since 1970; the mark tells the archive that 32 bits are not enough (streaming/archive/spark_types.py)."""
 
 
 class Header(msgspec.Struct, frozen=True):
