@@ -39,7 +39,8 @@ from state.commands import CloseConnection, GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, ConnectionLost, GatewayEvent
 from state.model import ClientId, ReasonCode
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 
 _log: Final = structlog.get_logger(__name__)
 _ENDED_REMEMBERED: Final = 65_536

@@ -62,7 +62,7 @@ from state.events import (
     Unsubscribed,
 )
 from state.model import ReasonCode
-from state.records.codec import encode_event
+from state.records.events import encode_event
 
 _EARLY_BYTES: Final = 65_536
 """Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""

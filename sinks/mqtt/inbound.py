@@ -8,7 +8,7 @@ from sinks.mqtt.publish_rate import PublishRate
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
 from state.model import PacketId, QoS, ReasonCode
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from state.records.uplink import uplink_headers
 
 

@@ -23,7 +23,8 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CommandBatch, GatewayCommand
 from state.events import ClientConnected, GatewayEvent
-from state.records.codec import decode_event, encode_command_batch
+from state.records.commands import encode_command_batch
+from state.records.events import decode_event
 
 T = TypeVar("T")
 DEADLINE_S = 10.0

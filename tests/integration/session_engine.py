@@ -19,7 +19,8 @@ from sinks.kafka.clients import CommandListener, Confirmation, Headers
 from state.commands import Command, CommandBatch, GatewayCommand, SendReceipt
 from state.events import DeadlineReached, Event, MessageSubmitted
 from state.model import Message
-from state.records.codec import decode_event, encode_command_batch
+from state.records.commands import encode_command_batch
+from state.records.events import decode_event
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway_fakes import DEADLINE_S

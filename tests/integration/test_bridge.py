@@ -13,7 +13,7 @@ from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
-from state.records.codec import encode_command_batch
+from state.records.commands import encode_command_batch
 from state.settings import BackoffSettings
 from tests.integration.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
 from tests.integration.gateway_fakes import GatewayUnderTest, Record, running_gateway, wait_until

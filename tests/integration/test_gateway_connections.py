@@ -23,7 +23,7 @@ from state.events import (
     Subscribed,
 )
 from state.model import PublishProperties, QoS
-from state.records.codec import encode_command_batch
+from state.records.commands import encode_command_batch
 from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 

@@ -24,7 +24,8 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CommandBatch, SendPublish
 from state.events import ClientConnected, ConnectionLost, GatewayEvent, PubAckReceived, PublishReceived
 from state.model import QoS
-from state.records.codec import decode_event, encode_command_batch
+from state.records.commands import encode_command_batch
+from state.records.events import decode_event
 from tests.integration.gateway_fakes import GatewayUnderTest, RawClient, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 

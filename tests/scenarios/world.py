@@ -21,11 +21,13 @@ from state.commands import SendPublish
 from state.dead_letters.exchanges import Exchange, Exchanges
 from state.dead_letters.policy import Policy
 from state.events import ClientConnected, ConnectionLost, DeadlineReached, LoggedEvent, PubAckReceived
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
+from state.records.record import Header, SinkRecord
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, SinkRecord, SourceRecord
+from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings, Profile, SettingsOfClients
 from streaming.engine.operator.to_events import to_event
 from streaming.engine.operator.to_records import to_records

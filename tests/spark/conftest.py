@@ -15,9 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.spark_jars import spark_jars
 from state.commands import GatewayCommand
-from state.records.codec import decode_command_batch
+from state.records.commands import decode_command_batch
+from state.records.settings import Topics
 from streaming.engine.operator.session_operator import Function
-from streaming.engine.operator.settings import PipelineSettings, Topics
+from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkSettings, spark_session
 

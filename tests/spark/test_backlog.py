@@ -5,7 +5,7 @@ import pytest
 
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from tests.spark.conftest import read_records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

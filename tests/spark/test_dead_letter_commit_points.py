@@ -24,7 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from streaming.archive import start_archive
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings

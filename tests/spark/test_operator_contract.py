@@ -13,9 +13,10 @@ from pyspark.sql.streaming.state import GroupState
 
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
+from state.records.events import encode_event
+from state.records.record import SinkRecord
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import SinkRecord, encode_sink_records
+from streaming.engine.operator.cells import encode_sink_records
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline, await_condition

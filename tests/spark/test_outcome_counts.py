@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from state.events import ClientConnected
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import ProgressReader
 from tests.spark.conftest import await_condition

@@ -19,7 +19,8 @@ from kafka import KafkaProducer
 from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from streaming.engine.progress import ProgressReader, last_progress
 from tests.spark.conftest import Pipeline, ReadRecord, await_condition, read_records_of
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from inflight.producer import Producer
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from state.settings import BackoffSettings, SessionSettings
 from tests.spark.conftest import await_condition
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from state.records.record import Header, SinkRecord
+
 SINK_RECORDS_SCHEMA: Final = (
     "array<struct<topic: string, key: binary, value: binary, headers: array<struct<key: string, value: binary>>, partition: int>>"
 )
@@ -20,11 +22,6 @@ SINK_RECORDS_SCHEMA: Final = (
 EVENTS: Final = 0
 MESSAGES: Final = 1
 """Values of `SourceRecord.source`. Events sort first: a device's acknowledgement frees the slot that a new message takes."""
-
-
-class Header(msgspec.Struct, frozen=True):
-    key: str
-    value: bytes | None = None
 
 
 _SHORT: Final = {
@@ -53,29 +50,14 @@ class SourceRecord(msgspec.Struct, frozen=True, rename=_SHORT):
     value: bytes | None = None
     key: bytes | None = None
 
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Sorts the records of one client: the same order whenever the micro-batch is executed."""
-        return (self.source, self.partition, self.offset)
 
-
-class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One record for the Kafka sink. value: None = a tombstone. partition: None = by key."""
-
-    topic: str
-    key: bytes
-    value: bytes | None
-    headers: tuple[Header, ...] | None = None
-    partition: int | None = None
-
-
-_incoming_decoder: Final = msgspec.json.Decoder(SourceRecord)
+_decoder: Final = msgspec.json.Decoder(SourceRecord)
 _encoder: Final = msgspec.json.Encoder()
 
 
 def decode_source_record(cell: bytes) -> SourceRecord:
     """Reads a cell that streaming/engine/query.py made; whatever the Kafka record holds, the cell is well-formed."""
-    return _incoming_decoder.decode(cell)
+    return _decoder.decode(cell)
 
 
 def encode_sink_records(records: list[SinkRecord]) -> bytes:

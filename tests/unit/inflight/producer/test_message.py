@@ -10,8 +10,8 @@ from inflight.producer.message import OutgoingMessage, build_message
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
 from state.model import QoS
-from streaming.engine.operator.cells import Header
-from streaming.engine.operator.message_headers import parse_message
+from state.records.messages import parse_message
+from state.records.record import Header
 
 SETTINGS = ProducerSettings()
 

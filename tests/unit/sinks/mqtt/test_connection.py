@@ -31,7 +31,7 @@ from state.events import (
     Unsubscribed,
 )
 from state.model import QoS, ReasonCode, Subscription
-from state.records.codec import decode_event
+from state.records.events import decode_event
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"

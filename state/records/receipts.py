@@ -1,4 +1,8 @@
-"""Receipts as records: JSON in `inflight.receipts`, and a message to the client that a `response-topic` names."""
+"""The records of `inflight.receipts`: the last word of a session about a message. docs/receipt.schema.json is their JSON schema.
+
+Key: the client id. No headers. Value: a `Receipt` as JSON. Where the message's response topic is `client:ID`, the same value goes
+to that client as a message, too: a record of `inflight.messages` with the headers of state/records/messages.py.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,14 +14,14 @@ from msgspec import Meta
 from state.commands import SendReceipt
 from state.model import DestinationKind, Outcome
 from state.records.messages import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_ID, QOS, TOPIC
-from streaming.engine.operator.cells import Header, SinkRecord
-from streaming.engine.operator.settings import PipelineSettings
+from state.records.record import Header, SinkRecord, TimeMs
+from state.records.settings import Topics
 
 RECIPIENT_PREFIX: Final = "client:"
 """A response topic that begins so names the client that wants the receipt."""
 
 _ID_BYTES: Final = 16
-_json: Final = msgspec.json.Encoder()
+_encoder: Final = msgspec.json.Encoder()
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +32,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Annotated[Outcome, Meta(description="why the message left that queue")]
     reason_code: Annotated[int, Meta(description="MQTT 5 reason code of the client's acknowledgement; 0 = success or none")]
     attempts: Annotated[int, Meta(description="transmissions that the client could have received")]
-    accepted_ms: Annotated[int, Meta(description="when Kafka took the message")]
-    first_sent_ms: Annotated[int | None, Meta(description="null = never sent")]
-    outcome_ms: Annotated[int, Meta(description="when the outcome was known")]
+    accepted_ms: Annotated[TimeMs, Meta(description="when Kafka took the message")]
+    first_sent_ms: Annotated[TimeMs | None, Meta(description="null = never sent")]
+    outcome_ms: Annotated[TimeMs, Meta(description="when the outcome was known")]
     detail: Annotated[str, Meta(description="for people; empty = nothing to add")]
     final: Annotated[
         bool, Meta(description="false while a copy waits in the queue of another client, whose session will give a receipt, too")
@@ -40,16 +44,17 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
 
 
-def receipt_records(command: SendReceipt, settings: PipelineSettings) -> Iterator[SinkRecord]:
-    """One record, and a second one where the response topic names a client."""
-    topics, value = settings.topics, _json.encode(_receipt(command, settings))
+def receipt_records(command: SendReceipt, topics: Topics, *, max_client_id_bytes: int) -> Iterator[SinkRecord]:
+    """One record, and a second one where the response topic names a client, whose id has at most `max_client_id_bytes`."""
+    value = _encoder.encode(_receipt(command, topics))
     yield SinkRecord(topics.receipts, command.client_id.encode(), value)
-    recipient = (command.response_topic or "").removeprefix(RECIPIENT_PREFIX).encode()
-    if command.response_topic is None or not command.response_topic.startswith(RECIPIENT_PREFIX):
+    response_topic = command.response_topic
+    if response_topic is None or not response_topic.startswith(RECIPIENT_PREFIX):
         return
-    if 0 < len(recipient) <= settings.max_client_id_bytes:
+    recipient = response_topic.removeprefix(RECIPIENT_PREFIX).encode()
+    if 0 < len(recipient) <= max_client_id_bytes:
         headers = [
-            Header(TOPIC, command.response_topic.encode()),
+            Header(TOPIC, response_topic.encode()),
             Header(QOS, b"1"),
             Header(MESSAGE_ID, _receipt_id(command)),
             Header(CONTENT_TYPE, b"application/json"),
@@ -59,8 +64,8 @@ def receipt_records(command: SendReceipt, settings: PipelineSettings) -> Iterato
         yield SinkRecord(topics.messages, recipient, value, headers=tuple(headers))
 
 
-def _receipt(command: SendReceipt, settings: PipelineSettings) -> Receipt:
-    own_topic = f"{DestinationKind.TOPIC}:{settings.topics.dead_letters}"
+def _receipt(command: SendReceipt, topics: Topics) -> Receipt:
+    own_topic = f"{DestinationKind.TOPIC}:{topics.dead_letters}"
     return Receipt(
         message_id=command.message_id,
         client_id=command.client_id,
