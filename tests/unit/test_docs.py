@@ -22,7 +22,7 @@ NOT_IN_THE_REPOSITORY = re.compile(
     re.IGNORECASE,
 )
 """Names of documents that a reader of the repository cannot open."""
-CITED_SECTIONS = re.compile(r"protocol\.md`?\)?,? (?:§|section |chapter )(\d+)(?: (?:to|and|–) §?(\d+))?")
+CITED_SECTIONS = re.compile(r"protocol\.md`?\)?,? (?:§|sections? )(\d+)(?: (?:to|and|–) §?(\d+))?")
 
 
 def text_files() -> dict[str, str]:
