@@ -91,7 +91,7 @@ coverage: setup ## Every branch of state/ is reached by its own tests, or this f
 	@$(coverage)
 
 .PHONY: test-unit
-test-unit: setup ## Only what needs neither Java nor other processes: seconds
+test-unit: setup ## Only what starts neither Kafka nor Spark
 	@$(BIN)/pytest tests/unit tests/spec tests/properties tests/scenarios tests/mutation
 
 .PHONY: test-faults

@@ -69,7 +69,7 @@ class Routes:
 
 
 def _matches(topic_filter: str, topic: str) -> bool:
-    """[MQTT-4.7.1-2] [MQTT-4.7.1-3]"""
+    """[MQTT-4.7.1-1] [MQTT-4.7.1-2]"""
     if topic_filter == topic:
         return True
     wanted, levels = topic_filter.split("/"), topic.split("/")

@@ -109,7 +109,7 @@ def test_spark_submit_decides_on_the_master_and_brings_the_jars(
     here = options({"kafka.bootstrap_servers": kafka.bootstrap_servers, "engine.data_dir": str(tmp_path / "data")})
     subprocess.run([*inflight, "topics", *here], check=True, timeout=120)
     jars = subprocess.run([*inflight, "jars", "--spark"], check=True, timeout=120, capture_output=True, text=True).stdout.strip()
-    application = tmp_path / "inflight.py"
+    application = tmp_path / "start_engine.py"  # a script called inflight.py would hide the package
     application.write_text("from inflight.cli import main\n\nmain()\n")
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, "--jars", jars]
     environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable}
