@@ -16,15 +16,13 @@ from uuid import uuid4
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from inflight.producer.carrier import client_config
-from inflight.producer.message import OutgoingMessage, build_message
+from inflight.producer.generation import abandon_soon, client_config
+from inflight.producer.message import MessageRecord, build_message
 from inflight.producer.metrics import ProducerMetrics
-from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed
+from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed, too_many_requests
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleTable
-from sinks.kafka.producers import abandon
 from state.model import ClientId
-from state.records.throttle import TOO_MANY_REQUESTS
 
 _ABORT_S: Final = 10.0
 _MIN_STEP_S: Final = 0.05
@@ -34,7 +32,7 @@ _T = TypeVar("_T")
 class TransactionRunner:
     """The transactional producer of one `Producer`, made when it is first needed; one transaction at a time.
 
-    Its `transactional.id` stays the same, so opening a new session ends whatever an older one has left open.
+    Its `transactional.id` stays the same, so a new producer ends whatever an older one has left open.
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class TransactionRunner:
         seconds = self.settings.transaction_timeout_ms / 1_000 if timeout_s is None else timeout_s
         return Transaction(self, time.monotonic() + seconds)
 
-    def session(self) -> KafkaProducer:
+    def producer(self) -> KafkaProducer:
         """Open or existing; blocks while Kafka does not answer. Raises KafkaError."""
         with self._opening:  # one that nobody waits for any more may still be at it, and two would fence each other
             if self._producer is None:
@@ -83,27 +81,23 @@ class TransactionRunner:
         try:
             producer.init_transactions()
         except BaseException:
-            self._end(producer)
+            abandon_soon(producer)
             raise
         return producer
 
     def discard(self) -> None:
-        """The session is not usable any more; the next transaction opens another, and Kafka then ends what this one left."""
+        """The producer is not usable any more; the next transaction opens another, and Kafka then ends what this one left."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            self._end(producer)
+            abandon_soon(producer)
 
     def close(self) -> None:
-        """A transaction that is running keeps its session until it ends."""
+        """A transaction that is running keeps its producer until it ends."""
         if self.turn.acquire(timeout=_ABORT_S):
             try:
                 self.discard()
             finally:
                 self.turn.release()
-
-    @staticmethod
-    def _end(producer: KafkaProducer) -> None:
-        threading.Thread(target=abandon, args=(producer,), name="inflight-producer-end", daemon=True).start()
 
 
 class Transaction:
@@ -112,16 +106,16 @@ class Transaction:
     def __init__(self, runner: TransactionRunner, deadline: float) -> None:
         self._runner = runner
         self._deadline = deadline
-        self._session: KafkaProducer | None = None
-        self._sends: list[tuple[OutgoingMessage, Any, float, Future[SendResult]]] = []
+        self._open_producer: KafkaProducer | None = None
+        self._sends: list[tuple[MessageRecord, Any, float, Future[SendResult]]] = []
 
     def send(self, client_id: ClientId, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
         """Add a message; arguments of `Producer.send` without timeout_s. The future ends with the transaction.
 
         Raises InvalidMessage; SendFailed (530) at once for a throttled client: leave the block, wait, and run it again.
         """
-        session = self._session
-        if session is None:
+        producer = self._open_producer
+        if producer is None:
             raise TransactionFailed("the transaction is not open: use it in a `with` block, once")
         settings = self._runner.settings
         message = build_message(client_id, topic, payload, settings=settings, **options)
@@ -130,7 +124,7 @@ class Transaction:
             self._runner.metrics.failed(Cause.THROTTLED)
             raise _throttled(message, throttle.reason)
         handed_over = _bounded(
-            lambda: session.send(settings.topic, value=message.value, key=message.key, headers=message.headers), self._left_s()
+            lambda: producer.send(settings.topic, value=message.value, key=message.key, headers=message.headers), self._left_s()
         )
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
@@ -142,10 +136,10 @@ class Transaction:
         if not runner.turn.acquire(timeout=max(0.0, self._left_s())):
             raise TransactionFailed("another transaction of this producer ran until the deadline")
         try:
-            self._session = _bounded(runner.session, self._left_s())
-            self._session.begin_transaction()
+            self._open_producer = _bounded(runner.producer, self._left_s())
+            self._open_producer.begin_transaction()
         except (KafkaError, TimeoutError) as error:
-            self._session = None
+            self._open_producer = None
             runner.discard()
             runner.turn.release()
             raise TransactionFailed(f"it could not be opened ({_text(error)})") from error
@@ -155,27 +149,27 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        session, self._session = self._session, None
-        if session is None:
+        producer, self._open_producer = self._open_producer, None
+        if producer is None:
             raise TransactionFailed("the transaction is not open: use it in a `with` block, once")
         try:
             if error is not None:
-                self._abort(session, TransactionFailed(f"aborted because of {_text(error)}"))
+                self._abort(producer, TransactionFailed(f"aborted because of {_text(error)}"))
             else:
-                self._commit(session)
+                self._commit(producer)
         finally:
             self._runner.turn.release()
 
-    def _commit(self, session: KafkaProducer) -> None:
+    def _commit(self, producer: KafkaProducer) -> None:
         """1. every record is confirmed; 2. the commit is; 3. the futures learn of it."""
         try:
             confirmed = [handed_over.get(timeout=max(_MIN_STEP_S, self._left_s())) for _, handed_over, _, _ in self._sends]  # 1
         except KafkaError as error:
             failure = TransactionFailed(f"aborted because a message was not confirmed ({_text(error)})")
-            self._abort(session, failure)
+            self._abort(producer, failure)
             raise failure from error
         try:
-            _bounded(session.commit_transaction, self._left_s())  # 2
+            _bounded(producer.commit_transaction, self._left_s())  # 2
         except TimeoutError as error:
             raise self._in_doubt("the commit was not answered in time") from error
         except KafkaError as error:
@@ -186,10 +180,10 @@ class Transaction:
             attempt = Attempt(round(started * 1_000), round((time.time() - started) * 1_000))
             future.set_result(SendResult(message.message_id, record.topic, record.partition, record.offset, (attempt,)))
 
-    def _abort(self, session: KafkaProducer, failure: TransactionFailed) -> None:
-        """A session that cannot even abort is thrown away: the coordinator aborts in its place, at once or by time-out."""
+    def _abort(self, producer: KafkaProducer, failure: TransactionFailed) -> None:
+        """A producer that cannot even abort is thrown away: the coordinator aborts in its place, at once or by time-out."""
         try:
-            _bounded(session.abort_transaction, _ABORT_S if not self._sends else max(1.0, min(_ABORT_S, self._left_s())))
+            _bounded(producer.abort_transaction, _ABORT_S if not self._sends else max(1.0, min(_ABORT_S, self._left_s())))
         except (KafkaError, TimeoutError):
             self._runner.discard()
         self._settle("aborted", failure)
@@ -226,13 +220,12 @@ def _bounded(work: Callable[[], _T], timeout_s: float) -> _T:
     return done.result(max(_MIN_STEP_S, timeout_s))
 
 
-def _throttled(message: OutgoingMessage, reason: str) -> SendFailed:
-    error = f"{TOO_MANY_REQUESTS} TOO_MANY_REQUESTS" + (f": {reason}" if reason else "")
+def _throttled(message: MessageRecord, reason: str) -> SendFailed:
     return SendFailed(
         "its client is throttled, and a transaction does not wait",
         client_id=message.client_id,
         message_id=message.message_id,
-        attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, error),),
+        attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, too_many_requests(reason)),),
         cause=Cause.THROTTLED,
     )
 
