@@ -54,7 +54,7 @@ _log: Final = structlog.get_logger(__name__)
 class KafkaGeneration:
     """Generation on one KafkaProducer. post: takes what happens to the records. Raises KafkaError when no broker answers."""
 
-    def __init__(self, *, bootstrap_servers: str, settings: ProducerSettings, post: Callable[[Report], None]) -> None:
+    def __init__(self, bootstrap_servers: str, settings: ProducerSettings, post: Callable[[Report], None]) -> None:
         self._post = post
         self._topic = settings.topic
         self._watch = RequestWatch(self._try_failed)
@@ -131,16 +131,16 @@ class KafkaGeneration:
 
 
 class GenerationOpener:
-    """Opens a generation whenever one is wanted, in a thread of its own, until it succeeds.
+    """Opens a generation whenever one is wanted, in a thread, until it succeeds; what comes of it is posted.
 
     before_first: awaited once between opening and reporting the first one (the throttle table must be known).
     """
 
     def __init__(
         self,
-        *,
         bootstrap_servers: str,
         settings: ProducerSettings,
+        *,
         post: Callable[[Report], None],
         before_first: Callable[[], None],
     ) -> None:
@@ -148,32 +148,23 @@ class GenerationOpener:
         self._settings = settings
         self._post = post
         self._before_first: Callable[[], None] | None = before_first
-        self._wanted = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="inflight-producer-open", daemon=True)
-
-    def start(self) -> None:
-        self._wanted.set()
-        self._thread.start()
 
     def want(self) -> None:
-        self._wanted.set()
+        """Not again before one has opened."""
+        threading.Thread(target=self._open, name="inflight-producer-open", daemon=True).start()
 
     def close(self) -> None:
         """Returns at once; a generation that opens after all is reported, and the loop ends it."""
         self._stopping.set()
-        self._wanted.set()
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._wanted.wait()
-            self._wanted.clear()
-            while not self._stopping.is_set() and not self._try_open():
-                self._stopping.wait(_RETRY_OPEN_S)
+    def _open(self) -> None:
+        while not self._stopping.is_set() and not self._try_open():
+            self._stopping.wait(_RETRY_OPEN_S)
 
     def _try_open(self) -> bool:
         try:
-            generation = KafkaGeneration(bootstrap_servers=self._servers, settings=self._settings, post=self._post)
+            generation = KafkaGeneration(self._servers, self._settings, self._post)
         except Exception as error:  # noqa: BLE001
             # Anything: the sends that wait are told, and the next try may succeed.
             reason = f"{self._servers}: {type(error).__name__}: {error}"

@@ -31,9 +31,7 @@ class Worker:
         self._follower = ThrottleFollower(
             self.throttles, bootstrap_servers=bootstrap_servers, topic=settings.throttle_topic, options=settings.kafka_options
         )
-        self._opener = GenerationOpener(
-            bootstrap_servers=bootstrap_servers, settings=settings, post=self.post, before_first=self.learn_throttles
-        )
+        self._opener = GenerationOpener(bootstrap_servers, settings, post=self.post, before_first=self.learn_throttles)
         self._loop = SendLoop(
             settings,
             throttles=self.throttles,
@@ -48,7 +46,7 @@ class Worker:
 
     def start(self) -> None:
         self._follower.start()
-        self._opener.start()
+        self._opener.want()
         self._thread.start()
 
     def post(self, report: Report) -> None:
