@@ -91,13 +91,13 @@ def test_a_request_that_was_never_written_is_no_attempt() -> None:
 def test_each_partition_has_an_answer_of_its_own() -> None:
     watched = Watched()
     codes = (0, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE, DUPLICATE_SEQUENCE, NOT_LEADER, REQUEST_TIMED_OUT, OUT_OF_ORDER_SEQUENCE)
-    watched.write("fine", "few", "large", "twice", "moved", "late", "session").success(response(*codes))
+    watched.write("fine", "few", "large", "twice", "moved", "late", "other-id").success(response(*codes))
     found = {failure.record.message_id.decode(): verdict(failure) for failure in watched.failures}
     assert found == {
         "few": (Cause.BROKER, True, False),
         "large": (Cause.REJECTED, True, True),
         "late": (Cause.BROKER, False, False),
-        "session": (Cause.BROKER, True, False),
+        "other-id": (Cause.BROKER, True, False),
     }
 
 
