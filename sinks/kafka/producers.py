@@ -27,4 +27,4 @@ def abandon(producer: KafkaProducer) -> None:
         producer.close(timeout=0)
     except (KafkaTimeoutError, IllegalStateError) as error:
         producer._closed = True  # else its __del__ waits and raises once more, at any later moment
-        _log.info("producer_session_left_open", error=repr(error))
+        _log.info("producer_left_open", error=repr(error))

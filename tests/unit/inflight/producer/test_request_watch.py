@@ -8,7 +8,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from inflight.producer.model import Cause
-from inflight.producer.wire_watch import FailedTry, RecordKey, WireWatch
+from inflight.producer.request_watch import FailedTry, RecordKey, RequestWatch
 
 MESSAGE_TOO_LARGE = 10
 NOT_LEADER = 6
@@ -39,9 +39,9 @@ def request(*message_ids: str) -> Any:
     )
 
 
-def response(*codes: int, base_offset: int = 100) -> Any:
+def response(*codes: int) -> Any:
     partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
-    answers = [partition(index=index, error_code=code, base_offset=base_offset) for index, code in enumerate(codes)]
+    answers = [partition(index=index, error_code=code, base_offset=100) for index, code in enumerate(codes)]
     return ProduceResponse(
         responses=[ProduceResponse.TopicProduceResponse(name="messages", partition_responses=answers)], throttle_time_ms=0
     )
@@ -54,7 +54,7 @@ def verdict(failure: FailedTry) -> tuple[Cause, bool, bool]:
 class Watched:
     def __init__(self) -> None:
         self.failures: list[FailedTry] = []
-        self.watch = WireWatch(self.failures.append)
+        self.watch = RequestWatch(self.failures.append)
 
     def write(self, *message_ids: str) -> Future:
         answer = Future()
@@ -91,32 +91,28 @@ def test_a_request_that_was_never_written_is_no_attempt() -> None:
 def test_each_partition_has_an_answer_of_its_own() -> None:
     watched = Watched()
     codes = (0, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE, DUPLICATE_SEQUENCE, NOT_LEADER, REQUEST_TIMED_OUT, OUT_OF_ORDER_SEQUENCE)
-    watched.write("fine", "few", "large", "twice", "moved", "late", "session").success(response(*codes))
+    watched.write("fine", "few", "large", "twice", "moved", "late", "other-id").success(response(*codes))
     found = {failure.record.message_id.decode(): verdict(failure) for failure in watched.failures}
     assert found == {
         "few": (Cause.BROKER, True, False),
         "large": (Cause.REJECTED, True, True),
         "late": (Cause.BROKER, False, False),
-        "session": (Cause.BROKER, True, False),
+        "other-id": (Cause.BROKER, True, False),
     }
 
 
-def test_a_record_that_is_followed_gets_its_offset_when_the_answer_comes() -> None:
+def test_a_record_is_unanswered_from_its_request_to_the_answer() -> None:
     watched = Watched()
     answer = watched.write("one+two", "three")
-    told: list[tuple[Any, ...]] = []
-    assert watched.watch.follow(key("two"), lambda *what: told.append(what))
-    assert not watched.watch.follow(key("unknown"), lambda *what: told.append(what))
+    assert all(watched.watch.is_unanswered(key(message_id)) for message_id in ("one", "two", "three"))
+    assert not watched.watch.is_unanswered(key("unknown"))
     answer.success(response(0, 0))
-    assert told == [(0, 101, "")]
+    assert not watched.watch.is_unanswered(key("two"))
 
 
-def test_a_record_that_is_followed_learns_that_the_connection_was_lost() -> None:
+def test_a_record_whose_connection_was_lost_is_not_on_the_wire_any_more() -> None:
     watched = Watched()
     answer = watched.write("one")
-    told: list[tuple[Any, ...]] = []
-    watched.watch.follow(key("one"), lambda *what: told.append(what))
     answer.failure(KafkaConnectionError("reset"))
-    assert told[0][0] is None
     assert watched.failures[0].record == key("one")
-    assert not watched.watch.follow(key("one"), lambda *what: told.append(what)), "it is not on the wire any more"
+    assert not watched.watch.is_unanswered(key("one"))
