@@ -1,4 +1,6 @@
-"""Dead lettering: what becomes of a message that leaves a session undelivered. PROTOCOL.md §6; docs/dead_letters.md for people.
+"""Dead lettering: what becomes of a message that leaves a session undelivered (docs/protocol.md, section 6).
+
+docs/dead_letters.md explains it to its users.
 
 The rules, in the order in which `dead_letter` applies them:
 

@@ -1,4 +1,4 @@
-"""PROTOCOL.md §5, the backoff that the session and the Producer share."""
+"""docs/protocol.md, section 5, the backoff that the session and the Producer share."""
 
 from hypothesis import given
 from hypothesis import strategies as st

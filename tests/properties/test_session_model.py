@@ -1,4 +1,4 @@
-"""A session between a random backend, a random network and a random device: what must hold whatever happens. PROTOCOL.md §7.
+"""A session between a random backend, a random network and a random device: what must hold whatever happens.
 
 After every activation:
 

@@ -1,4 +1,4 @@
-"""PROTOCOL.md §4, connection and session: resume, clean start, expiry, takeover, stale events. Wills are in test_wills.py."""
+"""docs/protocol.md, section 1: resume, clean start, session expiry, takeover, stale events. Wills are in test_wills.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""PROTOCOL.md §1: the window, Receive Maximum, Maximum Packet Size, the QoS cap, packet ids."""
+"""docs/protocol.md, section 2: the window, Receive Maximum, Maximum Packet Size, the QoS cap, packet ids."""
 
 import pytest
 

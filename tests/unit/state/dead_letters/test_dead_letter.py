@@ -1,4 +1,4 @@
-"""The death history and the cycle rule. PROTOCOL.md §6; the stories are in tests/scenarios/test_dead_letters.py."""
+"""The death history and the cycle rule. docs/protocol.md, section 6; the stories are in tests/scenarios/test_dead_letters.py."""
 
 import msgspec
 import pytest

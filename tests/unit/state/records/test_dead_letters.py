@@ -139,6 +139,16 @@ def test_a_history_can_be_cut_to_a_size_and_keeps_the_newest_death(max_bytes: in
     assert fitted(cut, max_bytes) == cut
 
 
+def test_a_history_that_is_too_long_loses_the_routing_keys_of_its_oldest_deaths_first() -> None:
+    message = MESSAGE
+    for queue in "abc":
+        message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=0, exchange="x", override="k" * 100)
+    whole = history(message)
+    cut = fitted(whole, sum(len(msgspec.json.encode((d.queue, d.exchange, d.routing_keys))) + 160 for d in whole.deaths) - 1)
+    assert [death.queue for death in cut.deaths] == ["c", "b", "a"]
+    assert [bool(death.routing_keys) for death in cut.deaths] == [True, True, False]
+
+
 def test_a_history_that_is_still_too_long_without_its_routing_keys_gives_up_its_oldest_deaths() -> None:
     message = MESSAGE
     for number, name in enumerate("abc"):
