@@ -31,7 +31,7 @@ from inflight.producer.model import Cause
 from inflight.producer.send import Carrier, Send, SendRefused
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.wire_watch import FailedTry, RecordKey, WireWatch
-from sinks.kafka.clients import partition_of
+from sinks.kafka.partitioning import partition_of
 from sinks.kafka.producers import abandon
 
 _NEVER_MS: Final = 7 * 24 * 3_600_000

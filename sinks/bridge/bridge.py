@@ -34,7 +34,7 @@ from sinks.bridge.routes import Route, Routes
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
-from sinks.kafka.clients import EventLog, Headers, RecordTooLarge
+from sinks.kafka.append import EventLog, Headers, RecordTooLarge
 from state.commands import CloseConnection, GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, ConnectionLost, GatewayEvent

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sinks.bridge.broker_connection import Incoming
-from sinks.kafka.clients import Headers
+from sinks.kafka.append import Headers
 from state.model import ClientId, QoS
 from state.records.uplink import uplink_headers
 

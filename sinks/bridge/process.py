@@ -9,7 +9,8 @@ from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
-from sinks.kafka.clients import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog
+from sinks.kafka.append import EventLog, KafkaEventLog
+from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError
 
 _RECORD_OVERHEAD_BYTES: Final = 65_536

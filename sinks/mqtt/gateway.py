@@ -14,7 +14,8 @@ from typing import Final, Literal
 import structlog
 
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
-from sinks.kafka.clients import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
+from sinks.kafka.append import EventLog, KafkaEventLog, RecordTooLarge
+from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.appends import Append
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters

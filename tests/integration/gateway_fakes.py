@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
-from sinks.kafka.clients import AppendFailed, CommandListener, Confirmation, Headers
+from sinks.kafka.append import AppendFailed, Confirmation, Headers
+from sinks.kafka.tail import CommandListener
 from sinks.mqtt.gateway import run_gateway
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
