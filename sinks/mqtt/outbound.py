@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sinks.flow_control.wire_meter import WireMeter
 from sinks.mqtt.codec.packets import Publish, ServerPacket
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.wire_meter import WireMeter
 from state.commands import SendPublish
 from state.model import PacketId, QoS
 
