@@ -15,17 +15,27 @@ from state.commands import SendPublish
 from state.model import PacketId, QoS
 
 _REFUSED_FROM: Final = 0x80
-_SLOT_FOR: Final = {QoS.AT_LEAST_ONCE: WireEvent.SLOT_FOR_QOS1, QoS.EXACTLY_ONCE: WireEvent.SLOT_FOR_QOS2}
+# Read for every packet, and Python finds a name of the module faster than the member of an enum.
 _ABSENT: Final = WirePhase.ABSENT
-# Read for every packet: the members of an enum are found slower than a name of the module.
+_PUBLISH: Final = WireEvent.PUBLISH
+_RESEND: Final = WireEvent.RESEND
+_SLOT_FOR_QOS1: Final = WireEvent.SLOT_FOR_QOS1
+_SLOT_FOR_QOS2: Final = WireEvent.SLOT_FOR_QOS2
 _PUBACK: Final = WireEvent.PUBACK
 _PUBREC: Final = WireEvent.PUBREC
 _PUBCOMP: Final = WireEvent.PUBCOMP
-_STEPS: Final = {
-    (phase, event): (next_phase, action, (next_phase in HOLDS_SLOT) - (phase in HOLDS_SLOT))
-    for (phase, event), (next_phase, action) in WIRE.items()
-}
-"""The table, with the slots that a step takes (+1) or frees (-1)."""
+_WAIT_FOR_SLOT: Final = WireAction.WAIT_FOR_SLOT
+_WRITE_PUBLISH: Final = WireAction.WRITE_PUBLISH
+_QOS_1: Final = QoS.AT_LEAST_ONCE
+
+
+def _step_of(phase: WirePhase, event: WireEvent) -> tuple[WirePhase, WireAction, int]:
+    next_phase, action = WIRE[phase, event]
+    return next_phase, action, (next_phase in HOLDS_SLOT) - (phase in HOLDS_SLOT)
+
+
+_STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for phase in WirePhase)
+"""The table by phase and event, with the slots that a step takes (1) or frees (-1)."""
 
 
 class WireMeter:
@@ -58,19 +68,21 @@ class WireMeter:
         if packet_id in self._held:
             self.resends_dropped += 1
             return False
-        action = self._step(packet_id, WireEvent.RESEND if publish.dup else WireEvent.PUBLISH)
-        if action is WireAction.WAIT_FOR_SLOT:
+        action = self._step(packet_id, _RESEND if publish.dup else _PUBLISH)
+        if action is _WAIT_FOR_SLOT:
             self._held[packet_id] = publish
-        elif action is WireAction.DROP_RESEND:
-            self.resends_dropped += 1
-        return action is WireAction.WRITE_PUBLISH
+            return False
+        if action is _WRITE_PUBLISH:
+            return True
+        self.resends_dropped += 1
+        return False
 
     def next_due(self) -> SendPublish | None:
         """The next message that may be written, and has to be, now; call until None."""
         if not self._held or self.on_wire >= self.send_quota:
             return None
         packet_id, publish = self._held.popitem(last=False)
-        self._step(packet_id, _SLOT_FOR[publish.qos])
+        self._step(packet_id, _SLOT_FOR_QOS1 if publish.qos == _QOS_1 else _SLOT_FOR_QOS2)
         return publish
 
     def acknowledged(self, packet_id: PacketId) -> None:
@@ -100,7 +112,7 @@ class WireMeter:
         """The only place where a phase changes."""
         phases = self._phases
         phase = phases.get(packet_id, _ABSENT)
-        next_phase, action, slots = _STEPS[phase, event]
+        next_phase, action, slots = _STEPS[phase][event]
         if next_phase is not phase:
             self.on_wire += slots
             if next_phase is _ABSENT:

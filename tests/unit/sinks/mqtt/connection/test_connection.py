@@ -1,11 +1,11 @@
-"""sinks.mqtt.connection: a device and an engine in a few lines around it, no sockets, no Kafka, time by hand."""
+"""sinks.mqtt.connection.connection: a device and an engine in a few lines around it, no sockets, no Kafka, time by hand."""
 
 from typing import Any
 
 import pytest
 
-from sinks.mqtt.appends import Append
-from sinks.mqtt.connection import Connection, Phase
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.connection import Connection, Phase
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import (
