@@ -22,13 +22,14 @@ from typing import Final
 
 import structlog
 
-from sinks.bridge.broker_connection import BrokerReconnector, Incoming
+from sinks.bridge.broker.incoming import Incoming
+from sinks.bridge.broker.paho_properties import BrokerLimits
+from sinks.bridge.broker.reconnector import BrokerReconnector
 from sinks.bridge.device import DeviceConnection
 from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.inbound import Inbound
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.outbound import Outbound
-from sinks.bridge.paho_properties import BrokerLimits
 from sinks.bridge.presence import PresenceTracker, read_client_event
 from sinks.bridge.routes import Route, Routes
 from sinks.bridge.settings import BridgeSettings, Presence

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from sinks.bridge.broker_connection import Incoming
+from sinks.bridge.broker.incoming import Incoming
 from sinks.kafka.append import Headers
 from state.model import ClientId, QoS
 from state.records.uplink import uplink_headers

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
-from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from sinks.bridge.topics import CLIENT_ID, MESSAGE_ID, TOPIC, TopicTemplate
 from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
