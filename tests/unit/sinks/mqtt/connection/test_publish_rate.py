@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sinks.mqtt.connection.publish_rate import PublishRate
 from state.events import PublishReceived
-from tests.unit.sinks.mqtt.connection.test_connection import Harness, ack, connected
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 MANY = {"max_awaiting_rel": 100}
