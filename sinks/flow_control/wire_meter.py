@@ -114,7 +114,8 @@ class WireMeter:
         phase = phases.get(packet_id, _ABSENT)
         next_phase, action, slots = _STEPS[phase][event]
         if next_phase is not phase:
-            self.on_wire += slots
+            if slots:
+                self.on_wire += slots
             if next_phase is _ABSENT:
                 del phases[packet_id]
             else:

@@ -69,6 +69,7 @@ class Connection:
         self._connect = _NO_CONNECT
         self._assigned_client_id: str | None = None
         self._output = ConnectionOutput(settings)
+        self._packets = self._output.packets
         self._records = self._output.records
         self._deadlines = Deadlines(settings, now_ms)
         self._device: ConnectedDevice | None = None
@@ -95,7 +96,12 @@ class Connection:
         return self._records.unconfirmed
 
     def take_output(self) -> bytes:
-        return self._output.take_packets()
+        packets = self._packets
+        if not packets:
+            return b""
+        data = packets[0] if len(packets) == 1 else b"".join(packets)
+        packets.clear()
+        return data
 
     def take_appends(self) -> list[Append]:
         """Hand each to Kafka in this order, under `key`; then call `confirm` once for each."""
@@ -132,7 +138,7 @@ class Connection:
             self._end("Kafka did not take a record", cause="append", reason_code=reason_code)
             return
         if self._device is not None:
-            records.take_answers(self._output.packets)
+            records.take_answers(self._packets)
             if was_full and not records.is_full:
                 self._process(now_ms)
 
@@ -246,7 +252,7 @@ class Connection:
 
     def _refuse(self, refusal: ConnectionRefused) -> None:
         self._counters.connections_refused[refusal.reason_code] += 1
-        self._output.packets.append(refusal.answer)
+        self._packets.append(refusal.answer)
         self._close()
 
     def _end(

@@ -28,14 +28,6 @@ class ConnectionOutput:
         self.encode = codec.encode
         self._maximum_packet_size_bytes = maximum_packet_size_bytes
 
-    def take_packets(self) -> bytes:
-        packets = self.packets
-        if not packets:
-            return b""
-        data = packets[0] if len(packets) == 1 else b"".join(packets)
-        packets.clear()
-        return data
-
     # --- to the device --------------------------------------------------------------------------------------------------------
 
     def write(self, packet: ServerPacket) -> None:
