@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
-from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from sinks.bridge.topics import CLIENT_ID, MESSAGE_ID, TOPIC, TopicTemplate
-from sinks.mqtt.codec.topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
+from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
 from state.model import ClientId
 
 _V5: Final = 5

@@ -124,7 +124,7 @@ class Settings(BaseSettings):
 
 
 def gateway_settings(settings: Settings) -> "GatewaySettings":
-    """What `sinks.mqtt.gateway.serve` takes."""
+    """What `sinks.mqtt.process.serve` takes."""
     return settings.gateway.to_gateway_settings(settings.kafka, settings.topics)
 
 

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
-from sinks.kafka.clients import AppendFailed, CommandListener, Confirmation, Headers
-from sinks.mqtt.gateway import run_gateway
+from sinks.kafka.append import AppendFailed, Confirmation, Headers
+from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CommandBatch, GatewayCommand
 from state.events import ClientConnected, GatewayEvent

@@ -15,7 +15,8 @@ from typing import Any
 
 import uvloop
 
-from sinks.kafka.clients import CommandListener, Confirmation, Headers
+from sinks.kafka.append import Confirmation, Headers
+from sinks.kafka.tail import CommandListener
 from state.commands import Command, CommandBatch, GatewayCommand, SendReceipt
 from state.events import DeadlineReached, Event, MessageSubmitted
 from state.model import Message

@@ -8,7 +8,7 @@ import pytest
 
 from sinks.bridge.settings import Acknowledgement, Presence
 from sinks.connection_ids import ConnectionIds, ConnectionKind
-from sinks.kafka.clients import partition_of
+from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived

@@ -18,8 +18,8 @@ from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.codec.packets import Publish
-from sinks.mqtt.gateway import run_gateway
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import DeadLetter, RecordTransition, SendReceipt
 from state.model import Message, PublishProperties, QoS, ReasonCode

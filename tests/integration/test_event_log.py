@@ -9,7 +9,7 @@ import pytest
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
-from sinks.kafka.clients import KafkaEventLog
+from sinks.kafka.append import KafkaEventLog
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TOPIC = "inflight.events"

@@ -18,8 +18,8 @@ from kafka.admin import NewTopic
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from sinks.kafka.producers import abandon
-from sinks.mqtt.gateway import serve
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CommandBatch, SendPublish
 from state.events import ClientConnected, ConnectionLost, GatewayEvent, PubAckReceived, PublishReceived

@@ -3,7 +3,7 @@
 The wire is ordered, and what is on it is lost with the connection. Both follow the rules that the session relies on:
 
  1. A gateway applies each command of its connection once, in order, and drops commands of connections that it does not hold.
- 2. It meters the wire and drops resends that have come too late, by the gateway's own code (sinks/mqtt/wire_meter.py).
+ 2. It meters the wire and drops resends that have come too late, by the gateway's own code (sinks/flow_control/wire_meter.py).
  3. What the device says is in the log before the device is answered.
  4. A device keeps its half of the session for as long as the session lives.
 """
@@ -12,7 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinks.mqtt.wire_meter import WireMeter
+from sinks.flow_control.wire_meter import WireMeter
 from state.commands import (
     AcceptConnection,
     CloseConnection,

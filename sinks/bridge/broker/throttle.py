@@ -1,4 +1,4 @@
-"""How long to leave a broker alone that has refused something (PROTOCOL, chapter 5). Pure: the time comes in as an argument."""
+"""How long to leave a broker alone that has refused something (docs/protocol.md, chapter 5). Pure: time is an argument."""
 
 from state.retry import backoff_wait_ms
 from state.settings import BackoffSettings

@@ -1,10 +1,10 @@
-"""sinks.mqtt.outbound: the wire and a device that does not read. What may be on the wire is in test_wire_meter.py."""
+"""sinks.mqtt.connection.outbound: the wire and a device that does not read. What may be on the wire is in test_wire_meter.py."""
 
 from typing import Any
 
-from sinks.mqtt.handshake import V5, V311
+from sinks.mqtt.connection.handshake import V5, V311
+from sinks.mqtt.connection.outbound import Outbound
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.outbound import Outbound
 from state.commands import SendPublish
 from state.model import QoS
 from tests.unit.sinks.mqtt.mqtt_bytes import publish

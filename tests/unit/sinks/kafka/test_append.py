@@ -1,4 +1,4 @@
-"""sinks.kafka.clients: between kafka-python's threads and the loop. With a broker: tests/integration/test_gateway_kafka.py."""
+"""sinks.kafka.append: between kafka-python's threads and the loop. With a broker: tests/integration/test_gateway_kafka.py."""
 
 import asyncio
 import threading
@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from kafka.future import Future
-from kafka.partitioner import DefaultPartitioner
 
-from sinks.kafka.clients import AppendFailed, KafkaEventLog, RecordTooLarge, partition_of
+from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge
 
 
 class FakeProducer:
@@ -44,8 +43,8 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
         made.config = config
         return made
 
-    monkeypatch.setattr("sinks.kafka.clients.KafkaProducer", make)
-    monkeypatch.setattr("sinks.kafka.clients._METADATA_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("sinks.kafka.append.KafkaProducer", make)
+    monkeypatch.setattr("sinks.kafka.append._METADATA_TIMEOUT_S", 0.0)
     return made
 
 
@@ -145,21 +144,3 @@ def test_the_producer_is_idempotent_and_the_users_options_win(producer: FakeProd
     assert (config["acks"], config["enable_idempotence"], config["client_id"]) == ("all", True, "me")
     assert config["delivery_timeout_ms"] >= config["request_timeout_ms"] + config["linger_ms"]
     assert config["delivery_timeout_ms"] == 10_000
-
-
-class SevenPartitions:
-    """kafka-python's ClusterMetadata, as far as its partitioner uses it."""
-
-    def topics(self) -> set[str]:
-        return {"t"}
-
-    def partitions_for_topic(self, topic: str) -> set[int]:
-        return set(range(7))
-
-    available_partitions_for_topic = partitions_for_topic
-
-
-def test_partitions_are_those_of_kafkas_own_partitioner() -> None:
-    for number in range(200):
-        key = f"device-{number}".encode()
-        assert partition_of(key, 7) == DefaultPartitioner().partition("t", key, key, None, None, SevenPartitions())

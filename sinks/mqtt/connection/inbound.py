@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from sinks.mqtt.appends import Append
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
-from sinks.mqtt.publish_rate import PublishRate
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.publish_rate import PublishRate
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
 from state.model import PacketId, QoS, ReasonCode

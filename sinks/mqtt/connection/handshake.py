@@ -8,8 +8,8 @@ import msgspec
 
 from sinks.mqtt.codec import framing, v5, v311
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, ServerPacket
-from sinks.mqtt.codec.topics import has_control_character
 from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt_topics import has_control_character
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
 from state.events import ClientConnected

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.mqtt.publish_rate import PublishRate
+from sinks.mqtt.connection.publish_rate import PublishRate
 from state.events import PublishReceived
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
-from tests.unit.sinks.mqtt.test_connection import Harness, ack, connected
 
 MANY = {"max_awaiting_rel": 100}
 

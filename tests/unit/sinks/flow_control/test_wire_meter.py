@@ -1,6 +1,6 @@
-"""sinks.mqtt.wire_meter"""
+"""sinks.flow_control.wire_meter"""
 
-from sinks.mqtt.wire_meter import WireMeter
+from sinks.flow_control.wire_meter import WireMeter
 from state.commands import SendPublish
 from state.model import QoS
 

@@ -1,6 +1,6 @@
 """Waits after the broker's 0x97, and before it is dialled again."""
 
-from sinks.bridge.throttle import BrokerThrottle, DialBackoff
+from sinks.bridge.broker.throttle import BrokerThrottle, DialBackoff
 from state.settings import BackoffSettings
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sinks.flow_control.wire_meter import WireMeter
 from sinks.mqtt.codec.packets import Publish, ServerPacket
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.wire_meter import WireMeter
 from state.commands import SendPublish
 from state.model import PacketId, QoS
 
@@ -51,12 +51,14 @@ class Outbound:
                     return
             self._write(publish)
             return
-        dropped_before = self._meter.resends_dropped
-        if self._meter.admit(publish):
+        meter = self._meter
+        dropped_before = meter.resends_dropped
+        if meter.admit(publish):
             self._write(publish)
-        self._counters.resends_dropped += self._meter.resends_dropped - dropped_before
-        if self._meter.holds(publish.packet_id):
-            self._held_since_ms.setdefault(publish.packet_id, now_ms)
+        elif meter.resends_dropped != dropped_before:
+            self._counters.resends_dropped += 1
+        else:
+            self._held_since_ms[publish.packet_id] = now_ms
         self._write_due(now_ms)
 
     def release(self, packet_id: PacketId) -> None:

@@ -1,8 +1,8 @@
-"""sinks.mqtt.codec.topics"""
+"""sinks.mqtt_topics"""
 
 import pytest
 
-from sinks.mqtt.codec.topics import has_control_character, is_topic_filter, is_topic_name
+from sinks.mqtt_topics import has_control_character, is_topic_filter, is_topic_name
 
 
 @pytest.mark.parametrize("topic", ["a", "/", "a/b", "a//b", "$SYS/x", "ü/日本", " ", "a\x01"])

@@ -1,9 +1,9 @@
-"""sinks.mqtt.subscribing"""
+"""sinks.mqtt.connection.subscribing"""
 
 import pytest
 
 from sinks.mqtt.codec.packets import SubAck, Subscribe, Unsubscribe
-from sinks.mqtt.subscribing import SubscriptionJudge
+from sinks.mqtt.connection.subscribing import SubscriptionJudge
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode, Subscription
 

@@ -1,6 +1,6 @@
-"""sinks.mqtt.appends"""
+"""sinks.mqtt.connection.appends"""
 
-from sinks.mqtt.appends import Append, AppendQueue
+from sinks.mqtt.connection.appends import Append, AppendQueue
 from sinks.mqtt.settings import GatewaySettings
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from sinks.mqtt.codec.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
-from sinks.mqtt.codec.topics import is_shared, is_topic_filter
+from sinks.mqtt_topics import is_shared, is_topic_filter
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode, Subscription
 

@@ -1,14 +1,14 @@
-"""sinks.mqtt.inbound"""
+"""sinks.mqtt.connection.inbound"""
 
 from collections.abc import Callable
 
 import pytest
 
-from sinks.mqtt.appends import Append
 from sinks.mqtt.codec.packets import Publish, PubRec
-from sinks.mqtt.handshake import V5, V311
-from sinks.mqtt.inbound import Inbound
-from sinks.mqtt.publish_rate import PublishRate
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.handshake import V5, V311
+from sinks.mqtt.connection.inbound import Inbound
+from sinks.mqtt.connection.publish_rate import PublishRate
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode
 

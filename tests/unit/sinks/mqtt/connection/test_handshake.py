@@ -1,9 +1,9 @@
-"""sinks.mqtt.handshake"""
+"""sinks.mqtt.connection.handshake"""
 
 import pytest
 
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.handshake import V5, V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.connection.handshake import V5, V311, ConnectionRefused, connack, connected_event, read_connect
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected
