@@ -41,7 +41,7 @@ class BackoffSettings:
 class SessionSettings:
     """The limits and timers of one session; EMQX's names and meanings where EMQX has them. 0 = no limit where so marked.
 
-    These are the defaults of [session], too: streaming/config/session_section.py takes them from here.
+    These are the defaults of [session], too: streaming/config/sections.py takes them from here.
     """
 
     retry_interval_ms: int = 30_000  # the first wait for an answer

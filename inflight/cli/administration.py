@@ -49,7 +49,7 @@ def config(
     comments: Annotated[bool, typer.Option(help="With what each key means.")] = False,
 ) -> None:
     """Show the configuration in force, as TOML; secrets are left out."""
-    from streaming.config.render import render_toml
+    from streaming.config.explain import render_toml
 
     typer.echo(render_toml(load(file, overrides), comments=comments), nl=False)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streaming.config.policy_sections import dead_letter_problems
 from streaming.config.section import KeyPath
-from streaming.config.session_section import ProfileSection, SessionSection
+from streaming.config.sections import ProfileSection, SessionSection
 from streaming.config.units import format_size
 
 if TYPE_CHECKING:

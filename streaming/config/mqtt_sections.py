@@ -11,9 +11,9 @@ from pydantic import Field, SecretStr
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from sinks.mqtt.settings import GatewaySettings
-from streaming.config.section import DAY, HOUR, KIB, MIB, MINUTE, SECOND, DurationMs, KeyPath, Secret, Section, SizeBytes, key
-from streaming.config.sections import KafkaSection, TopicsSection
-from streaming.config.session_section import BackoffSection
+from streaming.config.section import DurationMs, KeyPath, Secret, Section, SizeBytes, key
+from streaming.config.sections import BackoffSection, KafkaSection, TopicsSection
+from streaming.config.units import DAY, HOUR, KIB, MIB, MINUTE, SECOND
 
 _BRIDGE: Final = BridgeSettings()
 _MQTT_VERSIONS: Final = {"5": 5, "3.1.1": 4}

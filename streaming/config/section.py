@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
 
 from streaming.config.units import (
+    DAY,
     Schedule,
     format_duration,
     format_schedule,
@@ -15,13 +16,6 @@ from streaming.config.units import (
     parse_schedule_ms,
     parse_size_bytes,
 )
-
-SECOND: Final = 1_000
-MINUTE: Final = 60 * SECOND
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Option: TypeAlias = str | bool | int | float

@@ -29,8 +29,16 @@ from streaming.config.mqtt_sections import BridgeSection, GatewaySection
 from streaming.config.origins import Origins
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection, dead_letter_topics
 from streaming.config.resources import conf_file
-from streaming.config.sections import ArchiveSection, EngineSection, KafkaSection, MetricsSection, ThrottleSection, TopicsSection
-from streaming.config.session_section import ProfileSection, SessionSection
+from streaming.config.sections import (
+    ArchiveSection,
+    EngineSection,
+    KafkaSection,
+    MetricsSection,
+    ProfileSection,
+    SessionSection,
+    ThrottleSection,
+    TopicsSection,
+)
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))

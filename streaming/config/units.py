@@ -10,6 +10,12 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from state.model import NEVER_EXPIRES_S
 
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
 NEVER_MS: Final = NEVER_EXPIRES_S * 1_000
 """The largest duration, MQTT's own "never"; written `never`."""
 

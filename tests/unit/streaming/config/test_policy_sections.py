@@ -7,7 +7,7 @@ import pytest
 from state.dead_letters.policy import Policies
 from state.model import Outcome
 from streaming.config.errors import ConfigurationError
-from streaming.config.render import render_toml
+from streaming.config.explain import render_toml
 from streaming.config.resources import conf_file
 from streaming.config.settings import load_settings
 from streaming.config.topics import planned_topics

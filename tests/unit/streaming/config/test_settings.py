@@ -14,13 +14,12 @@ from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
-from streaming.config.explain import known_keys
+from streaming.config.explain import known_keys, render_toml
 from streaming.config.mqtt_sections import BridgeSection, GatewaySection
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
-from streaming.config.render import render_toml
 from streaming.config.resources import conf_file
 from streaming.config.section import Section
-from streaming.config.session_section import BackoffSection, SessionSection
+from streaming.config.sections import BackoffSection, SessionSection
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import NEVER_MS, format_duration, format_size, parse_duration_ms, parse_size_bytes
 from streaming.engine.operator.settings import SettingsOfClients
