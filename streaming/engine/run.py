@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from state.dead_letters.exchanges import Exchanges
 from state.records.settings import RecordLimits, Topics
 from streaming.archive import ArchiveKeeper
-from streaming.config.metrics_section import OFF
+from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
@@ -153,7 +153,7 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
             throttle=topics.throttle,
         ),
         session=settings.session.to_session_settings(),
-        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.profiles),
+        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
         policies=tuple(policy.to_policy() for policy in settings.policies),
         exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
         limits=RecordLimits(
