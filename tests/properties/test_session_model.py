@@ -50,7 +50,7 @@ from state.model import Message, Outcome, QoS
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import Overflow, RetryMqtt5, SessionSettings
-from tests.properties.world import Device, Gateway, HandOn, PubCompToDevice, Publication, PubRecToDevice, ToDevice
+from tests.properties.device_and_gateway import Device, Gateway, HandOn, PubCompToDevice, Publication, PubRecToDevice, ToDevice
 
 CLIENT = "device"
 REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)

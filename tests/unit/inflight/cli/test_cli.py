@@ -99,7 +99,7 @@ def test_send_refuses_what_breaks_the_contract_of_messages(arguments: list[str],
 
 
 def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
-    options = ["--kafka", f"127.0.0.1:{free_port()}", "--set", "kafka.options.bootstrap_timeout_ms=500"]
+    options = ["--kafka", f"127.0.0.1:{free_port()}", "--set", "kafka.options.bootstrap_timeout_ms=500", "--timeout", "1s"]
     result = run("send", "client", "topic", "--payload", "x", *options)
     assert result.returncode == 1
     assert "is `inflight up` running" in result.stderr
