@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,18 +23,10 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CommandBatch, GatewayCommand
 from state.events import ClientConnected, GatewayEvent
 from state.records.codec import decode_event, encode_command_batch
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 DEADLINE_S = 10.0
-
-
-def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """The first truthy value of the condition."""
-    deadline = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {deadline_s} s: {what}"
-        time.sleep(0.002)
-    return value
 
 
 @dataclass

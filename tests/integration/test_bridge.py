@@ -16,7 +16,8 @@ from state.model import PublishProperties, QoS, ReasonCode
 from state.records.codec import encode_command_batch
 from state.settings import BackoffSettings
 from tests.integration.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
-from tests.integration.gateway_fakes import GatewayUnderTest, Record, running_gateway, wait_until
+from tests.integration.gateway_fakes import GatewayUnderTest, Record, running_gateway
+from tests.support.waiting import wait_until
 
 
 def birth(bridge: BridgeUnderTest, client_id: str = "d1", *, retain: bool = False, connections: int = 1) -> ClientConnected:

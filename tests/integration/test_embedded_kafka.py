@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,16 +18,11 @@ from inflight.local.jars import Jars
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.config.topics import check_topics, ensure_topics, require_safe_topics
+from tests.support.processes import is_gone
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 TOPIC = "survivors"
-
-
-def await_condition(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} within {timeout_s:g} s"
-        time.sleep(0.02)
 
 
 def append(broker: EmbeddedKafka, *values: str) -> None:
@@ -71,7 +65,7 @@ def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_p
         assert first.bootstrap_servers == address
         append(first, "before the kill")
         os.kill(first.pid, signal.SIGKILL)
-        await_condition(lambda: not first.is_running, "a killed broker is noticed")
+        wait_until(lambda: not first.is_running, "a killed broker is noticed")
     other = EmbeddedKafka(tmp_path, port=free_port(), jars=jars)
     with other:
         assert other.bootstrap_servers != first.bootstrap_servers
@@ -93,7 +87,7 @@ def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, 
     finally:
         parent.kill()
         parent.communicate()
-    await_condition(lambda: not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE, "the broker is gone")
+    wait_until(lambda: is_gone(broker), "the broker is gone")
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: EmbeddedKafka, tmp_path: Path, jars: Jars) -> None:

@@ -24,7 +24,8 @@ from state.events import (
 )
 from state.model import PublishProperties, QoS
 from state.records.codec import encode_command_batch
-from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway, wait_until
+from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 VERSIONS = [paho.MQTTv311, paho.MQTTv5]

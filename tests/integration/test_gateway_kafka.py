@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
@@ -25,7 +24,9 @@ from state.commands import AcceptConnection, CommandBatch, SendPublish
 from state.events import ClientConnected, ConnectionLost, GatewayEvent, PubAckReceived, PublishReceived
 from state.model import QoS
 from state.records.codec import decode_event, encode_command_batch
-from tests.integration.gateway_fakes import GatewayUnderTest, RawClient, wait_until
+from tests.integration.gateway_fakes import GatewayUnderTest, RawClient
+from tests.support.kafka_topics import create_topics
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -35,19 +36,11 @@ _names = itertools.count(1)
 T = TypeVar("T")
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), jars=ensure_jars(progress=False)) as broker:
-        yield broker
-
-
 @pytest.fixture
 def settings(kafka: EmbeddedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
-    name = f"test{next(_names)}"
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    admin.create_topics([NewTopic(f"{name}.{topic}", 4, 1) for topic in ("events", "commands", "uplink")])
-    admin.close()
+    name = f"gateway-{next(_names)}"
+    create_topics(kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink")), partitions=4)
     return GatewaySettings(
         port=0,
         bootstrap_servers=kafka.bootstrap_servers,
@@ -152,7 +145,7 @@ class Engine:
         return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
 
     def wait_for(self, client_id: str, kind: type[T]) -> T:
-        return wait_until(lambda: self.of(client_id, kind), f"{kind.__name__} of {client_id}", 20)[-1]
+        return wait_until(lambda: self.of(client_id, kind), f"{kind.__name__} of {client_id}")[-1]
 
 
 def accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
@@ -184,7 +177,7 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
     partitions = [TopicPartition(settings.uplink_topic, number) for number in range(4)]
     consumer.assign(partitions)
     consumer.seek_to_beginning(*partitions)
-    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record", 20)
+    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record")
     ((record,),) = records.values()
     consumer.close()
     assert (record.key, record.value) == (b"d1", b"one")
@@ -211,7 +204,7 @@ def test_a_second_gateway_takes_some_partitions_over_and_costs_only_their_device
                 devices[name].expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
         for device in devices.values():
             device.socket.close()
-        with wait_until(lambda: _try(lambda: accepted(first, "back")), "the first gateway serves again", 20) as device:
+        with wait_until(lambda: _try(lambda: accepted(first, "back")), "the first gateway serves again") as device:
             device.send("c000")
             device.expect("d000")
 
@@ -248,10 +241,7 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
     tmp_path: Path, settings: GatewaySettings
 ) -> None:
     with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-        topics = (settings.events_topic, settings.commands_topic, settings.uplink_topic)
-        admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
-        admin.close()
+        create_topics(broker.bootstrap_servers, settings.events_topic, settings.commands_topic, settings.uplink_topic)
         own = replace(settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000)
         with running(own) as gateway:
             with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
@@ -263,6 +253,6 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
                 idle.send("c000")
                 idle.expect("d000")
             broker.start()
-            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection", 60) as later:
+            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection") as later:
                 later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
                 later.expect("40020001")

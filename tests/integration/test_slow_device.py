@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from inflight.local.endpoints import Endpoints
 from inflight.producer import Cause, Producer, SendResult
 from state.settings import BackoffSettings
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -48,13 +49,6 @@ def inflight_up(data_dir: Path, *settings: str) -> Iterator[Endpoints]:
         finally:
             process.terminate()
             process.wait(timeout=90)
-
-
-def await_condition(condition: Callable[[], bool], what: str, *, within_s: float = 120.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} within {within_s:g} s"
-        time.sleep(0.05)
 
 
 class SlowDevice:
@@ -116,19 +110,19 @@ def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tm
 
             backend = threading.Thread(target=send_all)
             backend.start()
-            await_condition(lambda: producer.throttled("slow") is not None, "the queue of the device crosses its high watermark")
-            await_condition(lambda: not growing(results), "sending to the slow device pauses")
+            wait_until(lambda: producer.throttled("slow") is not None, "the queue of the device crosses its high watermark")
+            wait_until(lambda: not growing(results), "sending to the slow device pauses")
             assert backend.is_alive()
             others = [producer.send("fast", "t", b"x") for _ in range(50)]
             assert all(len(result.attempts) == 1 for result in others), "other clients are slowed"
             device.take()
             backend.join(timeout=240)
             assert not backend.is_alive()
-        await_condition(lambda: len(device.payloads) >= MESSAGES, "everything arrives")
+        wait_until(lambda: len(device.payloads) >= MESSAGES, "everything arrives")
         device.stop()
         assert device.payloads == [b"%d" % number for number in range(MESSAGES)]
         assert any(result.attempts[0].cause is Cause.THROTTLED for result in results)
-        await_condition(lambda: len(outcomes(kafka)) >= MESSAGES, "receipts")
+        wait_until(lambda: len(outcomes(kafka)) >= MESSAGES, "receipts")
         assert set(outcomes(kafka).values()) == {"delivered"}
 
 
