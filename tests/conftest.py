@@ -8,6 +8,9 @@ import pytest
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars, ensure_jars
 from streaming.config.settings import ENVIRONMENT_PREFIX
+from tests.support import hypothesis_profiles
+
+hypothesis_profiles.load()
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from state.records.codec import decode_event, encode_command_batch
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @dataclass
