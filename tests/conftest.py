@@ -12,6 +12,9 @@ from tests.support import hypothesis_profiles
 
 hypothesis_profiles.load()
 
+# The JVMs of Spark live for a minute here: code that is optimised for hours costs more than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def jars() -> Jars:
@@ -37,7 +40,16 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 SHARED = ("spark", "kafka")
 """Fixtures that are started once for all tests that want them. The first one that a test wants decides where it runs."""
 
-LONGEST_FIRST = ("test_up.py", "test_protocol_on_sockets.py", "test_back_pressure.py", "test_refusing_devices.py", *SHARED)
+LONGEST_FIRST = (
+    "kafka",
+    "test_protocol_on_sockets.py",
+    "test_refusing_devices.py",
+    "test_back_pressure.py",
+    "spark",
+    "test_up.py",
+    "test_producer_faults.py",
+    "test_gateway_fuzz.py",
+)
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 
