@@ -111,7 +111,7 @@ mutation: setup ## Break each row of the transition tables in turn: a test has t
 
 .PHONY: test-interop
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get
-	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" --durations=10)
+	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadgroup --no-loadscope-reorder --durations=10)
 
 .PHONY: interop-tools
 interop-tools:
