@@ -44,7 +44,7 @@ class Disk:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "ballast"
         free = shutil.disk_usage(directory).free
-        self._size = min(free // 2, 2 << 30)
+        self._size = min(free // 2, 8 << 30)  # so much that what other tests write meanwhile is little
         self.low = free - self._size * 6 // 10
         self.high = free - self._size * 3 // 10
 
