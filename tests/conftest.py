@@ -1,4 +1,4 @@
-"""Fixtures that many tests share, and the rule that a skipped interoperability test is a failed one."""
+"""Fixtures that many tests share, which tests share a process, and the rule that a skipped interoperability test is failed."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -8,6 +8,12 @@ import pytest
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars, ensure_jars
 from streaming.config.settings import ENVIRONMENT_PREFIX
+from tests.support import hypothesis_profiles
+
+hypothesis_profiles.load()
+
+# The JVMs of Spark live for a minute here: code that is optimised for hours costs more than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +35,40 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith(ENVIRONMENT_PREFIX):
             monkeypatch.delenv(name)
+
+
+SHARED = ("spark", "kafka")
+"""Fixtures that are started once for all tests that want them. The first one that a test wants decides where it runs."""
+
+LONGEST_FIRST = (
+    "kafka",
+    "test_protocol_on_sockets.py",
+    "test_refusing_devices.py",
+    "test_back_pressure.py",
+    "spark",
+    "test_up.py",
+    "test_producer_faults.py",
+    "test_gateway_fuzz.py",
+)
+"""Groups that take long, in the order in which they are begun; all others come afterwards."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `pytest -n … --dist loadgroup` the tests of one group run in one process, in the order in which they are written.
+
+    So nothing that starts slowly is started twice: what wants Spark is a group, what wants only Kafka another, and every other
+    file with processes of its own is one, too.
+    """
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: LONGEST_FIRST.index(groups[item]) if groups[item] in LONGEST_FIRST else len(LONGEST_FIRST))
+
+
+def _group(item: pytest.Item) -> str:
+    wanted = getattr(item, "fixturenames", ())
+    return next((name for name in SHARED if name in wanted), item.path.name)
 
 
 @pytest.hookimpl(wrapper=True)

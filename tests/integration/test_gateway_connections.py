@@ -24,7 +24,8 @@ from state.events import (
 )
 from state.model import PublishProperties, QoS
 from state.records.commands import encode_command_batch
-from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway, wait_until
+from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 VERSIONS = [paho.MQTTv311, paho.MQTTv5]
@@ -297,7 +298,7 @@ def test_a_device_that_publishes_too_fast_is_refused_with_0x97_and_heard_again_w
 
 
 def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
-    with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=200)) as gateway:
+    with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=1_000)) as gateway:
         gateway.kafka.accepting.fields = None
         with gateway.socket() as device, gateway.socket() as mute:
             device.send(connect(level=5))

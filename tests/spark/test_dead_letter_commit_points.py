@@ -32,7 +32,8 @@ from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics, planned_topics
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.run import pipeline_settings, sessions_checkpoint
-from tests.spark.conftest import ReadRecord, await_condition, read_records_of
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -125,7 +126,7 @@ class Engine:
         return count
 
     def records(self, topic: str) -> list[ReadRecord]:
-        return read_records_of(self.kafka, self.name(topic), lambda found: True, DEADLINE_S, settle=True)
+        return read_topic(self.kafka, self.name(topic), within_s=DEADLINE_S)
 
     def counts(self) -> dict[str, int]:
         return {topic: len(self.records(topic)) for topic in WRITTEN}
@@ -135,7 +136,7 @@ class Engine:
         number = self.committed() + 1
         self._start()
         assert self.query is not None
-        await_condition(lambda: self.committed() == number, self._check, DEADLINE_S)
+        wait_until(lambda: self.committed() == number, f"micro-batch {number}", within_s=DEADLINE_S, check=self._check)
         self.query.stop()
         return number
 
@@ -193,7 +194,7 @@ class Engine:
             (found,) = self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])["topic"].values()
             return bool(found["max.message.bytes"]["value"] == max_message_bytes)
 
-        await_condition(in_force, deadline_s=DEADLINE_S)
+        wait_until(in_force, f"the limit of {name} is in force", within_s=DEADLINE_S)
 
 
 @pytest.fixture

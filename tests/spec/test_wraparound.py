@@ -19,6 +19,8 @@ from state.session import Session
 from state.settings import SessionSettings
 from tests.scenarios.scenario import CLIENT, message
 
+pytestmark = [pytest.mark.long, pytest.mark.no_cover]  # no line of its own, and a tracer doubles its time
+
 SENDS = 200_500
 """Three times round."""
 

@@ -106,6 +106,7 @@ def test_every_tag_in_the_code_has_its_row() -> None:
     assert claimed <= listed, sorted(claimed - listed)
 
 
+@pytest.mark.processes
 def test_the_state_diagram_is_fresh() -> None:
     generator = ROOT / "docs" / "generate_state_diagram.py"
     run = subprocess.run([sys.executable, generator, "--check"], capture_output=True, text=True, timeout=60, check=False)

@@ -1,6 +1,6 @@
 """How long property tests look for a counterexample.
 
-`ci` is for every run and always looks at the same examples, and so does `few`, for `make coverage`. `quick` is for while you
+`ci` is for every run and always looks at the same examples, and so does `few`, for `make test-unit`. `quick` is for while you
 edit. HYPOTHESIS_PROFILE chooses one of them. INFLIGHT_SOAK=NUMBER looks at that many examples, longer ones and other ones each
 time; `make soak` sets it. A failure prints the shortest story that shows it; its seed is kept in .hypothesis and tried first
 next time.
@@ -14,7 +14,7 @@ _EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]
 
 
 def load() -> None:
-    """Called by the conftest.py of every directory with property tests, before its modules are imported."""
+    """Called by tests/conftest.py, before any module with property tests is imported."""
     settings.register_profile("ci", max_examples=500, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
     soak = os.environ.get("INFLIGHT_SOAK")
     if soak:

@@ -1,9 +1,9 @@
 """Many sessions and their topics without Spark and Kafka: what dead letters, which go from queue to queue, are tested in.
 
-    w = World(policies=(Policy(clients="lamp", dead_letter_exchange="retry"),), exchanges=(…,))
-    w.send("lamp", "on")
-    w.connect("lamp", answer=0x87)          # the device refuses everything for good
-    assert w.read("parking") == ["on"]
+    engine = EngineModel(policies=(Policy(clients="lamp", dead_letter_exchange="retry"),), exchanges=(…,))
+    engine.send("lamp", "on")
+    engine.connect("lamp", answer=0x87)          # the device refuses everything for good
+    assert engine.read("parking") == ["on"]
 
 Everything goes the way it goes in the engine: Kafka headers → event → session → command → record, with the product's own
 functions at each border; only the log is a list and the clock is a number. Every activation is executed twice, as Spark may do,
@@ -46,7 +46,7 @@ class Device:
     sequence: int = 0
 
 
-class World:
+class EngineModel:
     """settings: of all sessions, or by client-id pattern in `profiles`. copies: how often each record is in its log.
 
     crash_at: (number of an activation from 1, records that it still writes): the engine dies there, before the state is stored.
