@@ -63,7 +63,7 @@ class BridgeSettings:
     """Of the shared subscription `$share/GROUP/…`; empty = none, and then every bridge writes every publication."""
     publish_quota: int = 1_000
     """QoS 1 and 2 messages on their way to the broker at once; the broker's Receive Maximum may be smaller."""
-    send_quota: int = 1_000  # messages of the broker that Kafka has not confirmed; our Receive Maximum
+    receive_maximum: int = 1_000  # messages of the broker that Kafka has not confirmed; our Receive Maximum
     keep_alive_s: int = 10
     connect_timeout_ms: int = 10_000  # from the socket to SUBACK
     session_expiry_s: int = 86_400

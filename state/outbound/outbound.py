@@ -5,12 +5,12 @@ acknowledgements, refusals, endings. They take the connection where they may sen
 cause. Who is connected, and since when, is the session's business (state/session.py).
 """
 
+from state.inbound.subscriptions import Subscriptions
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightWindow
 from state.outbound.message_queue import MessageQueue
 from state.outbound.packet_ids import PacketIds
 from state.settings import SessionSettings
-from state.subscriptions import Subscriptions
 
 
 class Outbound:

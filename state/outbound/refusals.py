@@ -15,7 +15,7 @@ from state.events import PubAckReceived, PubRecReceived
 from state.model import Outcome, ReasonCode
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import Outbound
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 
 _REFUSED_FOR_GOOD: Final = frozenset(
     {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}

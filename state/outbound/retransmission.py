@@ -13,8 +13,8 @@ from state.connection import Connection
 from state.model import Outcome, QoS
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import Outbound
+from state.outbound.retry import retry_wait_ms
 from state.outbound.transmission import count_attempt, finished_over_limit, send
-from state.retry import retry_wait_ms
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundAction, OutboundEvent
 

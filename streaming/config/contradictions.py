@@ -1,15 +1,13 @@
 """Keys that are fine one by one but not together: refused before anything starts, with what to change."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from streaming.config.configuration import Configuration
 from streaming.config.policy_sections import dead_letter_problems
 from streaming.config.section import KeyPath
 from streaming.config.sections import ProfileSection, SessionSection
 from streaming.config.units import format_size
-
-if TYPE_CHECKING:
-    from streaming.config.settings import Settings
 
 _MQTT_OVERHEAD_BYTES: Final = 64 << 10
 
@@ -28,7 +26,7 @@ def session_of(profile: ProfileSection, session: SessionSection) -> SessionSecti
     return SessionSection(**merged(session.model_dump(), profile.model_dump(exclude_unset=True, exclude={"clients"})))
 
 
-def contradictions(settings: "Settings") -> Iterator[tuple[KeyPath, str]]:
+def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
     """What the keys are not allowed to be together, and what to change."""
     engine, gateway, kafka = settings.engine, settings.gateway, settings.kafka
     sessions: list[tuple[KeyPath, SessionSection]] = [(("session",), settings.session)]

@@ -122,7 +122,7 @@ class BridgeSection(Section, configures=_BRIDGE):
         pattern=r"^[^/+#]*$",
     )
     publish_quota: _Quota = key("QoS 1 and 2 messages on their way to the broker; its Receive Maximum may be smaller")
-    send_quota: _Quota = key("messages of the broker that Kafka has not confirmed")
+    receive_maximum: _Quota = key("messages of the broker that Kafka has not confirmed")
     keep_alive_ms: _Seconds = key(
         "a broker that is silent for twice as long is left", _BRIDGE.keep_alive_s * SECOND, ge=SECOND, le=60 * MINUTE
     )

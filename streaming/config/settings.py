@@ -22,48 +22,24 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.settings import SessionSettings
+from streaming.config.configuration import Configuration
 from streaming.config.contradictions import contradictions, merged, session_of
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import Contradictions, explain, resolve_key, unknown_key
-from streaming.config.mqtt_sections import BridgeSection, GatewaySection
 from streaming.config.origins import Origins
-from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection, dead_letter_topics
+from streaming.config.policy_sections import dead_letter_topics
 from streaming.config.resources import conf_file
-from streaming.config.sections import (
-    ArchiveSection,
-    EngineSection,
-    KafkaSection,
-    MetricsSection,
-    ProfileSection,
-    SessionSection,
-    ThrottleSection,
-    TopicsSection,
-)
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
 
 
-class Settings(BaseSettings):
+class Settings(Configuration, BaseSettings):
     """Everything that can be configured. Made by `load_settings`; tests may write `Settings(session={"max_inflight": 2})`."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, env_nested_delimiter="__", env_prefix_target="all"
     )
-
-    kafka: KafkaSection = KafkaSection()
-    topics: TopicsSection = TopicsSection()
-    engine: EngineSection = EngineSection()
-    throttle: ThrottleSection = ThrottleSection()
-    archive: ArchiveSection = ArchiveSection()
-    gateway: GatewaySection = GatewaySection()
-    bridge: BridgeSection = BridgeSection()
-    metrics: MetricsSection = MetricsSection()
-    session: SessionSection = SessionSection()
-    profiles: tuple[ProfileSection, ...] = ()
-    exchanges: tuple[ExchangeSection, ...] = ()
-    policies: tuple[PolicySection, ...] = ()
-    permissions: tuple[PermissionSection, ...] = ()
 
     @classmethod
     def settings_customise_sources(

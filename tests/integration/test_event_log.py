@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from sinks.kafka.append import KafkaEventLog
 
 from inflight.local.embedded_kafka import EmbeddedKafka
+from sinks.kafka.append import KafkaEventLog
 from tests.support.kafka_topics import create_topics
 from tests.support.processes import frozen
 

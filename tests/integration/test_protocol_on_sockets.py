@@ -1,4 +1,4 @@
-"""PROTOCOL.md §1 to §4 on the sockets of devices, through gateway, Kafka and the engine on Spark, in both versions of MQTT.
+"""docs/protocol.md, sections 1 to 4, on the sockets of devices: gateway, Kafka and the engine on Spark, in both versions.
 
 One `inflight up` serves all tests; each has client ids of its own. That something is not sent is shown by what comes next: a
 QoS 0 message passes a full window, and a later message comes behind an earlier one.

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from inflight.demo.up import UpProcess
 from inflight.local.spark_jars import spark_jars
 from inflight.producer import Producer, TransactionFailed
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
 from streaming.config.resources import conf_file
 from streaming.config.settings import load_settings
@@ -113,7 +113,7 @@ def test_a_device_that_answers_0x97_gets_new_attempts_after_1_s_and_1_6_times_as
 
 
 def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) -> None:
-    """PROTOCOL.md §5, from the recorded times: how long each wait was to be, and that no attempt came before its end."""
+    """docs/protocol.md, section 5, from the recorded times: the length of each wait, and no attempt before its end."""
     sent, refused = rows_of(rows, "sent"), rows_of(rows, "refused")
     assert [row["attempt"] for row in sent] == list(range(1, refusals + 2))
     assert [(row["attempt"], row["reason_code"]) for row in refused] == [(n, 0x97) for n in range(1, refusals + 1)]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
 
 DEFAULT = BackoffSettings()

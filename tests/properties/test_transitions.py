@@ -75,7 +75,7 @@ def test_no_outbound_pair_that_a_peer_can_cause_is_an_error_of_ours() -> None:
         outbound_step(phase, event)
 
 
-@pytest.mark.parametrize(("phase", "event"), list(product(OutboundPhase, PEERS_OUT)))
+@pytest.mark.parametrize(("phase", "event"), list(product(OutboundPhase, sorted(PEERS_OUT, key=lambda event: event.name))))
 def test_a_late_acknowledgement_takes_the_step_of_the_table_or_none(phase: OutboundPhase, event: OutboundEvent) -> None:
     if OUTBOUND[phase, event][1] in (OutboundAction.RELEASE, OutboundAction.COMPLETE):
         assert late_outbound_step(phase, event) == OUTBOUND[phase, event]

@@ -4,11 +4,11 @@ import pytest
 
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ConnectionLost
+from state.inbound.subscriptions import TOLD_AT_MOST_BYTES
 from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
 from state.session_codec import encode_session
 from state.settings import RetryMqtt5, SessionSettings
-from state.subscriptions import TOLD_AT_MOST_BYTES
 from tests.scenarios.scenario import Scenario
 
 

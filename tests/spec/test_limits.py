@@ -3,8 +3,8 @@
 import pytest
 
 from state.commands import AcceptConnection, SendPublish
+from state.inbound.subscriptions import Subscriptions, topic_matches
 from state.model import Outcome, PublishProperties, QoS, Subscription
-from state.subscriptions import Subscriptions, topic_matches
 from tests.scenarios.scenario import Scenario
 
 # --- the window -------------------------------------------------------------------------------------------------------------

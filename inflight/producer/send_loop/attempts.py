@@ -9,7 +9,7 @@ from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, too_many_requests
 from inflight.producer.send_loop.send import Send, State
 from inflight.producer.settings import ProducerSettings
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 
 _TIMERS_KEPT: Final = 4_096
 

@@ -43,7 +43,7 @@ def dial(client: mqtt.Client, settings: BridgeSettings, *, clean: bool) -> None:
         clean_start = clean
         properties = connect_properties(
             session_expiry_s=0 if clean else settings.session_expiry_s,
-            receive_maximum=settings.send_quota,
+            receive_maximum=settings.receive_maximum,
             maximum_packet_size_bytes=settings.max_packet_size_bytes,
         )
     client.connect(settings.host, settings.port, settings.keep_alive_s, clean_start=clean_start, properties=properties)

@@ -1,6 +1,6 @@
 """How long to leave a broker alone that has refused something (docs/protocol.md, chapter 5). Pure: time is an argument."""
 
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
 
 

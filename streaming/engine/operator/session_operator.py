@@ -2,7 +2,7 @@
 
 Steps of an activation, in this order:
 1. read the records of the group, all of them, sorted by (source, partition, offset);
-2. make events of them; what cannot be read is refused (state/refusal.py);
+2. make events of them; what cannot be read is refused (state/dead_letters/refused_record.py);
 3. decode the session, or begin one;
 4. let it handle the events in one activation; a time-out without records is `DeadlineReached`;
 5. store the session and arm its next deadline, or forget it when it is empty;
@@ -19,12 +19,12 @@ from typing import Final, TypeAlias
 from pyspark.sql.streaming.state import GroupState
 
 from state.commands import Command
+from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message
 from state.errors import UnreadableRecord
 from state.events import DeadlineReached, Event
 from state.model import Message
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
-from state.refusal import fault_of_key, refuse_event, refuse_message
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from streaming.engine.operator.cells import EVENTS, SourceRecord

@@ -4,13 +4,13 @@ Whatever bytes a record has, the result is an event or `UnreadableRecord`; both 
 an exception that stops it. The formats are in state/records/messages.py and state/records/events.py.
 """
 
+from state.dead_letters.refused_record import unread
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, Event, LoggedEvent, MessageRefused, MessageSubmitted
 from state.model import Message
 from state.records import messages
 from state.records.events import completed, decode_event
 from state.records.record import accepted_at, position
-from state.refusal import unread
 from streaming.engine.operator.cells import EVENTS, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 

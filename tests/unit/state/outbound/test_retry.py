@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.retry import retry_wait_ms
+from state.outbound.retry import retry_wait_ms
 from state.settings import SessionSettings
 
 

@@ -1,11 +1,11 @@
-"""state.refusal: what leaves when a record never reaches a session."""
+"""state.dead_letters.refused_record: what leaves when a record never reaches a session."""
 
 import pytest
 
 from state.commands import DeadLetter, RecordTransition, SendReceipt, Transition
 from state.dead_letters.dead_letter import with_death
+from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message, unread
 from state.model import Message, Outcome
-from state.refusal import fault_of_key, refuse_event, refuse_message, unread
 
 NOW = 1_700_000_000_000
 MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=5)
