@@ -22,6 +22,7 @@ BUILTINS = {
 }
 
 
+@pytest.mark.processes
 def test_a_fresh_interpreter_that_imports_all_of_state_has_loaded_nothing_of_the_world() -> None:
     modules = [f"state.{source.stem}" for source in SOURCES if source.stem != "__init__"]
     script = f"""
