@@ -9,7 +9,8 @@ import pytest
 
 import state
 
-SOURCES = sorted(Path(next(iter(state.__path__))).glob("*.py"))
+ROOT = Path(next(iter(state.__path__)))
+SOURCES = sorted(ROOT.rglob("*.py"))
 
 WORLD = ("pyspark", "delta", "pandas", "pyarrow", "numpy", "kafka", "paho", "mqtt5", "structlog", "prometheus_client")
 CLOCKS_AND_CHANCE = {"time", "datetime", "random", "secrets", "uuid", "os", "logging", "socket", "asyncio", "threading"}
@@ -24,14 +25,15 @@ BUILTINS = {
 
 @pytest.mark.processes
 def test_a_fresh_interpreter_that_imports_all_of_state_has_loaded_nothing_of_the_world() -> None:
-    modules = [f"state.{source.stem}" for source in SOURCES if source.stem != "__init__"]
+    parts = [source.relative_to(ROOT.parent).with_suffix("").parts for source in SOURCES if source.stem != "__init__"]
+    modules = [".".join(names) for names in parts]
     script = f"""
 import sys
 for module in {modules!r}:
     __import__(module)
 print(*sorted(sys.modules))
 """
-    root = SOURCES[0].parent.parent
+    root = ROOT.parent
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root, timeout=60)
     loaded = {name.split(".")[0] for name in run.stdout.split()}
     assert "state" in loaded
