@@ -79,7 +79,7 @@ mosquitto-check:
 .PHONY: test
 test: jars ## Lint, types, layers and all tests that need nothing from outside: four minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
-	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
+	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
 TEST_PROCESSES := 3
@@ -95,7 +95,7 @@ coverage: setup ## The tests of state/; a branch of it that they do not reach is
 
 .PHONY: test-unit
 test-unit: setup ## Only what needs neither Java nor other processes, with a tenth of the random examples: a minute
-	@HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -m "not processes and not long" -n 2 --dist loadgroup tests/unit tests/mutation $(SESSION_TESTS)
+	@HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -m "not processes and not long" -n 2 --dist loadfile tests/unit tests/mutation $(SESSION_TESTS)
 
 .PHONY: test-faults
 test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes
@@ -111,7 +111,7 @@ mutation: setup ## Break each row of the transition tables in turn: a test has t
 
 .PHONY: test-interop
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get
-	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadgroup --no-loadscope-reorder --durations=10)
+	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
 
 .PHONY: test-wheel
 test-wheel: jars ## The built wheel in a virtual environment of its own: import, command, `inflight up`

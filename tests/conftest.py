@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars, ensure_jars
@@ -37,9 +39,6 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-SHARED = ("spark", "kafka")
-"""Fixtures that are started once for all tests that want them. The first one that a test wants decides where it runs."""
-
 LONGEST_FIRST = (
     "kafka",
     "test_protocol_on_sockets.py",
@@ -52,23 +51,31 @@ LONGEST_FIRST = (
 )
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
+SHARE_A_BROKER = ("test_embedded_kafka.py", "test_event_log.py", "test_gateway_kafka.py")
 
-@pytest.hookimpl(tryfirst=True)
+
+def group_of(path: str) -> str:
+    """With `pytest -n … --dist loadfile` the files of one group run in one process, so what they share is started once."""
+    folder, _, name = path.rpartition("/")
+    if folder.endswith("tests/spark"):
+        return "spark"
+    if name in SHARE_A_BROKER:
+        return "kafka"
+    return name if name in LONGEST_FIRST else path
+
+
+class Groups(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `pytest -n … --dist loadgroup` the tests of one group run in one process, in the order in which they are written.
-
-    So nothing that starts slowly is started twice: what wants Spark is a group, what wants only Kafka another, and every other
-    file with processes of its own is one, too.
-    """
-    groups = {item: _group(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
+    groups = {item: group_of(item.path.as_posix()) for item in items}
     items.sort(key=lambda item: LONGEST_FIRST.index(groups[item]) if groups[item] in LONGEST_FIRST else len(LONGEST_FIRST))
-
-
-def _group(item: pytest.Item) -> str:
-    wanted = getattr(item, "fixturenames", ())
-    return next((name for name in SHARED if name in wanted), item.path.name)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -185,9 +185,7 @@ class Backend:
 
     def uplink(self, client_id: str, last: bytes) -> list[bytes]:
         """What the client has published up to and with the payload `last`, as the log has it."""
-        wait_until(
-            lambda: any(record.value == last for record in list(self._uplink[client_id])), f"{last!r} of {client_id}", PATIENCE_S
-        )
+        wait_until(lambda: any(record.value == last for record in list(self._uplink[client_id])), f"{last!r} of {client_id}")
         return [record.value for record in self._uplink[client_id]]
 
     def uplink_headers(self, client_id: str) -> list[dict[str, bytes]]:

@@ -27,6 +27,7 @@ def module(source: Path) -> str:
     return ".".join(("state", *source.relative_to(ROOT).with_suffix("").parts))
 
 
+@pytest.mark.processes
 def test_a_fresh_interpreter_that_imports_all_of_state_has_loaded_nothing_of_the_world() -> None:
     modules = [module(source) for source in SOURCES]
     script = f"""
