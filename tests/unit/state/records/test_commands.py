@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.commands import SendPublish
+from state.commands import AcceptConnection, DropAwaitingRel, SendPublish, SendPubRel, WithdrawPublish
 from state.model import QoS
 from state.records.commands import command_records, decode_command_batch
 from state.records.settings import RecordLimits
@@ -29,4 +29,18 @@ def test_no_batch_of_commands_is_larger_than_a_record_may_be(sizes: list[int]) -
     records = list(command_records("c", "ü", 3, commands, max_record_bytes=LIMITS.max_record_bytes))
     assert all((record.topic, record.key, record.partition) == ("c", "ü".encode(), 3) for record in records)
     assert all(len(record.value) <= LIMITS.max_record_bytes for record in records)
+    assert [command for record in records for command in decode_command_batch(record.value).commands] == commands
+
+
+def test_commands_without_a_payload_are_divided_by_the_packet_ids_that_they_name() -> None:
+    ids = tuple(range(1, 60_001))
+    commands = [
+        AcceptConnection(connection_id=1, partition=3, sequence=1, awaiting_rel=ids),
+        DropAwaitingRel(connection_id=1, partition=3, sequence=2, packet_ids=ids),
+        WithdrawPublish(connection_id=1, partition=3, sequence=3, packet_ids=ids),
+        SendPubRel(connection_id=1, partition=3, sequence=4, packet_id=7),
+    ]
+    records = list(command_records("c", "d", 3, commands, max_record_bytes=200_000))
+    assert [len(decode_command_batch(record.value).commands) for record in records] == [1, 1, 2]
+    assert all(len(record.value) <= 200_000 for record in records)
     assert [command for record in records for command in decode_command_batch(record.value).commands] == commands

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from state.commands import DeadLetter
 from state.dead_letters.dead_letter import with_death
-from state.model import DeathHistory, Message, Outcome, PublishProperties, QoS
-from state.records.dead_letters import carried_headers, dead_letter_record, death_headers, fitted, parse_death_headers
+from state.events import MessageReturned
+from state.model import DeathHistory, Destination, DestinationKind, Message, Outcome, PublishProperties, QoS
+from state.records.dead_letters import (
+    carried_headers,
+    dead_letter_record,
+    death_headers,
+    fitted,
+    is_about_the_death,
+    parse_death_headers,
+    source_headers,
+)
+from state.records.events import decode_event
 from state.records.messages import parse_message
 from state.records.record import Header, SinkRecord
 from state.records.settings import RecordLimits, Topics
@@ -155,3 +165,69 @@ def test_a_history_that_is_still_too_long_without_its_routing_keys_gives_up_its_
         message = with_death(message, queue=name * 100, reason=Outcome.EXPIRED, time_ms=1_000 * (number + 1), exchange="x")
     assert [death.queue[0] for death in fitted(history(message), 600).deaths] == ["c", "b"]
     assert [death.queue[0] for death in fitted(history(message), 1).deaths] == ["c"]
+
+
+CLIENT_LIMIT = LIMITS.max_client_id_bytes
+
+
+def letter(destination: Destination | None, *, dead: Message | None = None, detail: str = "") -> DeadLetter:
+    return DeadLetter(message=dead or message(), reason=Outcome.EXPIRED, time_ms=NOW, destination=destination, detail=detail)
+
+
+def record_of(given: DeadLetter) -> SinkRecord:
+    return dead_letter_record(
+        given, client_id="c", topics=Topics(), limits=LIMITS, extra_headers=source_headers("t", b"k" * 2_000)
+    )
+
+
+def headers_of(record: SinkRecord) -> dict[str, bytes | None]:
+    return {header.key: header.value for header in record.headers or ()}
+
+
+def test_a_dead_letter_for_the_queue_of_a_client_is_an_event_with_its_history() -> None:
+    record = record_of(letter(Destination(kind=DestinationKind.CLIENT, name="ü")))
+    assert (record.topic, record.key, record.headers) == ("inflight.events", "ü".encode(), None)
+    assert decode_event(record.value or b"") == MessageReturned(message=message())
+
+
+def test_a_dead_letter_for_a_client_that_cannot_exist_says_so_in_the_dead_letter_topic() -> None:
+    nobody = Destination(kind=DestinationKind.CLIENT, name="x" * (CLIENT_LIMIT + 1))
+    for detail, begins in (("", "the exchange routed it"), ("late", "late; the exchange routed it")):
+        record = record_of(letter(nobody, detail=detail))
+        assert record.topic == "inflight.dead-letters"
+        assert (headers_of(record)["x-detail"] or b"").decode().startswith(begins)
+
+
+def test_a_destination_is_a_topic_or_the_name_of_a_table() -> None:
+    assert record_of(letter(Destination(kind=DestinationKind.TOPIC, name="elsewhere"))).topic == "elsewhere"
+    record = record_of(letter(Destination(kind=DestinationKind.TABLE, name="parked")))
+    assert (record.topic, headers_of(record)["x-dead-letter-table"]) == ("inflight.dead-letters", b"parked")
+
+
+def test_what_belongs_to_no_session_says_where_it_came_from() -> None:
+    fresh = Message(message_id="m", topic="t", payload=b"")
+    headers = headers_of(record_of(letter(None, dead=fresh)))
+    assert headers["x-source-topic"] == b"t"
+    assert headers["x-source-key"] == b"k" * 1_024, "a longer key is cut"
+    assert "x-death" not in headers
+    assert [header.key for header in source_headers("t", None)] == ["x-source-topic"]
+
+
+def test_a_routing_key_that_is_as_long_as_a_topic_can_be_is_left_out() -> None:
+    long = with_death(
+        Message(message_id="m", topic="t", payload=b""),
+        queue="q",
+        reason=Outcome.EXPIRED,
+        time_ms=7,
+        exchange="x",
+        override="k" * 1_025,
+    )
+    assert long.history is not None
+    assert "x-routing-key" not in {header.key for header in death_headers(long.history)}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("x-death", True), ("x-first-death-queue", True), ("x-detail", True), ("mqtt-topic", False)]
+)
+def test_headers_about_the_death_are_told_from_the_messages_own(name: str, expected: bool) -> None:
+    assert is_about_the_death(name) is expected

@@ -4,8 +4,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from state.events import MessageRefused
 from state.model import NO_PROPERTIES, Message, PublishProperties, QoS
-from state.records.messages import MAX_EXPIRATION_MS, BrokenContract, parse_broken_message, parse_message
+from state.records.messages import (
+    MAX_EXPIRATION_MS,
+    BrokenContract,
+    format_message,
+    message_event,
+    parse_broken_message,
+    parse_message,
+)
+from state.records.settings import RecordLimits
 
 TOPIC = ("mqtt-topic", b"cmd")
 
@@ -137,3 +146,42 @@ def test_what_can_be_said_about_a_broken_message_is_said() -> None:
 def test_a_broken_message_without_a_usable_id_is_called_by_its_position(headers: list[Header]) -> None:
     message = parse_broken_message(headers, payload=b"", accepted_ms=5, default_message_id="messages-0-7")
     assert (message.message_id, message.topic) == ("messages-0-7", "")
+
+
+@pytest.mark.parametrize(
+    ("headers", "payload", "words"),
+    [
+        ((TOPIC,), b"p" * 101, "the payload has 101 bytes: 100 are allowed"),
+        ((TOPIC, ("x", b"y" * 50)), b"", "the headers have 64 bytes: 50 are allowed"),
+    ],
+)
+def test_a_message_that_is_too_large_is_told_so_with_its_size(
+    headers: tuple[tuple[str, bytes], ...], payload: bytes, words: str
+) -> None:
+    limits = RecordLimits(max_payload_bytes=100, max_headers_bytes=50, max_record_bytes=1_000)
+    given = [Header(name, value) for name, value in headers]
+    refused = message_event(given, payload, accepted_ms=1_000, default_message_id="messages-0-7", limits=limits)
+    assert isinstance(refused, MessageRefused)
+    assert words in refused.detail
+
+
+def test_what_is_written_of_a_message_is_what_is_read_but_for_its_time_to_live() -> None:
+    properties = PublishProperties(
+        payload_format=1,
+        content_type="text",
+        response_topic="r",
+        correlation_data=b"\x00",
+        user_properties=(("a", "1"), ("a", "2")),
+    )
+    message = Message(
+        message_id="m",
+        topic="t",
+        payload=b"p",
+        qos=QoS.EXACTLY_ONCE,
+        retain=True,
+        priority=9,
+        accepted_ms=5,
+        properties=properties,
+    )
+    read_again, explicit = parse_message(format_message(message), payload=b"p", accepted_ms=5, default_message_id="d")
+    assert (read_again, explicit) == (message, True)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from state.commands import ForwardPublication
 from state.model import PublishProperties, QoS
-from state.records.uplink import uplink_headers
+from state.records.record import Header, SinkRecord
+from state.records.uplink import uplink_headers, uplink_record
 
 
 def test_the_least_that_an_uplink_record_says() -> None:
@@ -51,3 +53,11 @@ def test_everything_that_an_uplink_record_can_say() -> None:
 def test_a_property_that_is_not_given_has_no_header(properties: PublishProperties, header: tuple[str, bytes]) -> None:
     headers = uplink_headers(client_id="c", inflight_id="i", topic="t", qos=QoS.AT_LEAST_ONCE, properties=properties)
     assert headers[5:] == [header]
+
+
+def test_the_engine_writes_the_payload_under_the_clients_key_with_the_same_headers() -> None:
+    publication = ForwardPublication(publication_id="events-0-1", topic="t", payload=b"p", qos=QoS.EXACTLY_ONCE, retain=True)
+    headers = uplink_headers(client_id="ü", inflight_id="events-0-1", topic="t", qos=QoS.EXACTLY_ONCE, retain=True)
+    assert uplink_record("up", "ü", publication) == SinkRecord(
+        "up", "ü".encode(), b"p", headers=tuple(Header(name, value) for name, value in headers)
+    )
