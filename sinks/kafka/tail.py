@@ -22,6 +22,7 @@ _COMMIT_INTERVAL_S: Final = 1.0
 _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
+_METADATA_PAUSE_S: Final = 0.2
 
 
 class CommandListener(Protocol):
@@ -120,6 +121,11 @@ class KafkaCommandTail:
     def _consume(self) -> None:
         consumer = KafkaConsumer(**self._config)
         try:
+            # The member that shares the partitions out may be this one. One that does not know the topic's partitions yet shares
+            # out none, and does not always notice when it learns of them.
+            while not consumer.partitions_for_topic(self._topic):
+                if self._stopping.wait(_METADATA_PAUSE_S):
+                    return
             consumer.subscribe([self._topic], listener=_Rebalance(self._topic, self._changes))
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
             committed: dict[int, int] = {}

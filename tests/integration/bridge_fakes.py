@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,7 +93,7 @@ class FakeBroker:
             case Connect():
                 peer.client_id = packet.client_id
                 self.connects.append(packet)
-                self.attempts.setdefault(packet.client_id, []).append(asyncio.get_running_loop().time())
+                self.attempts.setdefault(packet.client_id, []).append(time.monotonic())
                 peer.send(self.connack)
                 if self.connack.reason_code:
                     peer.transport.close()

@@ -343,7 +343,7 @@ def test_a_broker_that_refuses_connections_is_tried_again_after_the_backoff() ->
         wait_until(lambda: len(broker.attempts.get("bridge", ())) >= 4, "attempts")
         attempts = list(broker.attempts["bridge"])
         waits = [later - earlier for earlier, later in pairwise(attempts)]
-        assert waits[0] >= 0.295  # the first wait is exactly `initial`
+        assert waits[0] >= 0.24  # the first wait is `initial`, but libuv counts a timer from the beginning of the loop's turn
         assert waits[-1] > 1.2 * waits[0]
         broker.connack = ConnAck()
         wait_until(bridge.ready.is_set, "ready")
@@ -357,7 +357,7 @@ def test_a_broker_that_throws_the_bridge_out_because_it_has_too_much_to_do_is_le
         broker.on_loop(broker.peers["bridge"].send, Disconnect(reason_code=ReasonCode.QUOTA_EXCEEDED))
         wait_until(lambda: len(broker.attempts["bridge"]) >= 2, "the next attempt")
         first, second = broker.attempts["bridge"]
-        assert second - first >= 0.9 + 0.69
+        assert second - first >= 0.9 + 0.56  # as above
 
 
 # --- trouble -------------------------------------------------------------------------------------------------------------------
