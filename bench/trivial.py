@@ -10,7 +10,7 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.cells import SinkRecord, encode_sink_records
-from streaming.engine.operator.session_operator import _frame, _operator_in_worker, _sorted_records
+from streaming.engine.operator.session_operator import _cells_of, _frame, _operator_of_process, _sorted_records
 from streaming.engine.operator.settings import PipelineSettings
 
 _TIMER_MS = 30_000
@@ -27,7 +27,7 @@ class TrivialOperator:
 
     def __call__(self, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         (client_id,) = key
-        records = [] if state.hasTimedOut else _sorted_records(frames)
+        records = [] if state.hasTimedOut else _sorted_records(_cells_of(frames))
         count = (state.get[2] if state.exists else 0) + len(records)
         state.update((1, True, count, 0, 0, None, None, b""))
         state.setTimeoutDuration(_TIMER_MS)
@@ -41,5 +41,5 @@ class TrivialOperator:
 
 @lru_cache(maxsize=1)
 def _in_worker(settings: PipelineSettings) -> TrivialOperator:
-    _operator_in_worker(settings)  # the same garbage collector settings
+    _operator_of_process(settings)  # the same garbage collector settings
     return TrivialOperator(settings)

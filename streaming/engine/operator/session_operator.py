@@ -12,7 +12,7 @@ The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when i
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -27,6 +27,7 @@ from state.model import Message, Outcome
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from streaming.engine.operator.cells import EVENTS, Header, SinkRecord, SourceRecord, decode_source_record, encode_sink_records
+from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.to_events import accepted_at, message_event, position, to_event
 from streaming.engine.operator.to_records import to_records
@@ -37,7 +38,8 @@ STATE_SCHEMA: Final = (
     "next_deadline_ms long, blob binary"
 )
 """One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
-OUTPUT_SCHEMA: Final = "records binary"
+_OUTPUT_COLUMN: Final = "records"
+OUTPUT_SCHEMA: Final = f"{_OUTPUT_COLUMN} binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
@@ -45,7 +47,7 @@ SOURCE_TOPIC: Final = "x-source-topic"
 SOURCE_KEY: Final = "x-source-key"
 _SHOWN_KEY_BYTES: Final = 1_024
 _RECORD_COLUMN: Final = 1
-_COLUMNS: Final = pd.Index(["records"])
+_COLUMNS: Final = pd.Index([_OUTPUT_COLUMN])
 _ONE_ROW: Final = pd.RangeIndex(1)
 _MAX_CELL_RECORD_BYTES: Final = 16_777_216
 """A cell may hold many records; far below the 2 GiB that a cell of the JVM can have, base64 and all."""
@@ -67,13 +69,18 @@ class SessionOperator:
         # Spark unpickles the function for every task, twice per state partition and micro-batch.
         return _operator_in_worker, (self._settings,)
 
-    def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
+    def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
+        """An activation on PySpark's stock path."""
+        return iter([_frame(cell) for cell in self.activate(key, _cells_of(frames), state)])
+
+    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+        """An activation: cells in, cells out. The function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
-        incoming = [] if state.hasTimedOut else _sorted_records(frames)  # 1
+        incoming = [] if state.hasTimedOut else _sorted_records(cells)  # 1
         if client_id == UNADDRESSED:
             state.remove()
-            return _frames(self._unaddressed(incoming, now_ms))
+            return _encoded(self._unaddressed(incoming, now_ms))
         events: list[tuple[SourceRecord, Event]] = []
         outgoing: list[SinkRecord] = []
         for record in incoming:  # 2
@@ -92,7 +99,7 @@ class SessionOperator:
             outgoing += refused
         outgoing += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
         _store(session, blob, state, now_ms)  # 5
-        return _frames(outgoing)  # 6
+        return _encoded(outgoing)  # 6
 
     def _session(self, client_id: str, state: GroupState) -> Session:
         settings = self._settings_of(client_id)
@@ -174,8 +181,15 @@ class SessionOperator:
         return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings, extra_headers=tuple(extra))
 
 
-@lru_cache(maxsize=4)
 def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
+    operator = _operator_of_process(settings)
+    if settings.lean_worker:
+        use_lean_worker(operator.activate, value_column=_RECORD_COLUMN, output_column=_OUTPUT_COLUMN)
+    return operator
+
+
+@lru_cache(maxsize=4)
+def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
     """The operator of this worker process, which also gets its garbage collector tuned: every activation makes some hundred
     objects that live for a millisecond, and with Python's defaults a tenth of the time goes into looking through the modules.
     """
@@ -185,9 +199,13 @@ def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
     return SessionOperator(settings)
 
 
-def _sorted_records(frames: Frames) -> list[SourceRecord]:
+def _cells_of(frames: Frames) -> Iterator[bytes]:
     # By position: to take a column by its name costs a tenth of what Python does for a client. tests/spark pins the order.
-    records = [decode_source_record(cell) for frame in frames for cell in frame.to_numpy()[:, _RECORD_COLUMN]]
+    return (cell for frame in frames for cell in frame.to_numpy()[:, _RECORD_COLUMN])
+
+
+def _sorted_records(cells: Iterable[bytes]) -> list[SourceRecord]:
+    records = [decode_source_record(cell) for cell in cells]
     if len(records) > 1:
         # Spark gives the rows of a group in any order.
         records.sort(key=_order)
@@ -248,8 +266,8 @@ def _fault_of_key(key: bytes | None, max_bytes: int) -> str:
     return f"the key has {len(key)} bytes: a client id has at most {max_bytes}"
 
 
-def _frames(records: list[SinkRecord]) -> Frames:
-    return iter([_frame(encode_sink_records(part)) for part in _cells(records)])
+def _encoded(records: list[SinkRecord]) -> list[bytes]:
+    return [encode_sink_records(part) for part in _cells(records)]
 
 
 def _cells(records: list[SinkRecord]) -> list[list[SinkRecord]]:

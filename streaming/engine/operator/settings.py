@@ -46,6 +46,7 @@ class PipelineSettings:
     max_client_id_bytes: a longer key of a record addresses nobody; gateways refuse such clients.
     receipts, ledger: whether these records are written at all. profiles: the first match holds.
     policies: the highest priority holds, whichever profile does. exchanges: for all clients.
+    lean_worker: without pandas where this PySpark allows it (lean_worker.py).
     """
 
     commands_partitions: int
@@ -60,6 +61,7 @@ class PipelineSettings:
     max_client_id_bytes: int = 1_024
     receipts: bool = True
     ledger: bool = True
+    lean_worker: bool = True
 
     def __post_init__(self) -> None:
         needed = self.max_payload_bytes + 2 * self.max_headers_bytes
