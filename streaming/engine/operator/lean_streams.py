@@ -204,8 +204,9 @@ def _rest(chunks: Iterator[tuple[Key, Iterator[bytes], str, bytes, bytes | None,
 
 @lru_cache(maxsize=256)
 def _parsed(properties: str) -> dict[str, Any]:
-    """The arguments of GroupState. Nearly all groups of a micro-batch have the same text."""
+    """The arguments of GroupState but for the row, which the JVM pickles apart. Most groups of a micro-batch share the text."""
     arguments: dict[str, Any] = json.loads(properties)
+    arguments.pop("optionalValue", None)
     return arguments
 
 

@@ -39,21 +39,20 @@ STATE_TYPE = StructType(
 OUTPUT_TYPE = StructType([StructField("records", BinaryType())])
 INPUT_SCHEMA = pa.schema(
     [
-        pa.field("client_id", pa.string(), nullable=False),
+        pa.field("client_id", pa.string()),
         pa.field("record", pa.binary()),
         pa.field(
             "!__state__!",
             pa.struct(
                 [
-                    pa.field("properties", pa.string(), nullable=False),
-                    pa.field("keyRowAsUnsafe", pa.binary(), nullable=False),
+                    pa.field("properties", pa.string()),
+                    pa.field("keyRowAsUnsafe", pa.binary()),
                     pa.field("object", pa.binary()),
-                    pa.field("startOffset", pa.int32(), nullable=False),
-                    pa.field("numRows", pa.int32(), nullable=False),
-                    pa.field("isLastChunk", pa.bool_(), nullable=False),
+                    pa.field("startOffset", pa.int32()),
+                    pa.field("numRows", pa.int32()),
+                    pa.field("isLastChunk", pa.bool_()),
                 ]
             ),
-            nullable=False,
         ),
     ]
 )
@@ -74,6 +73,7 @@ class Given:
     def properties(self) -> str:
         return json.dumps(
             {
+                "optionalValue": None,
                 "batchProcessingTimeMs": NOW,
                 "eventTimeWatermarkMs": -1,
                 "timeoutConf": GroupStateTimeout.ProcessingTimeTimeout,
