@@ -74,25 +74,28 @@ mosquitto-check:
 
 # ---- checking it ---------------------------------------------------------------------------------------------------------------
 
+# Most tests wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and what only
+# computes runs beside them.
 .PHONY: test
-test: jars ## Lint, types, layers and all tests that need nothing from outside
+test: jars ## Lint, types, layers and all tests that need nothing from outside: four minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
-	$(call step,types,$(BIN)/mypy)
-	$(call step,layers,$(BIN)/lint-imports)
-	$(call step,tests,$(BIN)/pytest -m "not interop and not rabbitmq and not faults and not slow" --durations=10)
-	$(call step,coverage of state,$(coverage))
+	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
+		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
-# Without the 200,000 sends of the wraparound, which take minutes under a tracer and reach no line of their own.
-coverage = HYPOTHESIS_PROFILE=few $(BIN)/pytest -q tests/unit/state tests/spec tests/scenarios tests/properties \
-	--deselect tests/spec/test_wraparound.py --cov=state --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+TEST_PROCESSES := 3
+everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
+
+# The tests of state/, which have to reach every branch of it. What takes long and reaches no line of its own runs without the tracer.
+SESSION_TESTS := tests/unit/state tests/spec tests/scenarios tests/properties
+coverage = $(BIN)/pytest -q $(SESSION_TESTS) --cov=state --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 --durations=5
 
 .PHONY: coverage
-coverage: setup ## Every branch of state/ is reached by its own tests, or this fails
+coverage: setup ## The tests of state/; a branch of it that they do not reach is a failure
 	@$(coverage)
 
 .PHONY: test-unit
-test-unit: setup ## Only what needs neither Java nor other processes: seconds
-	@$(BIN)/pytest tests/unit tests/spec tests/properties tests/scenarios tests/mutation
+test-unit: setup ## Only what needs neither Java nor other processes, with a tenth of the random examples: a minute
+	@HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -m "not processes and not long" -n 2 --dist loadfile tests/unit tests/mutation $(SESSION_TESTS)
 
 .PHONY: test-faults
 test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes
@@ -108,7 +111,11 @@ mutation: setup ## Break each row of the transition tables in turn: a test has t
 
 .PHONY: test-interop
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get
-	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" --durations=10)
+	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
+
+.PHONY: test-wheel
+test-wheel: jars ## The built wheel in a virtual environment of its own: import, command, `inflight up`
+	@$(call step,wheel,$(BIN)/pytest -m wheel)
 
 .PHONY: interop-tools
 interop-tools:

@@ -32,12 +32,12 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
-from state.records.codec import encode_event
+from state.records.events import encode_event
+from state.records.ledger import LedgerRow
 from streaming.archive.query import consumer_lag, start_archive
 from streaming.archive.tables import LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings, load_settings
 from streaming.config.topics import ensure_topics
-from streaming.engine.operator.to_records import LedgerRow
 from streaming.engine.run import pipeline_settings, start_sessions, start_spark
 
 ROWS_PER_MESSAGE = 3

@@ -35,8 +35,9 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
-from state.records.codec import encode_event
-from streaming.engine.operator.settings import PipelineSettings, Topics
+from state.records.events import encode_event
+from state.records.settings import Topics
+from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkSettings, spark_session

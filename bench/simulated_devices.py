@@ -14,8 +14,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from bench.devices import percentile
 from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
-from state.records.codec import decode_command_batch, encode_event
-from streaming.engine.operator.settings import Topics
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
+from state.records.settings import Topics
 
 COUNTED_BURSTS = 3
 """The last ones of a run, whose median counts; those before warm the JVM up."""

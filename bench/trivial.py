@@ -9,8 +9,10 @@ from functools import lru_cache
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from streaming.engine.operator.cells import SinkRecord, encode_sink_records
-from streaming.engine.operator.session_operator import _cells_of, _frame, _operator_of_process, _sorted_records
+from state.records.record import SinkRecord
+from streaming.engine.operator.cells import encode_sink_records, sorted_records
+from streaming.engine.operator.frames import cells_of, frame_of
+from streaming.engine.operator.session_operator import _operator_of_process
 from streaming.engine.operator.settings import PipelineSettings
 
 _TIMER_MS = 30_000
@@ -27,7 +29,7 @@ class TrivialOperator:
 
     def __call__(self, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         (client_id,) = key
-        records = [] if state.hasTimedOut else _sorted_records(_cells_of(frames))
+        records = [] if state.hasTimedOut else sorted_records(cells_of(frames))
         count = (state.get[2] if state.exists else 0) + len(records)
         state.update((1, True, count, 0, 0, None, None, b""))
         state.setTimeoutDuration(_TIMER_MS)
@@ -36,7 +38,7 @@ class TrivialOperator:
             return iter(())
         value = b"".join(len(payload).to_bytes(4) + payload for payload in payloads)
         record = SinkRecord(self._settings.topics.commands, client_id.encode(), value, partition=0)
-        return iter([_frame(encode_sink_records([record]))])
+        return iter([frame_of(encode_sink_records([record]))])
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """What can happen to a session, in the past tense. Made by gateways, bridges and the host; consumed by `Session.handle`.
 
-`LoggedEvent` is also the value of `inflight.events` (key: client id); state/records/codec.py has the bytes. Encoded as arrays
+`LoggedEvent` is also the value of `inflight.events` (key: client id); state/records/events.py has the bytes. Encoded as arrays
 with an integer tag: never reuse a tag, add fields only at the end and with a default.
 `connection_id` names the connection that the event happened on. Of a connection that the session has left, endings are ignored;
 publications, subscriptions and acknowledgements count, because the client was answered as soon as they were in the log.

@@ -16,14 +16,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from state.activation import Activation
-from state.commands import (
-    AcceptConnection,
-    CloseConnection,
-    Command,
-    DropAwaitingRel,
-    ForwardPublication,
-    Transition,
-)
+from state.commands import AcceptConnection, CloseConnection, Command, DropAwaitingRel, Transition
 from state.connection import Connection
 from state.errors import ProtocolViolation
 from state.events import (
@@ -44,7 +37,9 @@ from state.events import (
     Unsubscribed,
 )
 from state.inbound.inbound import Inbound
-from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode, Will
+from state.inbound.wills import PendingWill, pending_will, publish_will
+from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
+from state.outbound import acknowledgements, admission, endings, queue_watermarks, retransmission, transmission
 from state.outbound.outbound import Outbound
 from state.settings import RetryMqtt5, SessionSettings
 
@@ -58,15 +53,6 @@ class SessionSummary:
     queued: int
     queued_bytes: int
     oldest_unacked_ms: int | None
-
-
-@dataclass(slots=True, kw_only=True)
-class PendingWill:
-    """A will whose delay runs (MQTT 5, 3.1.3.2.2)."""
-
-    will: Will
-    connection_id: int
-    due_ms: int
 
 
 class Session:
@@ -122,15 +108,19 @@ class Session:
             except ProtocolViolation as violation:  # [MQTT-4.13.1-1]
                 self._close(violation.reason_code, violation.reason, activation)
         self._pass_time(activation)  # 2
-        self.outbound.fill(self.connection, activation)  # 3
-        self.outbound.follow_queue(activation)
+        transmission.fill(self.outbound, self.connection, activation)  # 3
+        queue_watermarks.compare_with_watermarks(self.outbound, activation)
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
         """When the session must be called next even if nothing happens; None = only when something happens."""
+        outbound, connection = self.outbound, self.connection
+        timers_run = connection is not None and (retransmission.timers_run(outbound, connection) or self._reconnect_helps)
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
-            self.outbound.next_deadline_ms(self.connection, reconnect_helps=self._reconnect_helps),
+            outbound.queue.next_expiry_ms(),
+            None if connection is None else outbound.next_dequeue_ms(),
+            retransmission.next_answer_due_ms(outbound, connection) if connection is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
@@ -156,11 +146,11 @@ class Session:
     def _apply(self, event: Event, activation: Activation) -> None:
         match event:
             case MessageSubmitted():
-                self.outbound.submit(event, self.connection, activation)
+                admission.submit(self.outbound, event, self.connection, activation)
             case MessageReturned():
-                self.outbound.take_back(event, self.connection, activation)
+                admission.take_back(self.outbound, event, self.connection, activation)
             case MessageRefused():
-                self.outbound.refuse(event, activation)
+                admission.refuse(self.outbound, event, activation)
             case DeadlineReached():
                 pass  # steps 2 and 3 are the answer
             case ClientConnected():
@@ -181,7 +171,7 @@ class Session:
                     and self.established
                     and event.connection_id >= self.started_by
                 ):
-                    self.outbound.acknowledge_late(event, self.connection, activation)
+                    acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case _:
                 assert_never(event)
 
@@ -206,7 +196,7 @@ class Session:
     ) -> None:
         match event:
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
-                self.outbound.acknowledge(event, connection, activation)
+                acknowledgements.acknowledge(self.outbound, event, connection, activation)
             case ClientDisconnected():
                 if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # MQTT 5, 3.14.2.2.2
                     self.session_expiry_interval_s = event.session_expiry_interval_s
@@ -272,7 +262,7 @@ class Session:
                 topic_filters=self.outbound.subscriptions.topic_filters(),
             )
         )
-        self.outbound.replay(connection, activation)
+        retransmission.replay(self.outbound, connection, activation)
 
     def _close(self, reason_code: ReasonCode, reason: str, activation: Activation) -> None:
         """End the connection from our side. It is over for the session at once; the gateway follows."""
@@ -291,23 +281,19 @@ class Session:
 
     def _disconnected(self, connection: Connection, reason: str, activation: Activation) -> None:
         now_ms = activation.now_ms
-        self.outbound.connection_ended(connection, now_ms)
+        retransmission.connection_ended(self.outbound, connection, now_ms)
         self.connection = None
         self.offline_since_ms = now_ms
         activation.record(Transition.DISCONNECTED, detail=reason)
-        if connection.will is not None:
-            delay_s = min(connection.will.delay_s, self.session_expiry_interval_s)
-            self.pending_will = PendingWill(
-                will=connection.will, connection_id=connection.connection_id, due_ms=now_ms + delay_s * 1_000
-            )
-            self._publish_due_will(activation)
+        self.pending_will = pending_will(connection, self.session_expiry_interval_s, now_ms)
+        self._publish_due_will(activation)
         if self.session_expiry_interval_s == 0:
             self._end_session("session expiry interval 0", activation)
 
     # --- 2: time ------------------------------------------------------------------------------------------------------------
 
     def _pass_time(self, activation: Activation) -> None:
-        self.outbound.drop_expired(activation)
+        endings.drop_expired(self.outbound, activation)
         abandoned = self.inbound.abandon_overdue(self.settings.await_rel_timeout_ms, activation)
         connection = self.connection
         if connection is not None and abandoned:
@@ -319,9 +305,13 @@ class Session:
                     packet_ids=abandoned,
                 )
             )
-        if connection is not None and self.outbound.timers_run(connection):
-            self.outbound.retry(connection, activation)
-        elif connection is not None and self._reconnect_helps and self.outbound.stalled(connection, activation.now_ms):
+        if connection is not None and retransmission.timers_run(self.outbound, connection):
+            retransmission.retry(self.outbound, connection, activation)
+        elif (
+            connection is not None
+            and self._reconnect_helps
+            and retransmission.stalled(self.outbound, connection, activation.now_ms)
+        ):
             # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
             reason = "a message was not acknowledged in time: reconnect to receive it again"
             self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
@@ -348,29 +338,15 @@ class Session:
             self._publish_will(self.pending_will, activation)
 
     def _publish_will(self, pending: PendingWill, activation: Activation) -> None:
-        will = pending.will
         self.pending_will = None  # [MQTT-3.1.2-10]
-        publication_id = f"{self.client_id}:{pending.connection_id}:will"
-        activation.add(
-            ForwardPublication(
-                publication_id=publication_id,
-                topic=will.topic,
-                payload=will.payload,
-                qos=will.qos,
-                retain=will.retain,  # [MQTT-3.1.2-14]
-                expiry_interval_s=will.expiry_interval_s,
-                properties=will.properties,
-                will=True,
-            )
-        )
-        activation.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")
+        publish_will(pending, activation)
 
     def _end_session(self, reason: str, activation: Activation) -> None:
         """Everything in window and queue leaves; what comes next is a new session."""
         if self.pending_will is not None:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
-        self.outbound.end(activation)
-        self.inbound.awaiting_rel.clear()
+        endings.end(self.outbound, activation)
+        self.inbound.end()
         if self.established:
             activation.record(Transition.SESSION_ENDED, detail=reason)
         self.established = False

@@ -16,10 +16,11 @@ import msgspec
 from state.connection import Connection
 from state.errors import UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
+from state.inbound.wills import PendingWill
 from state.model import ClientId, Message, Subscription, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
-from state.session import PendingWill, Session
+from state.session import Session
 from state.settings import SessionSettings
 from state.transitions import OutboundPhase
 
@@ -186,7 +187,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.throttled_since_ms = record.throttled_since_ms
     outbound.window.limit = record.window_limit
     for entry in record.window:
-        outbound.window.add(
+        outbound.window.restore(
             InflightEntry(
                 packet_id=entry.packet_id,
                 phase=OutboundPhase(entry.phase),

@@ -41,12 +41,11 @@ class BackoffSettings:
 class SessionSettings:
     """The limits and timers of one session; EMQX's names and meanings where EMQX has them. 0 = no limit where so marked.
 
-    retry_interval_ms: the first wait for an answer; later_retry_intervals_ms: those after it, of which the last one repeats.
-    policy: the one that holds for this client. exchanges: those of the installation, the same for every client.
+    These are the defaults of [session], too: streaming/config/sections.py takes them from here.
     """
 
-    retry_interval_ms: int = 30_000
-    later_retry_intervals_ms: tuple[int, ...] = ()  # empty = always retry_interval_ms
+    retry_interval_ms: int = 30_000  # the first wait for an answer
+    later_retry_intervals_ms: tuple[int, ...] = ()  # those after it, the last one repeats; empty = always retry_interval_ms
     retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
     max_inflight: int = 32  # 0 = no limit but 65,535
     prefetch: int = 0
@@ -62,8 +61,8 @@ class SessionSettings:
     backoff: BackoffSettings = BackoffSettings()
     high_watermark: float = 0.8  # of max_mqueue_len or max_mqueue_bytes: backends are asked to wait; 0 = off
     low_watermark: float = 0.5  # they may go on
-    policy: Policy = NO_POLICY
-    exchanges: Exchanges = NO_EXCHANGES
+    policy: Policy = NO_POLICY  # the one that holds for this client
+    exchanges: Exchanges = NO_EXCHANGES  # those of the installation, the same for every client
 
     @property
     def window_limit(self) -> int:

@@ -1,20 +1,31 @@
-"""The legal steps of MQTT's delivery handshakes, as two tables. Nothing else in Inflight compares phases.
+"""The legal steps of MQTT's delivery handshakes, as two tables: what may follow what, and what the session does then.
 
-Rules of the outbound exchange (session → client), one row each below:
+Phases are changed by two classes only, and each of them asks its table: `InflightWindow` (state/outbound/inflight_window.py) and
+`AwaitingRel` (state/inbound/awaiting_rel.py). Nothing else in the session compares phases: other modules act on actions.
 
- 1. A QoS 1 PUBLISH waits for PUBACK; a QoS 2 PUBLISH waits for PUBREC [MQTT-4.3.3-3], then its PUBREL waits for PUBCOMP.
+Rules of the outbound exchange (session → client):
+
+ 1. The first PUBLISH of a packet id begins an exchange: at QoS 1 it waits for PUBACK; at QoS 2 for PUBREC [MQTT-4.3.3-3], then
+    its PUBREL waits for PUBCOMP. A QoS 0 PUBLISH has no packet id and no exchange.
  2. What is sent again is the PUBLISH of rule 1 or the PUBREL, never anything else; after PUBREC never PUBLISH [MQTT-4.3.3-6].
  3. A PUBACK or PUBREC of 0x80 or more ends the exchange: the packet id is free and no PUBREL follows [MQTT-4.4.0-2].
  4. A PUBREC that comes again is answered by PUBREL again.
  5. An acknowledgement of the wrong kind for a live packet id is a protocol error.
  6. An unknown packet id is nobody's exchange: PUBACK and PUBCOMP are ignored, PUBREC is answered so that the client can let go.
+ 7. An acknowledgement from an earlier connection of the session counts where it takes the exchange further, as in rules 1 and 3
+    without the refusals; every other one is ignored (`late_outbound_step`).
+ 8. A PUBLISH that may not be sent again (`delivery_limit`, Maximum Packet Size) ends its exchange. At a retry the gateway is
+    told, because it may hold the PUBLISH back; at a replay it has not been given it yet. A PUBREL has no limit.
+ 9. A connection that ends before the answer was due gives the attempt back. A PUBREL is no attempt.
+10. The end of the session ends every exchange. After PUBREC the client has the message, so there is none to dead-letter.
 
 Rules of the inbound exchange (client → session, QoS 2):
 
- 7. A packet id outside the set is a new publication and is handed on once, whatever DUP says.
- 8. A packet id inside the set is a repetition, whatever DUP says [MQTT-4.3.3-10]; it is not handed on.
- 9. PUBREL releases the id; so does `await_rel_timeout`, which leaves a tombstone.
-10. A tombstone recognises a late repetition (same id, same content, DUP=1); that one enters the set again but is not handed on.
+11. A packet id outside the set is a new publication and is handed on once, whatever DUP says.
+12. A packet id inside the set is a repetition, whatever DUP says [MQTT-4.3.3-10]; it is not handed on.
+13. PUBREL releases the id; so does `await_rel_timeout`, which leaves a tombstone.
+14. A tombstone recognises a late repetition (same id, same content, DUP=1); that one enters the set again but is not handed on.
+15. A tombstone is forgotten when newer ones take its place, and everything is when the session ends.
 
 Theory of operation. An exchange is in exactly one phase; ABSENT is the phase of every packet id that no exchange holds, so that
 a lookup never fails and the tables are total over what a peer can send. The step functions return the next phase and the action
@@ -36,23 +47,44 @@ class OutboundPhase(Enum):
 
 
 class OutboundEvent(Enum):
+    """The first five are what the client sends; `…_REFUSED` has a reason code of 0x80 or more. The others are the session's own.
+
+    RETRY_OVER_LIMIT, REPLAY_OVER_LIMIT: the PUBLISH that was due may not be sent again.
+    CONNECTION_ENDED_EARLY: before the answer was due, or before the gateway had written the packet.
+    """
+
     PUBACK = auto()
     PUBACK_REFUSED = auto()
     PUBREC = auto()
     PUBREC_REFUSED = auto()
     PUBCOMP = auto()
+    SEND_QOS_1 = auto()
+    SEND_QOS_2 = auto()
     RETRY_DUE = auto()
+    RETRY_OVER_LIMIT = auto()
     REPLAY = auto()
+    REPLAY_OVER_LIMIT = auto()
+    CONNECTION_ENDED_EARLY = auto()
+    SESSION_ENDED = auto()
 
 
 class OutboundAction(Enum):
+    """What the session does. END_RECEIVED: like END, for a message that the client has received already."""
+
+    SEND_PUBLISH = auto()
     COMPLETE = auto()
     RELEASE = auto()
     REFUSE = auto()
-    RESEND_PUBLISH = auto()
+    RESEND_QOS_1 = auto()
+    RESEND_QOS_2 = auto()
     RESEND_PUBREL = auto()
     ANSWER_PUBREL = auto()
     ANSWER_UNKNOWN_PUBREC = auto()
+    GIVE_UP = auto()
+    WITHDRAW = auto()
+    GIVE_ATTEMPT_BACK = auto()
+    END = auto()
+    END_RECEIVED = auto()
     IGNORE = auto()
     PROTOCOL_ERROR = auto()
 
@@ -64,10 +96,14 @@ class InboundPhase(Enum):
 
 
 class InboundEvent(Enum):
+    """DISPLACED: a newer tombstone takes the place of this one."""
+
     PUBLISH = auto()
     LATE_REPETITION = auto()
     PUBREL = auto()
     TIMEOUT = auto()
+    DISPLACED = auto()
+    SESSION_ENDED = auto()
 
 
 class InboundAction(Enum):
@@ -75,6 +111,7 @@ class InboundAction(Enum):
     RECOGNISE = auto()
     RELEASE = auto()
     ABANDON = auto()
+    FORGET = auto()
     IGNORE = auto()
 
 
@@ -84,20 +121,35 @@ InboundTable: TypeAlias = dict[tuple[InboundPhase, InboundEvent], tuple[InboundP
 _P, _E, _A = OutboundPhase, OutboundEvent, OutboundAction
 
 OUTBOUND: Final[OutboundTable] = {
+    (_P.ABSENT, _E.SEND_QOS_1): (_P.AWAITING_PUBACK, _A.SEND_PUBLISH),
+    (_P.ABSENT, _E.SEND_QOS_2): (_P.AWAITING_PUBREC, _A.SEND_PUBLISH),
+    (_P.ABSENT, _E.PUBACK): (_P.ABSENT, _A.IGNORE),
+    (_P.ABSENT, _E.PUBACK_REFUSED): (_P.ABSENT, _A.IGNORE),
+    (_P.ABSENT, _E.PUBREC): (_P.ABSENT, _A.ANSWER_UNKNOWN_PUBREC),
+    (_P.ABSENT, _E.PUBREC_REFUSED): (_P.ABSENT, _A.IGNORE),
+    (_P.ABSENT, _E.PUBCOMP): (_P.ABSENT, _A.IGNORE),
     (_P.AWAITING_PUBACK, _E.PUBACK): (_P.ABSENT, _A.COMPLETE),  # [MQTT-4.3.2-3]
     (_P.AWAITING_PUBACK, _E.PUBACK_REFUSED): (_P.ABSENT, _A.REFUSE),  # [MQTT-4.4.0-2]
     (_P.AWAITING_PUBACK, _E.PUBREC): (_P.AWAITING_PUBACK, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBACK, _E.PUBREC_REFUSED): (_P.AWAITING_PUBACK, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBACK, _E.PUBCOMP): (_P.AWAITING_PUBACK, _A.PROTOCOL_ERROR),
-    (_P.AWAITING_PUBACK, _E.RETRY_DUE): (_P.AWAITING_PUBACK, _A.RESEND_PUBLISH),
-    (_P.AWAITING_PUBACK, _E.REPLAY): (_P.AWAITING_PUBACK, _A.RESEND_PUBLISH),  # [MQTT-4.4.0-1]
+    (_P.AWAITING_PUBACK, _E.RETRY_DUE): (_P.AWAITING_PUBACK, _A.RESEND_QOS_1),
+    (_P.AWAITING_PUBACK, _E.RETRY_OVER_LIMIT): (_P.ABSENT, _A.WITHDRAW),
+    (_P.AWAITING_PUBACK, _E.REPLAY): (_P.AWAITING_PUBACK, _A.RESEND_QOS_1),  # [MQTT-4.4.0-1]
+    (_P.AWAITING_PUBACK, _E.REPLAY_OVER_LIMIT): (_P.ABSENT, _A.GIVE_UP),
+    (_P.AWAITING_PUBACK, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBACK, _A.GIVE_ATTEMPT_BACK),
+    (_P.AWAITING_PUBACK, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBREC, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.RELEASE),  # [MQTT-4.3.3-4]
     (_P.AWAITING_PUBREC, _E.PUBREC_REFUSED): (_P.ABSENT, _A.REFUSE),  # [MQTT-4.4.0-2]
     (_P.AWAITING_PUBREC, _E.PUBACK): (_P.AWAITING_PUBREC, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBREC, _E.PUBACK_REFUSED): (_P.AWAITING_PUBREC, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBREC, _E.PUBCOMP): (_P.AWAITING_PUBREC, _A.PROTOCOL_ERROR),
-    (_P.AWAITING_PUBREC, _E.RETRY_DUE): (_P.AWAITING_PUBREC, _A.RESEND_PUBLISH),
-    (_P.AWAITING_PUBREC, _E.REPLAY): (_P.AWAITING_PUBREC, _A.RESEND_PUBLISH),  # [MQTT-4.4.0-1]
+    (_P.AWAITING_PUBREC, _E.RETRY_DUE): (_P.AWAITING_PUBREC, _A.RESEND_QOS_2),
+    (_P.AWAITING_PUBREC, _E.RETRY_OVER_LIMIT): (_P.ABSENT, _A.WITHDRAW),
+    (_P.AWAITING_PUBREC, _E.REPLAY): (_P.AWAITING_PUBREC, _A.RESEND_QOS_2),  # [MQTT-4.4.0-1]
+    (_P.AWAITING_PUBREC, _E.REPLAY_OVER_LIMIT): (_P.ABSENT, _A.GIVE_UP),
+    (_P.AWAITING_PUBREC, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBREC, _A.GIVE_ATTEMPT_BACK),
+    (_P.AWAITING_PUBREC, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBCOMP, _E.PUBCOMP): (_P.ABSENT, _A.COMPLETE),  # [MQTT-4.3.3-5]
     (_P.AWAITING_PUBCOMP, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.ANSWER_PUBREL),
     (_P.AWAITING_PUBCOMP, _E.PUBREC_REFUSED): (_P.ABSENT, _A.COMPLETE),  # accepted once, and the client has let the id go
@@ -105,11 +157,8 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBCOMP, _E.PUBACK_REFUSED): (_P.AWAITING_PUBCOMP, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBCOMP, _E.RETRY_DUE): (_P.AWAITING_PUBCOMP, _A.RESEND_PUBREL),  # [MQTT-4.3.3-6]
     (_P.AWAITING_PUBCOMP, _E.REPLAY): (_P.AWAITING_PUBCOMP, _A.RESEND_PUBREL),  # [MQTT-4.4.0-1]
-    (_P.ABSENT, _E.PUBACK): (_P.ABSENT, _A.IGNORE),
-    (_P.ABSENT, _E.PUBACK_REFUSED): (_P.ABSENT, _A.IGNORE),
-    (_P.ABSENT, _E.PUBREC): (_P.ABSENT, _A.ANSWER_UNKNOWN_PUBREC),
-    (_P.ABSENT, _E.PUBREC_REFUSED): (_P.ABSENT, _A.IGNORE),
-    (_P.ABSENT, _E.PUBCOMP): (_P.ABSENT, _A.IGNORE),
+    (_P.AWAITING_PUBCOMP, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBCOMP, _A.IGNORE),
+    (_P.AWAITING_PUBCOMP, _E.SESSION_ENDED): (_P.ABSENT, _A.END_RECEIVED),
 }
 
 INBOUND: Final[InboundTable] = {
@@ -118,13 +167,13 @@ INBOUND: Final[InboundTable] = {
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),  # [MQTT-4.3.3-10]
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-11]
     (InboundPhase.AWAITING_PUBREL, InboundEvent.TIMEOUT): (InboundPhase.TOMBSTONE, InboundAction.ABANDON),
+    (InboundPhase.AWAITING_PUBREL, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
     (InboundPhase.TOMBSTONE, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),
     (InboundPhase.TOMBSTONE, InboundEvent.LATE_REPETITION): (InboundPhase.AWAITING_PUBREL, InboundAction.RECOGNISE),
     (InboundPhase.TOMBSTONE, InboundEvent.PUBREL): (InboundPhase.TOMBSTONE, InboundAction.IGNORE),
+    (InboundPhase.TOMBSTONE, InboundEvent.DISPLACED): (InboundPhase.ABSENT, InboundAction.FORGET),
+    (InboundPhase.TOMBSTONE, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
 }
-
-FIRST_PHASE: Final = {1: OutboundPhase.AWAITING_PUBACK, 2: OutboundPhase.AWAITING_PUBREC}
-"""The phase in which a PUBLISH starts, by its QoS."""
 
 
 def outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundPhase, OutboundAction]:
@@ -133,6 +182,16 @@ def outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundP
         return OUTBOUND[phase, event]
     except KeyError:
         raise SessionMisuse(f"{event.name} for a packet id in phase {phase.name}") from None
+
+
+def late_outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundPhase, OutboundAction]:
+    """Like `outbound_step`, for an acknowledgement from an earlier connection of the session (rule 7).
+
+    RELEASE, COMPLETE or IGNORE. What is ignored is not lost: the replay asks again, and a message that were sent anew under
+    another packet id after a late refusal could be delivered twice.
+    """
+    target, action = outbound_step(phase, event)
+    return (target, action) if action in (OutboundAction.RELEASE, OutboundAction.COMPLETE) else (phase, OutboundAction.IGNORE)
 
 
 def inbound_step(phase: InboundPhase, event: InboundEvent) -> tuple[InboundPhase, InboundAction]:

@@ -1,13 +1,21 @@
-"""Fixtures that many tests share, and the rule that a skipped interoperability test is a failed one."""
+"""Fixtures that many tests share, which tests share a process, and the rule that a skipped interoperability test is failed."""
 
 import os
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars, ensure_jars
 from streaming.config.settings import ENVIRONMENT_PREFIX
+from tests.support import hypothesis_profiles
+
+hypothesis_profiles.load()
+
+# The JVMs of Spark live for a minute here: code that is optimised for hours costs more than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +37,45 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith(ENVIRONMENT_PREFIX):
             monkeypatch.delenv(name)
+
+
+LONGEST_FIRST = (
+    "kafka",
+    "test_protocol_on_sockets.py",
+    "test_refusing_devices.py",
+    "test_back_pressure.py",
+    "spark",
+    "test_up.py",
+    "test_producer_faults.py",
+    "test_gateway_fuzz.py",
+)
+"""Groups that take long, in the order in which they are begun; all others come afterwards."""
+
+SHARE_A_BROKER = ("test_embedded_kafka.py", "test_event_log.py", "test_gateway_kafka.py")
+
+
+def group_of(path: str) -> str:
+    """With `pytest -n … --dist loadfile` the files of one group run in one process, so what they share is started once."""
+    folder, _, name = path.rpartition("/")
+    if folder.endswith("tests/spark"):
+        return "spark"
+    if name in SHARE_A_BROKER:
+        return "kafka"
+    return name if name in LONGEST_FIRST else path
+
+
+class Groups(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups = {item: group_of(item.path.as_posix()) for item in items}
+    items.sort(key=lambda item: LONGEST_FIRST.index(groups[item]) if groups[item] in LONGEST_FIRST else len(LONGEST_FIRST))
 
 
 @pytest.hookimpl(wrapper=True)

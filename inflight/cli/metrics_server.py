@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from prometheus_client.registry import Collector
 
 from inflight.local.errors import CannotListen
-from streaming.config.metrics_section import OFF
+from streaming.config.sections import OFF
 
 _STOP_TIMEOUT_S: Final = 5.0
 

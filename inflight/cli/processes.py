@@ -90,8 +90,8 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     from inflight.cli.logs import configure_logging
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.errors import CannotListen
-    from sinks.mqtt.gateway import serve
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
+    from sinks.mqtt.process import serve
     from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import gateway_settings
 

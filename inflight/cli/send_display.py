@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from inflight.producer import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult
+from inflight import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult
 from state.errors import InflightError
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings

@@ -19,8 +19,9 @@ class Sender:
         self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True, linger_ms=5)
         self._topic = topic
 
-    def send(self, client_id: str, topic: str, payload: bytes, qos: int) -> None:
+    def send(self, client_id: str, topic: str, payload: bytes, qos: int, message_id: bytes | None = None) -> None:
         headers = [("mqtt-topic", topic.encode()), ("mqtt-qos", str(qos).encode())]
+        headers += [] if message_id is None else [("message-id", message_id)]
         self._producer.send(self._topic, key=client_id.encode(), value=payload, headers=headers)
 
     def flush(self) -> None:

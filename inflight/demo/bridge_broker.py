@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -36,51 +37,36 @@ def find_mosquitto() -> str:
     return found
 
 
-class Mosquitto:
-    """A broker on a free port of its own, without persistence. extra: more lines for its configuration."""
+class ChildProcess(ABC):
+    """A child that can be killed or frozen. log: its standard error, and whatever else it says."""
 
-    def __init__(self, data_dir: Path, *, anonymous: bool = True, extra: str = "") -> None:
-        self.host = _HOST
-        self.port = free_port()
-        data_dir.mkdir(parents=True, exist_ok=True)
-        self._conf = data_dir / "mosquitto.conf"
-        self._log = data_dir / "mosquitto.log"
-        text = _CONF.format(host=_HOST, port=self.port, anonymous=str(anonymous).lower(), extra=extra)
-        self._conf.write_text(text, encoding="utf-8")
+    def __init__(self, log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Returns when it answers. Raises ChildProcessFailed, MissingPrerequisite."""
-        with self._log.open("ab") as log:
-            self._process = start_child([find_mosquitto(), "-c", str(self._conf)], stdout=log, stderr=log)
+    @abstractmethod
+    def is_ready(self) -> bool: ...
+
+    def wait_until_ready(self) -> None:
+        """Raises ChildProcessFailed with the end of its log."""
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise ChildProcessFailed(f"Mosquitto does not answer on port {self.port}. The end of its log:\n{tail(self._log)}")
+        while not self.is_ready():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+                raise ChildProcessFailed(f"{self._log.stem} is not ready. The end of its log:\n{tail(self._log)}")
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
         """As a person would: SIGTERM."""
         self._signal(signal.SIGTERM)
-        self._wait()
+        try:
+            self._wait()
+        except subprocess.TimeoutExpired:
+            self.kill()
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
         self._wait()
-
-    def freeze(self) -> None:
-        """It keeps its sockets and does nothing."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -90,53 +76,67 @@ class Mosquitto:
         if self._process is not None:
             self._process.wait(_STOP_TIMEOUT_S)
 
-    def _answers(self) -> bool:
+
+class Mosquitto(ChildProcess):
+    """A broker on a free port of its own, without persistence. extra: more lines for its configuration."""
+
+    def __init__(self, data_dir: Path, *, anonymous: bool = True, extra: str = "") -> None:
+        super().__init__(data_dir / "mosquitto.log")
+        self.host = _HOST
+        self.port = free_port()
+        self._conf = data_dir / "mosquitto.conf"
+        text = _CONF.format(host=_HOST, port=self.port, anonymous=str(anonymous).lower(), extra=extra)
+        self._conf.write_text(text, encoding="utf-8")
+
+    def start(self) -> None:
+        """Returns when it answers. Raises ChildProcessFailed, MissingPrerequisite."""
+        with self._log.open("ab") as log:
+            self._process = start_child([find_mosquitto(), "-c", str(self._conf)], stdout=log, stderr=log)
+        self.wait_until_ready()
+
+    def freeze(self) -> None:
+        """It keeps its sockets and does nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def is_ready(self) -> bool:
+        """True when it accepts connections."""
         try:
             socket.create_connection((_HOST, self.port), timeout=1).close()
         except OSError:
             return False
         return True
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
-class BridgeProcess:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+
+
+class BridgeProcess(ChildProcess):
     """`inflight bridge` as a child. settings: `key=value` of section [bridge]."""
 
     def __init__(self, name: str, data_dir: Path, *, kafka: str, broker: Mosquitto, settings: tuple[str, ...] = ()) -> None:
+        super().__init__(data_dir / "logs" / f"{name}.log")
         self.name = name
-        self._output = data_dir / "logs" / f"{name}.out"
-        self._log = data_dir / "logs" / f"{name}.log"
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._output = self._log.with_suffix(".out")
         overrides = (f"bridge.name={name}", f"bridge.group_instance_id={name}", f"bridge.port={broker.port}", *settings)
         arguments = [word for override in (f"kafka.bootstrap_servers={kafka}", *overrides) for word in ("--set", override)]
         self._command = [sys.executable, "-m", "inflight", "bridge", *arguments]
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Does not wait: see `wait_until_ready`."""
         with self._output.open("wb") as output, self._log.open("ab") as log:
             self._process = start_child(self._command, stdout=output, stderr=log)
 
-    def wait_until_ready(self) -> None:
-        """Raises ChildProcessFailed with the end of its log."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._output.read_bytes().startswith(b"ready"):
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
-                raise ChildProcessFailed(f"the bridge {self.name} is not ready. The end of its log:\n{tail(self._log)}")
-            time.sleep(_POLL_S)
+    def is_ready(self) -> bool:
+        """True when it has said so."""
+        return self._output.read_bytes().startswith(b"ready")
 
     def words(self) -> dict[str, str]:
         """What its ready line says; after `wait_until_ready`."""
         return dict(word.split("=", 1) for word in self._output.read_text().split() if "=" in word)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(_STOP_TIMEOUT_S)
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self.kill()

@@ -67,17 +67,10 @@ def is_flawless(result: TrialResult) -> bool:
 
 def summary(alone: TrialResult, bridged: TrialResult) -> dict[str, object]:
     """For machines; docs/bridge.md quotes it."""
+    counted = ("sent", "delivered", "lost", "twice_at_qos2", "copies", "most_unacknowledged")
     return {
-        name: {
-            "sent": result.sent,
-            "delivered": result.delivered,
-            "lost": result.lost,
-            "twice_at_qos2": result.twice_at_qos2,
-            "copies": result.copies,
-            "most_unacknowledged": result.most_unacknowledged,
-            "receipts": dict(result.receipts),
-            "seconds": round(result.seconds, 1),
-        }
+        name: {key: getattr(result, key) for key in counted}
+        | {"receipts": dict(result.receipts), "seconds": round(result.seconds, 1)}
         for name, result in (("broker_alone", alone), ("with_inflight", bridged))
     }
 

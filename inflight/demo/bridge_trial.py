@@ -20,17 +20,18 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import paho.mqtt.client as mqtt
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from kafka import KafkaConsumer, TopicPartition
 
+from inflight.demo.backend import Sender
 from inflight.demo.bridge_broker import BridgeProcess, Mosquitto
 from inflight.demo.bridge_devices import TOPIC_TEMPLATE, BridgedDevice
+from inflight.demo.paho_device import paho_client, wait_until_connected
 from inflight.demo.up import UpProcess
 
 FROZEN_S: Final = 7.5
@@ -115,10 +116,7 @@ class BrokerAlone(Side):
 
     def __init__(self, broker: Mosquitto) -> None:
         super().__init__(broker)
-        self._client = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id="backend", clean_session=False, protocol=MQTTProtocolVersion.MQTTv311
-        )
-        self._client.reconnect_delay_set(min_delay=1, max_delay=1)
+        self._client = paho_client("backend", mqtt5=False)
         self._client.connect_async(broker.host, broker.port, keepalive=3)
         self._client.loop_start()
         self._number = 0
@@ -140,8 +138,7 @@ class WithInflight(Side):
 
     def __init__(self, broker: Mosquitto, data_dir: Path, kafka: str) -> None:
         super().__init__(broker)
-        self._kafka = kafka
-        self._producer = KafkaProducer(bootstrap_servers=kafka, acks="all", enable_idempotence=True, linger_ms=5)
+        self._sender = Sender(kafka, "inflight.messages")
         self._bridges = [
             BridgeProcess(f"bridge-{number}", data_dir, kafka=kafka, broker=broker, settings=BRIDGE_SETTINGS) for number in (1, 2)
         ]
@@ -158,8 +155,7 @@ class WithInflight(Side):
             bridge.wait_until_ready()
 
     def send(self, device: str, payload: bytes, qos: int) -> None:
-        headers = [("mqtt-topic", b"cmd"), ("mqtt-qos", b"%d" % qos), ("message-id", payload)]
-        self._producer.send("inflight.messages", key=device.encode(), value=payload, headers=headers)
+        self._sender.send(device, "cmd", payload, qos, message_id=payload)
 
     def kill_bridge(self, number: int) -> None:
         bridge = self._bridges[number]
@@ -180,15 +176,7 @@ class WithInflight(Side):
         for bridge in self._bridges:
             bridge.stop()
         self._consumer.close()
-        self._producer.close(timeout=10)
-
-
-def make_devices(plan: TrialPlan) -> list[BridgedDevice]:
-    """Every second one speaks MQTT 3.1.1."""
-    return [
-        BridgedDevice(f"dev-{number:02}", mqtt5=number % 2 == 0, drop=plan.drop, cut=plan.cut, seed=1)
-        for number in range(plan.devices)
-    ]
+        self._sender.close()
 
 
 def run_broker_alone(plan: TrialPlan, data_dir: Path, watch: Watch) -> TrialResult:
@@ -226,14 +214,15 @@ def run_with_inflight(plan: TrialPlan, data_dir: Path, watch: Watch, up: UpProce
 
 
 def start_devices(plan: TrialPlan, broker: Mosquitto, stack: contextlib.ExitStack) -> list[BridgedDevice]:
-    devices = make_devices(plan)
+    """Every second one speaks MQTT 3.1.1. Returns when all are connected."""
+    devices = [
+        BridgedDevice(f"dev-{number:02}", mqtt5=number % 2 == 0, drop=plan.drop, cut=plan.cut, seed=1)
+        for number in range(plan.devices)
+    ]
     for device in devices:
         stack.callback(device.stop)
         device.start(broker.host, broker.port)
-    deadline = time.monotonic() + CONNECT_TIMEOUT_S
-    late = [device.name for device in devices if not device.connected.wait(max(0.0, deadline - time.monotonic()))]
-    if late:
-        raise TimeoutError(f"not connected within {CONNECT_TIMEOUT_S:.0f} s: {', '.join(late)}")
+    wait_until_connected(devices, CONNECT_TIMEOUT_S)
     return devices
 
 
@@ -241,14 +230,14 @@ def perform(plan: TrialPlan, side: Side, devices: list[BridgedDevice], watch: Wa
     """Send at an even pace, and let things happen on the way."""
     script = _script(plan, side, devices)
     happened = "all is well"
-    next_at, step = next(script)
     started = time.monotonic()
     sent = 0
     while sent < plan.messages:
         part = min(1.0, (time.monotonic() - started) / plan.seconds)
-        while part >= next_at:
-            happened = step()
-            next_at, step = next(script, (2.0, step))
+        while script and part >= script[0][0]:
+            _, happened, actions = script.pop(0)
+            for act in actions:
+                act()
         while sent < part * plan.messages:
             for device in devices:
                 side.send(device.name, plan.payload(device.name, sent), plan.qos(sent))
@@ -257,53 +246,20 @@ def perform(plan: TrialPlan, side: Side, devices: list[BridgedDevice], watch: Wa
         time.sleep(TICK_S)
 
 
-def _script(plan: TrialPlan, side: Side, devices: list[BridgedDevice]) -> Iterator[tuple[float, Callable[[], str]]]:
-    broker = side.broker
-    switched_off = devices[::5]
-
-    def restart() -> str:
-        broker.stop()
-        broker.start()
-        return "the broker was restarted"
-
-    def kill() -> str:
-        broker.kill()
-        broker.start()
-        return "the broker was killed"
-
-    def switch_off() -> str:
-        for device in switched_off:
-            device.stop()
-        return "some devices are off"
-
-    def switch_on() -> str:
-        for device in switched_off:
-            device.start(broker.host, broker.port)
-        return "all devices are on again"
-
-    def freeze() -> str:
-        broker.freeze()
-        return "the broker is frozen"
-
-    def thaw() -> str:
-        broker.thaw()
-        return "the broker goes on"
-
-    def kill_bridge(number: int) -> Callable[[], str]:
-        def step() -> str:
-            side.kill_bridge(number)
-            return "a bridge was killed"
-
-        return step
-
-    yield 0.10, switch_off
-    yield 0.20, restart
-    yield 0.30, kill_bridge(0)
-    yield 0.40, kill
-    yield 0.50, switch_on
-    yield 0.60, freeze
-    yield min(0.9, 0.60 + FROZEN_S / plan.seconds), thaw
-    yield 0.95, kill_bridge(1)
+def _script(plan: TrialPlan, side: Side, devices: list[BridgedDevice]) -> list[tuple[float, str, Sequence[Callable[[], None]]]]:
+    """(part of the messages sent, what to say then, what to do), in order."""
+    broker, some = side.broker, devices[::5]
+    thawed_at = min(0.9, 0.60 + FROZEN_S / plan.seconds)
+    return [
+        (0.10, "some devices are off", [device.stop for device in some]),
+        (0.20, "the broker was restarted", [broker.stop, broker.start]),
+        (0.30, "a bridge was killed", [partial(side.kill_bridge, 0)]),
+        (0.40, "the broker was killed", [broker.kill, broker.start]),
+        (0.50, "all devices are on again", [partial(device.start, broker.host, broker.port) for device in some]),
+        (0.60, "the broker is frozen", [broker.freeze]),
+        (thawed_at, "the broker goes on", [broker.thaw]),
+        (0.95, "a bridge was killed", [partial(side.kill_bridge, 1)]),
+    ]
 
 
 def _wait_until_quiet(plan: TrialPlan, devices: list[BridgedDevice], watch: Watch) -> None:

@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.live import Live
 
 from inflight.demo.backend import Reader, Sender
-from inflight.demo.devices import Device, Manners, wait_until_connected
+from inflight.demo.devices import Device, Manners
 from inflight.demo.display import live_view, result_table
+from inflight.demo.paho_device import wait_until_connected
 from inflight.demo.scoreboard import Plan, by_manners, score
 from inflight.demo.up import UpProcess
 

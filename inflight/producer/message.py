@@ -28,7 +28,7 @@ class _Header(NamedTuple):
     value: bytes
 
 
-class OutgoingMessage(NamedTuple):
+class MessageRecord(NamedTuple):
     """A record that the engine will accept. size_bytes: an upper estimate of what it occupies."""
 
     client_id: ClientId
@@ -60,7 +60,7 @@ def build_message(
     dead_letter_exchange: str | None = None,
     dead_letter_routing_key: str | None = None,
     headers: ExtraHeaders = (),
-) -> OutgoingMessage:
+) -> MessageRecord:
     """The record for these arguments, which mean what `Producer.send` says. Raises InvalidMessage."""
     key = _encoded("client_id", client_id)
     if not 1 <= len(key) <= settings.max_client_id_bytes:
@@ -105,7 +105,7 @@ def build_message(
         made += _extra_headers(headers)
     _check(made, value, settings)
     size = len(key) + len(value) + _headers_bytes(made) + _RECORD_OVERHEAD_BYTES
-    return OutgoingMessage(client_id, message_id, key, value, [(name, text) for name, text in made], size)
+    return MessageRecord(client_id, message_id, key, value, [(name, text) for name, text in made], size)
 
 
 def _extra_headers(headers: ExtraHeaders) -> list[_Header]:

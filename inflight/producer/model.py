@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from state.errors import InflightError
 from state.model import ClientId, MessageId
+from state.records.throttle import TOO_MANY_REQUESTS
 
 
 class Cause(StrEnum):
@@ -110,3 +111,8 @@ class SomeSendsFailed(InflightError):
         super().__init__(
             f"{len(failures)} of {len(outcomes)} messages were not sent; `outcomes` has each. The first: {failures[0]}"
         )
+
+
+def too_many_requests(reason: str) -> str:
+    """The error of an attempt whose client is throttled. reason: what `inflight.throttle` says, or nothing."""
+    return f"{TOO_MANY_REQUESTS} TOO_MANY_REQUESTS" + (f": {reason}" if reason else "")

@@ -15,10 +15,10 @@ from typing import Any, Self
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from inflight.producer.capacity import Capacity
-from inflight.producer.message import ExtraHeaders, OutgoingMessage, UserProperties, build_message
+from inflight.producer.message import ExtraHeaders, MessageRecord, UserProperties, build_message
 from inflight.producer.metrics import producer_metrics
 from inflight.producer.model import Cause, InvalidMessage, SendFailed, SendResult, SomeSendsFailed
-from inflight.producer.send import Outcome
+from inflight.producer.send_loop.send import Outcome
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.transaction import Transaction, TransactionRunner
 from inflight.producer.worker import Worker, now_ms
@@ -92,7 +92,8 @@ class Producer:
 
         Raises InvalidMessage (nothing was sent), SendFailed (with every attempt), ProducerClosed.
         """
-        arguments = _without_self(locals())
+        arguments = locals()
+        del arguments["self"]
         return self.send_async(**arguments).result()
 
     def send_async(
@@ -117,7 +118,16 @@ class Producer:
             future.set_exception(_too_many(message, self._settings))
             return future
         self._metrics.pending.inc()
-        self._worker.submit(message, deadline_ms, _Settlement(self, future, message.size_bytes))
+
+        def settle(outcome: Outcome) -> None:
+            self._capacity.give_back(message.size_bytes)
+            self._metrics.pending.dec()
+            if isinstance(outcome, SendFailed):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self._worker.submit(message, deadline_ms, settle)
         return future
 
     def send_many(self, messages: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> list[SendResult]:
@@ -169,32 +179,6 @@ class Producer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _settled(self, size_bytes: int) -> None:
-        self._capacity.give_back(size_bytes)
-        self._metrics.pending.dec()
-
-
-class _Settlement:
-    """Brings the outcome of one send to its future."""
-
-    __slots__ = ("_future", "_producer", "_size_bytes")
-
-    def __init__(self, producer: Producer, future: "Future[SendResult]", size_bytes: int) -> None:
-        self._producer = producer
-        self._future = future
-        self._size_bytes = size_bytes
-
-    def __call__(self, outcome: Outcome) -> None:
-        self._producer._settled(self._size_bytes)
-        if isinstance(outcome, SendFailed):
-            self._future.set_exception(outcome)
-        else:
-            self._future.set_result(outcome)
-
-
-def _without_self(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name != "self"}
-
 
 def _outcome(future: "Future[SendResult] | InvalidMessage") -> SendResult | SendFailed | InvalidMessage:
     if isinstance(future, InvalidMessage):
@@ -207,7 +191,7 @@ def _outcome(future: "Future[SendResult] | InvalidMessage") -> SendResult | Send
     raise error
 
 
-def _too_many(message: OutgoingMessage, settings: ProducerSettings) -> SendFailed:
+def _too_many(message: MessageRecord, settings: ProducerSettings) -> SendFailed:
     return SendFailed(
         f"no room among the unconfirmed messages before its deadline ({settings.max_pending_messages} messages, "
         f"{settings.max_pending_bytes} bytes: max_pending_messages, max_pending_bytes)",

@@ -15,6 +15,7 @@ from state.records.throttle import EVERYBODY, Throttle, decode_throttle
 _PAUSE_S: Final = 1.0
 _MISSING_TOPIC_PAUSE_S: Final = 15.0
 _POLL_TIMEOUT_MS: Final = 500
+_READ_TO_END_S: Final = 30.0
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -102,23 +103,22 @@ class ThrottleFollower:
             partitions = [TopicPartition(self._topic, number) for number in sorted(numbers)]
             consumer.assign(partitions)
             consumer.seek_to_beginning(*partitions)
-            self._read_to_end(consumer, partitions)
+            ends = consumer.end_offsets(partitions)
+            deadline = time.monotonic() + _READ_TO_END_S
+            found: list[tuple[bytes | None, bytes | None]] | None = []  # None: the end has been reached
             while not self._stopping.is_set():
+                if found is not None and all(consumer.position(partition) >= ends[partition] for partition in partitions):
+                    self._table.replace(found)
+                    self._known.set()
+                    found = None
+                if found is not None and time.monotonic() > deadline:
+                    raise KafkaError(f"{self._topic} was not read to its end within {_READ_TO_END_S:g} s")
                 for records in consumer.poll(timeout_ms=_POLL_TIMEOUT_MS).values():
                     for record in records:
-                        self._table.apply(record.key, record.value)
+                        if found is None:
+                            self._table.apply(record.key, record.value)
+                        else:
+                            found.append((record.key, record.value))
             return 0.0
         finally:
             consumer.close(autocommit=False, timeout_ms=1_000)
-
-    def _read_to_end(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        ends = consumer.end_offsets(partitions)
-        found: list[tuple[bytes | None, bytes | None]] = []
-        deadline = time.monotonic() + 30.0
-        while not self._stopping.is_set() and any(consumer.position(partition) < ends[partition] for partition in partitions):
-            if time.monotonic() > deadline:
-                raise KafkaError(f"{self._topic} was not read to its end within 30 s")
-            for records in consumer.poll(timeout_ms=_POLL_TIMEOUT_MS).values():
-                found += [(record.key, record.value) for record in records]
-        self._table.replace(found)
-        self._known.set()

@@ -16,25 +16,25 @@ from uuid import uuid4
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from inflight.producer.carrier import client_config
-from inflight.producer.message import OutgoingMessage, build_message
+from inflight.producer.generation import abandon_soon, client_config
+from inflight.producer.message import MessageRecord, build_message
 from inflight.producer.metrics import ProducerMetrics
-from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed
+from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed, too_many_requests
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleTable
-from sinks.kafka.producers import abandon
 from state.model import ClientId
-from state.records.throttle import TOO_MANY_REQUESTS
 
 _ABORT_S: Final = 10.0
 _MIN_STEP_S: Final = 0.05
+_NOT_OPEN: Final = "the transaction is not open: use it in a `with` block, once"
 _T = TypeVar("_T")
 
 
 class TransactionRunner:
     """The transactional producer of one `Producer`, made when it is first needed; one transaction at a time.
 
-    Its `transactional.id` stays the same, so opening a new session ends whatever an older one has left open.
+    Its `transactional.id` stays the same, so a new producer ends whatever an older one has left open. before_first: see
+    GenerationOpener.
     """
 
     def __init__(
@@ -52,58 +52,49 @@ class TransactionRunner:
         self.turn = threading.Lock()
         self._before_first = before_first
         self._opening = threading.Lock()
-        self._servers = bootstrap_servers
-        self._transactional_id = settings.transactional_id or f"inflight-producer-{uuid4()}"
         self._producer: KafkaProducer | None = None
+        self._config: dict[str, Any] = {
+            **client_config(bootstrap_servers, settings),
+            "transactional_id": settings.transactional_id or f"inflight-producer-{uuid4()}",
+            "transaction_timeout_ms": settings.transaction_timeout_ms,
+            "request_timeout_ms": settings.attempt_timeout_ms,
+            # Longer than any transaction may take: the transaction ends first, by commit or by abort.
+            "delivery_timeout_ms": 10 * (settings.transaction_timeout_ms + settings.attempt_timeout_ms),
+            "max_block_ms": settings.transaction_timeout_ms,
+            **settings.kafka_options,
+        }
 
     def begin(self, timeout_s: float | None) -> "Transaction":
         seconds = self.settings.transaction_timeout_ms / 1_000 if timeout_s is None else timeout_s
         return Transaction(self, time.monotonic() + seconds)
 
-    def session(self) -> KafkaProducer:
+    def producer(self) -> KafkaProducer:
         """Open or existing; blocks while Kafka does not answer. Raises KafkaError."""
         with self._opening:  # one that nobody waits for any more may still be at it, and two would fence each other
             if self._producer is None:
-                self._producer = self._open()
+                self._before_first()
+                producer = KafkaProducer(**self._config)
+                try:
+                    producer.init_transactions()
+                except BaseException:
+                    abandon_soon(producer)
+                    raise
+                self._producer = producer
             return self._producer
 
-    def _open(self) -> KafkaProducer:
-        config: dict[str, Any] = {
-            **client_config(self._servers, self.settings),
-            "transactional_id": self._transactional_id,
-            "transaction_timeout_ms": self.settings.transaction_timeout_ms,
-            "request_timeout_ms": self.settings.attempt_timeout_ms,
-            # Longer than any transaction may take: the transaction ends first, by commit or by abort.
-            "delivery_timeout_ms": 10 * (self.settings.transaction_timeout_ms + self.settings.attempt_timeout_ms),
-            "max_block_ms": self.settings.transaction_timeout_ms,
-            **self.settings.kafka_options,
-        }
-        self._before_first()
-        producer = KafkaProducer(**config)
-        try:
-            producer.init_transactions()
-        except BaseException:
-            self._end(producer)
-            raise
-        return producer
-
     def discard(self) -> None:
-        """The session is not usable any more; the next transaction opens another, and Kafka then ends what this one left."""
+        """The producer is not usable any more; the next transaction opens another, and Kafka then ends what this one left."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            self._end(producer)
+            abandon_soon(producer)
 
     def close(self) -> None:
-        """A transaction that is running keeps its session until it ends."""
+        """A transaction that is running keeps its producer until it ends."""
         if self.turn.acquire(timeout=_ABORT_S):
             try:
                 self.discard()
             finally:
                 self.turn.release()
-
-    @staticmethod
-    def _end(producer: KafkaProducer) -> None:
-        threading.Thread(target=abandon, args=(producer,), name="inflight-producer-end", daemon=True).start()
 
 
 class Transaction:
@@ -112,26 +103,31 @@ class Transaction:
     def __init__(self, runner: TransactionRunner, deadline: float) -> None:
         self._runner = runner
         self._deadline = deadline
-        self._session: KafkaProducer | None = None
-        self._sends: list[tuple[OutgoingMessage, Any, float, Future[SendResult]]] = []
+        self._producer: KafkaProducer | None = None
+        self._sends: list[tuple[MessageRecord, Any, float, Future[SendResult]]] = []
 
     def send(self, client_id: ClientId, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
         """Add a message; arguments of `Producer.send` without timeout_s. The future ends with the transaction.
 
         Raises InvalidMessage; SendFailed (530) at once for a throttled client: leave the block, wait, and run it again.
         """
-        session = self._session
-        if session is None:
-            raise TransactionFailed("the transaction is not open: use it in a `with` block, once")
-        settings = self._runner.settings
-        message = build_message(client_id, topic, payload, settings=settings, **options)
-        throttle = self._runner.throttles.of(client_id)
+        producer = self._producer
+        if producer is None:
+            raise TransactionFailed(_NOT_OPEN)
+        runner = self._runner
+        message = build_message(client_id, topic, payload, settings=runner.settings, **options)
+        throttle = runner.throttles.of(client_id)
         if throttle is not None:
-            self._runner.metrics.failed(Cause.THROTTLED)
-            raise _throttled(message, throttle.reason)
-        handed_over = _bounded(
-            lambda: session.send(settings.topic, value=message.value, key=message.key, headers=message.headers), self._left_s()
-        )
+            runner.metrics.failed(Cause.THROTTLED)
+            raise SendFailed(
+                "its client is throttled, and a transaction does not wait",
+                client_id=client_id,
+                message_id=message.message_id,
+                attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, too_many_requests(throttle.reason)),),
+                cause=Cause.THROTTLED,
+            )
+        record = {"value": message.value, "key": message.key, "headers": message.headers}
+        handed_over = _bounded(lambda: producer.send(runner.settings.topic, **record), self._left_s())
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
         self._sends.append((message, handed_over, time.time(), future))
@@ -142,65 +138,62 @@ class Transaction:
         if not runner.turn.acquire(timeout=max(0.0, self._left_s())):
             raise TransactionFailed("another transaction of this producer ran until the deadline")
         try:
-            self._session = _bounded(runner.session, self._left_s())
-            self._session.begin_transaction()
+            producer = _bounded(runner.producer, self._left_s())
+            producer.begin_transaction()
         except (KafkaError, TimeoutError) as error:
-            self._session = None
             runner.discard()
             runner.turn.release()
             raise TransactionFailed(f"it could not be opened ({_text(error)})") from error
         except BaseException:
             runner.turn.release()
             raise
+        self._producer = producer
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        session, self._session = self._session, None
-        if session is None:
-            raise TransactionFailed("the transaction is not open: use it in a `with` block, once")
+        producer, self._producer = self._producer, None
+        if producer is None:
+            raise TransactionFailed(_NOT_OPEN)
         try:
-            if error is not None:
-                self._abort(session, TransactionFailed(f"aborted because of {_text(error)}"))
+            if error is None:
+                self._commit(producer)
             else:
-                self._commit(session)
+                self._abort(producer, TransactionFailed(f"aborted because of {_text(error)}"))
         finally:
             self._runner.turn.release()
 
-    def _commit(self, session: KafkaProducer) -> None:
+    def _commit(self, producer: KafkaProducer) -> None:
         """1. every record is confirmed; 2. the commit is; 3. the futures learn of it."""
         try:
             confirmed = [handed_over.get(timeout=max(_MIN_STEP_S, self._left_s())) for _, handed_over, _, _ in self._sends]  # 1
         except KafkaError as error:
             failure = TransactionFailed(f"aborted because a message was not confirmed ({_text(error)})")
-            self._abort(session, failure)
+            self._abort(producer, failure)
             raise failure from error
         try:
-            _bounded(session.commit_transaction, self._left_s())  # 2
-        except TimeoutError as error:
-            raise self._in_doubt("the commit was not answered in time") from error
-        except KafkaError as error:
-            raise self._in_doubt(f"the commit failed ({_text(error)})") from error
+            _bounded(producer.commit_transaction, self._left_s())  # 2
+        except (KafkaError, TimeoutError) as error:
+            late = isinstance(error, TimeoutError)
+            reason = "the commit was not answered in time" if late else f"the commit failed ({_text(error)})"
+            failure = TransactionFailed(reason, may_be_committed=True)
+            self._runner.discard()
+            self._fail("in_doubt", failure)
+            raise failure from error
         self._runner.metrics.transactions.labels("committed").inc()
         for (message, _, started, future), record in zip(self._sends, confirmed, strict=True):  # 3
             self._runner.metrics.sends.inc()
             attempt = Attempt(round(started * 1_000), round((time.time() - started) * 1_000))
             future.set_result(SendResult(message.message_id, record.topic, record.partition, record.offset, (attempt,)))
 
-    def _abort(self, session: KafkaProducer, failure: TransactionFailed) -> None:
-        """A session that cannot even abort is thrown away: the coordinator aborts in its place, at once or by time-out."""
+    def _abort(self, producer: KafkaProducer, failure: TransactionFailed) -> None:
+        """A producer that cannot even abort is thrown away: the coordinator aborts in its place, at once or by time-out."""
         try:
-            _bounded(session.abort_transaction, _ABORT_S if not self._sends else max(1.0, min(_ABORT_S, self._left_s())))
+            _bounded(producer.abort_transaction, _ABORT_S if not self._sends else max(1.0, min(_ABORT_S, self._left_s())))
         except (KafkaError, TimeoutError):
             self._runner.discard()
-        self._settle("aborted", failure)
+        self._fail("aborted", failure)
 
-    def _in_doubt(self, reason: str) -> TransactionFailed:
-        failure = TransactionFailed(reason, may_be_committed=True)
-        self._runner.discard()
-        self._settle("in_doubt", failure)
-        return failure
-
-    def _settle(self, outcome: str, failure: TransactionFailed) -> None:
+    def _fail(self, outcome: str, failure: TransactionFailed) -> None:
         self._runner.metrics.transactions.labels(outcome).inc()
         for _, _, _, future in self._sends:
             future.set_exception(failure)
@@ -224,17 +217,6 @@ def _bounded(work: Callable[[], _T], timeout_s: float) -> _T:
 
     threading.Thread(target=run, name="inflight-transaction", daemon=True).start()
     return done.result(max(_MIN_STEP_S, timeout_s))
-
-
-def _throttled(message: OutgoingMessage, reason: str) -> SendFailed:
-    error = f"{TOO_MANY_REQUESTS} TOO_MANY_REQUESTS" + (f": {reason}" if reason else "")
-    return SendFailed(
-        "its client is throttled, and a transaction does not wait",
-        client_id=message.client_id,
-        message_id=message.message_id,
-        attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, error),),
-        cause=Cause.THROTTLED,
-    )
 
 
 def _text(error: BaseException) -> str:

@@ -15,34 +15,35 @@ Rules
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import structlog
 
-from sinks.bridge.broker_connection import BrokerReconnector, Incoming
+from sinks.bridge.broker.incoming import Incoming
+from sinks.bridge.broker.paho_properties import BrokerLimits
+from sinks.bridge.broker.reconnector import BrokerReconnector
+from sinks.bridge.counted_appends import CountedAppends
 from sinks.bridge.device import DeviceConnection
-from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.inbound import Inbound
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.outbound import Outbound
-from sinks.bridge.paho_properties import BrokerLimits
-from sinks.bridge.presence import PresenceTracker, read_client_event
-from sinks.bridge.routes import Route, Routes
-from sinks.bridge.settings import BridgeSettings, Presence
+from sinks.bridge.presence import PresenceTracker
+from sinks.bridge.routes import Routes
+from sinks.bridge.settings import BridgeSettings
 from sinks.bridge.topics import is_addressable
-from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
-from sinks.kafka.clients import EventLog, Headers, RecordTooLarge
-from state.commands import CloseConnection, GatewayCommand, SendPublish
+from sinks.connection_ids import ConnectionIds, ConnectionKind
+from sinks.ended_connections import EndedConnections
+from sinks.kafka.append import Confirmation, EventLog
+from state.commands import GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, ConnectionLost, GatewayEvent
-from state.model import ClientId, ReasonCode
-from state.records.codec import decode_command_batch, encode_event
+from state.events import ClientConnected, GatewayEvent
+from state.model import ClientId, MessageId, ReasonCode
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 
 _log: Final = structlog.get_logger(__name__)
-_ENDED_REMEMBERED: Final = 65_536
 _REOPEN_S: Final = 1.0
 
 
@@ -53,7 +54,7 @@ class Bridge:
         self.settings = settings
         self.counters = counters
         self.ready = asyncio.Event()
-        self._kafka = log
+        self._records = CountedAppends(settings, log, counters)
         self._loop = asyncio.get_running_loop()
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
@@ -61,16 +62,16 @@ class Bridge:
         self._owned: frozenset[int] = frozenset()
         self._by_client: dict[ClientId, DeviceConnection] = {}
         self._by_id: dict[int, DeviceConnection] = {}
-        self._ended: OrderedDict[int, None] = OrderedDict()
+        self._ended = EndedConnections(ConnectionKind.BRIDGE, self._records.append_event)
         self._outbound = Outbound(settings, self._routes, counters, answered=self._broker_answered)
-        self._inbound = Inbound(settings.uplink_topic, run_id=self._ids.next(), append=self._append)
+        self._inbound = Inbound(settings, self._routes, counters, self._records, bridge=self, run_id=self._ids.next())
         self._is_stopping = False
         self._subscriber = BrokerReconnector(
             settings,
             client_id=settings.name,
             clean=False,
             subscriptions=self._routes.subscriptions,
-            on_message=self._received,
+            on_message=self._inbound.received,
             on_up=self._broker_up,
             on_down=partial(self._broker_down, heard_nothing=True),
             on_refused=self._broker_refused,
@@ -161,9 +162,9 @@ class Bridge:
         self.counters.resends_dropped += device.resends_dropped
         self.counters.commands_repeated += device.repeated_commands
         if tell_engine:
-            self._say_lost(device.client_id, device.connection_id, reason)
+            self._ended.tell_lost(device.client_id, device.connection_id, reason)
         else:
-            self._remember_ended(device.connection_id)
+            self._ended.remember(device.connection_id)
 
     def _reconnect_later(self, client_id: ClientId) -> None:
         """Something went wrong with the connection, not with the device."""
@@ -220,38 +221,14 @@ class Bridge:
             self._reconnect_later(device.client_id)
 
     def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
-        """The engine believes in a connection that is gone, with this bridge's predecessor for instance. Say so, once."""
-        connection_id = command.connection_id
-        if (
-            kind_of(connection_id) is not ConnectionKind.BRIDGE
-            or isinstance(command, CloseConnection)
-            or connection_id in self._ended
-        ):
-            return
-        self.counters.commands_without_connection += 1
-        self._say_lost(client_id, connection_id, "no bridge holds this connection")
-        if self._presence.is_inherited and is_addressable(client_id):
-            self._came_online(client_id)
-
-    def _say_lost(self, client_id: ClientId, connection_id: int, reason: str) -> None:
-        self._remember_ended(connection_id)
-        value = encode_event(ConnectionLost(connection_id=connection_id, reason=reason))
-        # When Kafka does not take it, the engine's next command for the connection makes us try again.
-        self._append(self.settings.events_topic, client_id.encode(), value, None, partial(self._told_lost, connection_id))
-
-    def _told_lost(self, connection_id: int, error: Exception | None) -> None:
-        if error is not None:
-            self._ended.pop(connection_id, None)
-
-    def _remember_ended(self, connection_id: int) -> None:
-        """The engine knows that this connection is over; bounded."""
-        self._ended[connection_id] = None
-        if len(self._ended) > _ENDED_REMEMBERED:
-            self._ended.popitem(last=False)
+        if self._ended.tell_lost_once(client_id, command, "no bridge holds this connection"):
+            self.counters.commands_without_connection += 1
+            if self._presence.is_inherited and is_addressable(client_id):
+                self.came_online(client_id)
 
     # --- to the broker ---------------------------------------------------------------------------------------------------------
 
-    def _work_off(self, device: DeviceConnection, done: Callable[[Exception | None], None] | None = None) -> None:
+    def _work_off(self, device: DeviceConnection, done: Confirmation | None = None) -> None:
         """Carry out what the device's connection has to say. done: once, when Kafka has what there is at first."""
         events = device.take_events()
         for position, event in enumerate(events, 1):
@@ -271,76 +248,17 @@ class Bridge:
             device.broker_answered(command, reason_code)
             self._work_off(device)
 
-    # --- from the broker -------------------------------------------------------------------------------------------------------
+    # --- DevicesOfBridge, for Inbound -------------------------------------------------------------------------------------------
 
-    def _received(self, incoming: Incoming) -> None:
-        found = self._routes.route(incoming.topic or "")
-        if found is None:
-            incoming.confirm()
-            return
-        route, client_id, topic = found
-        match route:
-            case Route.ACKNOWLEDGEMENT:
-                self._acknowledged(client_id, incoming)
-            case Route.UPLINK:
-                self._uplink(client_id, topic, incoming)
-            case Route.PRESENCE:
-                self._presence_said(client_id, incoming)
-            case Route.CONNECTED | Route.DISCONNECTED:
-                event_client_id = read_client_event(incoming.payload)
-                if event_client_id is not None and is_addressable(event_client_id):
-                    if route is Route.CONNECTED:
-                        self._came_online(event_client_id, is_birth=True)
-                    else:
-                        self._went_offline(event_client_id)
-                incoming.confirm()
-
-    def _acknowledged(self, client_id: ClientId, incoming: Incoming) -> None:
-        try:
-            answer = read_acknowledgement(incoming.payload, incoming.properties.correlation_data)
-        except UnreadableAcknowledgement as error:
-            self.counters.acknowledgements_unreadable += 1
-            _log.warning("unreadable_acknowledgement", client_id=client_id, error=str(error))
-            incoming.confirm()
-            return
-        self._heard_of(client_id)
+    def device_answered(self, client_id: ClientId, message_id: MessageId, reason_code: int, done: Confirmation) -> bool:
+        """False: no exchange is open for it. done: once, when the answer is in the log."""
         device = self._by_client.get(client_id)
-        if device is None or not device.device_answered(answer.message_id, answer.reason_code):
-            self.counters.acknowledgements_unknown += 1
-            incoming.confirm()
-            return
-        self.counters.acknowledgements[answer.reason_code] += 1
-        self._work_off(device, partial(self._confirm, incoming))
+        if device is None or not device.device_answered(message_id, reason_code):
+            return False
+        self._work_off(device, done)
+        return True
 
-    def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
-        self._heard_of(client_id)
-        self.counters.publications_received += 1
-        self._inbound.take(client_id, topic, incoming, partial(self._confirm, incoming))
-
-    def _confirm(self, incoming: Incoming, error: Exception | None) -> None:
-        if error is None:
-            incoming.confirm()
-        elif isinstance(error, RecordTooLarge):
-            self.counters.publications_too_large += 1
-            action = "raise max.message.bytes of the topic, or lower bridge.max_packet_size_bytes"
-            _log.warning("publication_too_large", topic=incoming.topic, action=action)
-            incoming.confirm()  # it would come back for ever
-        else:
-            self._subscriber.drop("Kafka did not take a record")
-
-    def _presence_said(self, client_id: ClientId, incoming: Incoming) -> None:
-        payload = incoming.payload.decode(errors="replace").strip().lower()
-        if payload in self.settings.presence_online:
-            self._came_online(client_id, is_birth=not incoming.message.retain)
-        else:
-            self._went_offline(client_id)
-        incoming.confirm()
-
-    def _heard_of(self, client_id: ClientId) -> None:
-        if self.settings.presence is Presence.ALWAYS and is_addressable(client_id):
-            self._came_online(client_id)
-
-    def _came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
+    def came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
         """is_birth: it has just connected to the broker, so what it had received and not answered may be lost: replay."""
         self._presence.came_online(client_id)
         device = self._by_client.get(client_id)
@@ -348,39 +266,29 @@ class Bridge:
             self._end(device, "the device connected again")
         self._connect(client_id)
 
-    def _went_offline(self, client_id: ClientId) -> None:
+    def went_offline(self, client_id: ClientId) -> None:
+        """It has left the broker."""
         self._presence.went_offline(client_id)
         device = self._by_client.get(client_id)
         if device is not None:
             self._end(device, "the device is offline")
 
+    def deliver_again(self, reason: str) -> None:
+        """A record did not get into the log: the broker sends what is not acknowledged to it on the next connection."""
+        self._subscriber.drop(reason)
+
     # --- to Kafka --------------------------------------------------------------------------------------------------------------
 
-    def _tell(
-        self, device: DeviceConnection, event: GatewayEvent, done: Callable[[Exception | None], None] | None = None
-    ) -> None:
-        self._append(self.settings.events_topic, device.key, encode_event(event), None, partial(self._told, device, done))
+    def _tell(self, device: DeviceConnection, event: GatewayEvent, done: Confirmation | None = None) -> None:
+        self._records.append_event(device.key, encode_event(event), partial(self._told, device, done))
 
-    def _told(self, device: DeviceConnection, done: Callable[[Exception | None], None] | None, error: Exception | None) -> None:
+    def _told(self, device: DeviceConnection, done: Confirmation | None, error: Exception | None) -> None:
         if error is not None and self._by_client.get(device.client_id) is device:
             # The session does not know what it should: start over with it.
             self._end(device, "Kafka did not take an event")
             self._reconnect_later(device.client_id)
         if done is not None:
             done(error)
-
-    def _append(
-        self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Callable[[Exception | None], None]
-    ) -> None:
-        self.counters.appends_unconfirmed += 1
-        self._kafka.append(topic, key, value, headers, partial(self._appended, done))
-
-    def _appended(self, done: Callable[[Exception | None], None], error: Exception | None) -> None:
-        self.counters.appends_unconfirmed -= 1
-        if error is not None:
-            self.counters.appends_failed += 1
-            _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
-        done(error)
 
     # --- the end ---------------------------------------------------------------------------------------------------------------
 

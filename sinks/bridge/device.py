@@ -15,7 +15,7 @@ Theory of operation
 from typing import Final
 
 from sinks.bridge.settings import Acknowledgement
-from sinks.mqtt.wire_meter import WireMeter
+from sinks.flow_control.wire_meter import WireMeter
 from state.commands import (
     AcceptConnection,
     CloseConnection,

@@ -1,33 +1,107 @@
-"""Publications of devices on their way to Kafka: records of `inflight.uplink`, as a gateway writes them."""
+"""What the broker delivers: acknowledgements of devices, their publications, and who is there.
 
-from collections.abc import Callable
-from typing import Protocol
+A message is acknowledged to the broker when its record is in the log, or when it needs none. Publications become records of
+`inflight.uplink`, as a gateway writes them.
+"""
 
-from sinks.bridge.broker_connection import Incoming
-from sinks.kafka.clients import Headers
-from state.model import ClientId, QoS
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from sinks.bridge.broker.incoming import Incoming
+from sinks.bridge.counted_appends import CountedAppends
+from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
+from sinks.bridge.metrics import BridgeCounters
+from sinks.bridge.presence import read_client_event
+from sinks.bridge.routes import Route, Routes
+from sinks.bridge.settings import BridgeSettings, Presence
+from sinks.bridge.topics import is_addressable
+from sinks.kafka.append import Confirmation, RecordTooLarge
+from state.model import ClientId, MessageId, QoS
 from state.records.uplink import uplink_headers
 
+_log: Final = structlog.get_logger(__name__)
 
-class Append(Protocol):
-    """Writes a record and says once whether Kafka has it: `Bridge` counts while it waits."""
 
-    def __call__(
-        self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Callable[[Exception | None], None]
-    ) -> None: ...
+class DevicesOfBridge(Protocol):
+    """The bridge, as its inbound side sees it."""
+
+    def device_answered(self, client_id: ClientId, message_id: MessageId, reason_code: int, done: Confirmation) -> bool:
+        """False: no exchange is open for it. done: once, when the answer is in the log."""
+
+    def came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
+        """is_birth: it has just connected to the broker."""
+
+    def went_offline(self, client_id: ClientId) -> None: ...
+
+    def deliver_again(self, reason: str) -> None:
+        """A record did not get into the log."""
 
 
 class Inbound:
     """run_id: of this run of the bridge; with a number behind it, it makes each `inflight-id` unique."""
 
-    def __init__(self, uplink_topic: str, *, run_id: int, append: Append) -> None:
-        self._uplink_topic = uplink_topic
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        routes: Routes,
+        counters: BridgeCounters,
+        records: CountedAppends,
+        *,
+        bridge: DevicesOfBridge,
+        run_id: int,
+    ) -> None:
+        self._settings = settings
+        self._routes = routes
+        self._counters = counters
+        self._records = records
+        self._bridge = bridge
         self._run_id = run_id
-        self._append = append
         self._taken = 0
 
-    def take(self, client_id: ClientId, topic: str, incoming: Incoming, done: Callable[[Exception | None], None]) -> None:
-        """topic: as the device's backend knows it. done: the broker may be answered, or asked to deliver again."""
+    def received(self, incoming: Incoming) -> None:
+        """The next message of the broker."""
+        found = self._routes.route(incoming.topic or "")
+        if found is None:
+            incoming.confirm()
+            return
+        route, client_id, topic = found
+        match route:
+            case Route.ACKNOWLEDGEMENT:
+                self._acknowledged(client_id, incoming)
+            case Route.UPLINK:
+                self._uplink(client_id, topic, incoming)
+            case Route.PRESENCE:
+                self._presence_said(client_id, incoming)
+            case Route.CONNECTED | Route.DISCONNECTED:
+                event_client_id = read_client_event(incoming.payload)
+                if event_client_id is not None and is_addressable(event_client_id):
+                    if route is Route.CONNECTED:
+                        self._bridge.came_online(event_client_id, is_birth=True)
+                    else:
+                        self._bridge.went_offline(event_client_id)
+                incoming.confirm()
+
+    def _acknowledged(self, client_id: ClientId, incoming: Incoming) -> None:
+        try:
+            answer = read_acknowledgement(incoming.payload, incoming.properties.correlation_data)
+        except UnreadableAcknowledgement as error:
+            self._counters.acknowledgements_unreadable += 1
+            _log.warning("unreadable_acknowledgement", client_id=client_id, error=str(error))
+            incoming.confirm()
+            return
+        self._heard_of(client_id)
+        if self._bridge.device_answered(client_id, answer.message_id, answer.reason_code, partial(self._confirm, incoming)):
+            self._counters.acknowledgements[answer.reason_code] += 1
+        else:
+            self._counters.acknowledgements_unknown += 1
+            incoming.confirm()
+
+    def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
+        """topic: as the device's backend knows it."""
+        self._heard_of(client_id)
+        self._counters.publications_received += 1
         self._taken += 1
         message = incoming.message
         headers = uplink_headers(
@@ -39,4 +113,27 @@ class Inbound:
             expiry_interval_s=incoming.expiry_interval_s,
             properties=incoming.properties,
         )
-        self._append(self._uplink_topic, client_id.encode(), incoming.payload, headers, done)
+        self._records.append_uplink(client_id.encode(), incoming.payload, headers, partial(self._confirm, incoming))
+
+    def _confirm(self, incoming: Incoming, error: Exception | None) -> None:
+        if error is None:
+            incoming.confirm()
+        elif isinstance(error, RecordTooLarge):
+            self._counters.publications_too_large += 1
+            action = "raise max.message.bytes of the topic, or lower bridge.max_packet_size_bytes"
+            _log.warning("publication_too_large", topic=incoming.topic, action=action)
+            incoming.confirm()  # it would come back for ever
+        else:
+            self._bridge.deliver_again("Kafka did not take a record")
+
+    def _presence_said(self, client_id: ClientId, incoming: Incoming) -> None:
+        payload = incoming.payload.decode(errors="replace").strip().lower()
+        if payload in self._settings.presence_online:
+            self._bridge.came_online(client_id, is_birth=not incoming.message.retain)
+        else:
+            self._bridge.went_offline(client_id)
+        incoming.confirm()
+
+    def _heard_of(self, client_id: ClientId) -> None:
+        if self._settings.presence is Presence.ALWAYS and is_addressable(client_id):
+            self._bridge.came_online(client_id)

@@ -11,14 +11,14 @@ from typing import Final
 
 import structlog
 
-from sinks.bridge.broker_connection import BrokerConnection
+from sinks.bridge.broker.connection import BrokerConnection
+from sinks.bridge.broker.paho_properties import BrokerLimits
+from sinks.bridge.broker.throttle import BrokerThrottle
 from sinks.bridge.device import DeviceConnection, broker_reason
 from sinks.bridge.envelope import properties_for_device
 from sinks.bridge.metrics import BridgeCounters
-from sinks.bridge.paho_properties import BrokerLimits
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings
-from sinks.bridge.throttle import BrokerThrottle
 from sinks.bridge.topics import MAX_TOPIC_BYTES
 from state.commands import SendPublish
 from state.model import ClientId, QoS, ReasonCode

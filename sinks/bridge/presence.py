@@ -6,7 +6,7 @@ import msgspec
 
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
-from sinks.kafka.clients import partition_of
+from sinks.kafka.partitioning import partition_of
 from state.model import ClientId
 
 

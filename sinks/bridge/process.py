@@ -9,7 +9,8 @@ from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
-from sinks.kafka.clients import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog
+from sinks.kafka.append import EventLog, KafkaEventLog
+from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError
 
 _RECORD_OVERHEAD_BYTES: Final = 65_536
@@ -81,21 +82,21 @@ async def run_bridge(
     """`serve` on any Kafka. Closes log and tail."""
     bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions)
     tail.start(bridge)
-    links = asyncio.ensure_future(bridge.run_connections())
+    connections = asyncio.ensure_future(bridge.run_connections())
     ready = asyncio.ensure_future(bridge.ready.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        await asyncio.wait((ready, stopping, links), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((ready, stopping, connections), return_when=asyncio.FIRST_COMPLETED)
         if ready.done() and not stop.is_set() and on_ready is not None:
             on_ready()
-        await asyncio.wait((stopping, links), return_when=asyncio.FIRST_COMPLETED)
-        if links.done():
-            links.result()
+        await asyncio.wait((stopping, connections), return_when=asyncio.FIRST_COMPLETED)
+        if connections.done():
+            connections.result()
     finally:
         # 1. everybody offline, 2. goodbye to the broker, 3. the farewells into the log, 4. Kafka
         bridge.stop()
-        for task in (ready, stopping, links):
+        for task in (ready, stopping, connections):
             task.cancel()
-        await asyncio.gather(ready, stopping, links, return_exceptions=True)
+        await asyncio.gather(ready, stopping, connections, return_exceptions=True)
         await tail.close(settings.stop_timeout_ms / 1_000)
         await log.close(settings.stop_timeout_ms / 1_000)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
-from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from sinks.bridge.topics import CLIENT_ID, MESSAGE_ID, TOPIC, TopicTemplate
-from sinks.mqtt.codec.topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
+from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
 from state.model import ClientId
 
 _V5: Final = 5
@@ -69,7 +69,7 @@ class Routes:
 
 
 def _matches(topic_filter: str, topic: str) -> bool:
-    """[MQTT-4.7.1-2] [MQTT-4.7.1-3]"""
+    """[MQTT-4.7.1-1] [MQTT-4.7.1-2]"""
     if topic_filter == topic:
         return True
     wanted, levels = topic_filter.split("/"), topic.split("/")

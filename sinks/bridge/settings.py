@@ -32,47 +32,45 @@ class Presence(StrEnum):
 class BridgeSettings:
     """Which broker one bridge serves, by which topics, and which Kafka it talks to.
 
-    name: of this bridge at the broker, where its subscriptions are kept while it is away: stable over restarts, and no two
-    bridges share one. mqtt_version: 5, or 4 for MQTT 3.1.1. tls_…: PEM files; empty = the system's authorities, no client
-    certificate. topic_template: with {client_id}, {topic} and, where devices speak MQTT 3.1.1, {message_id} (percent-encoded).
-    ack_topic_template: where devices acknowledge. presence_online: payloads of the presence topic that mean "here", lower case.
-    connected_topics, disconnected_topics: topics of the broker's own events. clients: those that are there whatever is heard.
-    uplink_topic_templates: what devices publish for backends; {topic} is the rest of the topic. uplink_group: of the shared
-    subscription `$share/GROUP/…`; empty = none, and then every bridge writes every publication.
-    publish_quota: QoS 1 and 2 messages on their way to the broker at once; the broker's Receive Maximum may be smaller.
-    send_quota: messages of the broker that Kafka has not confirmed; our Receive Maximum.
-    backoff: waits between connections and after the broker's 0x97. connect_timeout_ms: from the socket to SUBACK.
-    session_expiry_s: how long the broker keeps for us what it would have sent while we were away (MQTT 5; 3.1.1: as it likes).
+    These are the defaults of [bridge], too: streaming/config/mqtt_sections.py takes them from here.
     """
 
     name: str = "inflight-bridge"
+    """Of this bridge at the broker, where its subscriptions are kept while it is away: stable over restarts, and no two bridges
+    share one."""
     host: str = "127.0.0.1"
     port: int = 1883
-    mqtt_version: int = 5
+    mqtt_version: int = 5  # 4 for MQTT 3.1.1
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: bool = False
-    tls_cafile: str = ""
-    tls_certfile: str = ""
+    tls_cafile: str = ""  # PEM; empty = the system's authorities
+    tls_certfile: str = ""  # PEM; empty = no client certificate
     tls_keyfile: str = ""
     acknowledgement: Acknowledgement = Acknowledgement.DEVICE
     topic_template: str = "devices/{client_id}/{topic}"
-    ack_topic_template: str = "devices/{client_id}/ack"
+    """Where messages go; with {message_id} (percent-encoded) where devices speak MQTT 3.1.1."""
+    ack_topic_template: str = "devices/{client_id}/ack"  # where devices acknowledge
     presence: Presence = Presence.TOPIC
     presence_topic_template: str = "devices/{client_id}/presence"
-    presence_online: tuple[str, ...] = ("online",)
-    connected_topics: tuple[str, ...] = ("$events/client_connected",)
+    presence_online: tuple[str, ...] = ("online",)  # payloads that mean "here", lower case
+    connected_topics: tuple[str, ...] = ("$events/client_connected",)  # the broker's own events
     disconnected_topics: tuple[str, ...] = ("$events/client_disconnected",)
-    clients: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()  # those that are there whatever is heard
     uplink_topic_templates: tuple[str, ...] = ("devices/{client_id}/up/{topic}",)
+    """What devices publish for backends; {topic} is the rest of the topic."""
     uplink_group: str = "inflight"
+    """Of the shared subscription `$share/GROUP/…`; empty = none, and then every bridge writes every publication."""
     publish_quota: int = 1_000
-    send_quota: int = 1_000
+    """QoS 1 and 2 messages on their way to the broker at once; the broker's Receive Maximum may be smaller."""
+    receive_maximum: int = 1_000  # messages of the broker that Kafka has not confirmed; our Receive Maximum
     keep_alive_s: int = 10
-    connect_timeout_ms: int = 10_000
+    connect_timeout_ms: int = 10_000  # from the socket to SUBACK
     session_expiry_s: int = 86_400
+    """How long the broker keeps for us what it would have sent while we were away (MQTT 5; 3.1.1: as it likes)."""
     max_packet_size_bytes: int = 524_288
     backoff: BackoffSettings = field(default_factory=lambda: BackoffSettings(max_ms=30_000))
+    """Waits between connections, and after the broker's 0x97."""
     bootstrap_servers: str = "127.0.0.1:9092"
     events_topic: str = "inflight.events"
     commands_topic: str = "inflight.commands"

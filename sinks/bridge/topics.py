@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 from urllib.parse import quote
 
-from sinks.mqtt.codec.topics import is_topic_name
+from sinks.mqtt_topics import is_topic_name
 from state.model import ClientId, MessageId
 
 CLIENT_ID: Final = "{client_id}"

@@ -1,30 +1,43 @@
-"""How a producer of kafka-python 3.0 is given up.
+"""How a producer of kafka-python is let go. Read against kafka-python 3.0.12; read it again with every new version.
 
 After a batch that expired while it was being retried, and after a record that the broker found too large, such a producer neither
-confirms nor fails what it is given later, and its `close` raises instead of closing. Whoever keeps one for long replaces it after
-any failure.
+confirms nor fails what it is given later. Whoever keeps one for long replaces it after any failure.
+
+`KafkaProducer.close` flushes first, whatever its timeout, and a flush with undecided records ends in KafkaTimeoutError before
+anything is closed: the thread goes on, and may go on sending. The destructor calls `close` once more, at any later moment, and
+raises there. No public method does better, so `abandon` touches two private parts: the thread (`_sender`), which can be told to
+fail what is undecided and to end, and the mark that there is nothing left to close (`_closed`).
 """
 
+import contextlib
 from typing import Final
 
 import structlog
 from kafka import KafkaProducer
-from kafka.errors import IllegalStateError, KafkaTimeoutError
+from kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 
 _log: Final = structlog.get_logger(__name__)
+_CLOSE_S: Final = 1.0
 _JOIN_S: Final = 10.0
 
 
-def abandon(producer: KafkaProducer) -> None:
-    """Closes a producer at once, also one whose records are undecided; their futures fail. Blocks for seconds at most.
+def close_quietly(producer: KafkaProducer) -> None:
+    """Closes a producer whose records are decided, or are not waited for. Blocks for about a second at most.
 
-    `KafkaProducer.close` waits for them first and raises instead of closing when they do not finish, so its thread is told.
+    Without a broker it cannot flush and says so by an exception: nothing is lost by that but records that nobody was told were
+    safe.
     """
+    with contextlib.suppress(KafkaError):
+        producer.close(timeout=_CLOSE_S)
+
+
+def abandon(producer: KafkaProducer) -> None:
+    """Ends a producer at once, also one whose records are undecided; their futures fail. Blocks for seconds at most."""
     sender = producer._sender
     sender.force_close()
-    sender.join(_JOIN_S)
+    sender.join(_JOIN_S)  # it has failed what was undecided, so the flush in `close` finds nothing to wait for
     try:
         producer.close(timeout=0)
     except (KafkaTimeoutError, IllegalStateError) as error:
-        producer._closed = True  # else its __del__ waits and raises once more, at any later moment
-        _log.info("producer_session_left_open", error=repr(error))
+        producer._closed = True  # else the destructor flushes and raises
+        _log.info("producer_left_open", error=repr(error))

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, Protocol, cast
 
-from sinks.mqtt.connection import Connection
+from sinks.mqtt.connection.connection import Connection
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 

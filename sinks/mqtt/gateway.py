@@ -1,34 +1,29 @@
-"""Sockets, Kafka and time around `Connection`: the gateway process.
+"""Every connection of a gateway: sockets, Kafka and time around `Connection`.
 
 One event loop, no task per connection: asyncio protocols, one timer per connection, and one pass over the connections that
-something happened to, which coalesces their writes. Start it with `uvloop.run(serve(...))`.
+something happened to, which coalesces their writes.
 """
 
 import asyncio
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 
-from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
-from sinks.kafka.clients import CommandTail, EventLog, KafkaCommandTail, KafkaEventLog, RecordTooLarge
-from sinks.mqtt.appends import Append
+from sinks.connection_ids import ConnectionIds, ConnectionKind
+from sinks.ended_connections import EndedConnections
+from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
+from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseConnection, GatewayCommand
+from state.commands import GatewayCommand
 from state.errors import UnreadableRecord
-from state.events import ConnectionLost
-from state.model import ReasonCode
-from state.records.codec import decode_command_batch, encode_event
+from state.model import ClientId, ReasonCode
+from state.records.commands import decode_command_batch
 
 _log: Final = structlog.get_logger(__name__)
-_ENDED_REMEMBERED: Final = 65_536
-_RECORD_OVERHEAD_BYTES: Final = 65_536
-_OWNERSHIP_WARNING_S: Final = 15.0
 
 
 class Gateway:
@@ -48,7 +43,7 @@ class Gateway:
         self._sockets: set[DeviceSocket] = set()
         self._partitions: list[int] = []
         self._ids = ConnectionIds(ConnectionKind.GATEWAY)
-        self._ended: OrderedDict[int, None] = OrderedDict()
+        self._ended = EndedConnections(ConnectionKind.GATEWAY, self._append_event)
         self._dirty: dict[DeviceSocket, None] = {}
         self._sweep_scheduled = False
         self._is_stopping = False
@@ -107,31 +102,18 @@ class Gateway:
                     self.failed(socket, error)
                 self.touch(socket)
 
-    def _not_here(self, client_id: str, command: GatewayCommand) -> None:
-        """The engine believes in a connection that is gone, with this gateway's predecessor for instance. Say so, once."""
-        connection_id = command.connection_id
-        if kind_of(connection_id) is not ConnectionKind.GATEWAY:
-            return  # a bridge's, which reads the same topic
-        self.counters.commands_without_connection += 1
-        if isinstance(command, CloseConnection) or connection_id in self._ended:
-            return
-        self._remember_ended(connection_id)
-        event = ConnectionLost(connection_id=connection_id, reason="no gateway holds this connection")
+    def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
+        if self._ended.concerns(command):
+            self.counters.commands_without_connection += 1
+            self._ended.tell_lost_once(client_id, command, "no gateway holds this connection")
+
+    def _append_event(self, key: bytes, value: bytes, done: Confirmation) -> None:
         self.counters.appends_unconfirmed += 1
-        self._kafka.append(
-            self.settings.events_topic, client_id.encode(), encode_event(event), None, partial(self._told_lost, connection_id)
-        )
+        self._kafka.append(self.settings.events_topic, key, value, None, partial(self._appended, done))
 
-    def _told_lost(self, connection_id: int, error: Exception | None) -> None:
+    def _appended(self, done: Confirmation, error: Exception | None) -> None:
         self._count_confirmation(error)
-        if error is not None:
-            self._ended.pop(connection_id, None)  # so that the engine's next command makes us try again
-
-    def _remember_ended(self, connection_id: int) -> None:
-        """The engine knows that this connection is over; bounded."""
-        self._ended[connection_id] = None
-        if len(self._ended) > _ENDED_REMEMBERED:
-            self._ended.popitem(last=False)
+        done(error)
 
     # --- sockets --------------------------------------------------------------------------------------------------------------
 
@@ -175,7 +157,7 @@ class Gateway:
         self._count_confirmation(error)
         connection = socket.connection
         if append.is_farewell and error is None:
-            self._remember_ended(connection.connection_id)
+            self._ended.remember(connection.connection_id)
         try:
             connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
         except Exception as bug:  # noqa: BLE001 - as in `commands`
@@ -208,83 +190,3 @@ class Gateway:
             socket.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
             self.touch(socket)
         self._sweep()
-
-
-async def serve(
-    settings: GatewaySettings,
-    *,
-    on_ready: Callable[[str, int], None] | None = None,
-    stop: asyncio.Event,
-    counters: GatewayCounters | None = None,
-) -> None:
-    """Run a gateway until `stop` is set.
-
-    on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
-    Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does
-    not exist. After that nothing that a device or Kafka does ends it.
-    """
-    log = KafkaEventLog(
-        bootstrap_servers=settings.bootstrap_servers,
-        linger_ms=settings.producer_linger_ms,
-        timeout_ms=settings.append_timeout_ms,
-        max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
-        options=settings.kafka_options,
-    )
-    await log.start((settings.events_topic, settings.uplink_topic))
-    tail = KafkaCommandTail(
-        bootstrap_servers=settings.bootstrap_servers,
-        topic=settings.commands_topic,
-        group_id=settings.group_id,
-        group_instance_id=settings.group_instance_id,
-        session_timeout_ms=settings.group_session_timeout_ms,
-        fetch_max_wait_ms=settings.fetch_max_wait_ms,
-        options=settings.kafka_options,
-    )
-    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
-
-
-async def run_gateway(
-    settings: GatewaySettings,
-    log: EventLog,
-    tail: CommandTail,
-    *,
-    on_ready: Callable[[str, int], None] | None,
-    stop: asyncio.Event,
-    counters: GatewayCounters,
-) -> None:
-    """`serve` on any Kafka. Closes log and tail."""
-    gateway = Gateway(settings, log, counters)
-    loop = asyncio.get_running_loop()
-    try:
-        server = await loop.create_server(gateway.new_socket, settings.host, settings.port, backlog=1_024)
-        tail.start(gateway)
-        stopping = asyncio.ensure_future(stop.wait())
-        try:
-            await _until_ready(gateway, stopping)
-            if not stop.is_set() and on_ready is not None:
-                host, port = server.sockets[0].getsockname()[:2]
-                on_ready(host, port)
-            await stopping
-        finally:
-            # 1. nobody new, 2. goodbye to everybody, 3. the farewells into the log, 4. Kafka
-            stopping.cancel()
-            server.close()
-            gateway.stop()
-    finally:
-        await tail.close(settings.stop_timeout_ms / 1_000)
-        await log.close(settings.stop_timeout_ms / 1_000)
-
-
-async def _until_ready(gateway: Gateway, stopping: "asyncio.Future[Literal[True]]") -> None:
-    ready = asyncio.ensure_future(gateway.owns_partitions.wait())
-    try:
-        while not ready.done() and not stopping.done():
-            done, _ = await asyncio.wait((ready, stopping), timeout=_OWNERSHIP_WARNING_S, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                _log.warning(
-                    "no_partition_yet",
-                    topic=gateway.settings.commands_topic,
-                    action="check that the topic exists and has at least as many partitions as there are gateways",
-                )
-    finally:
-        ready.cancel()

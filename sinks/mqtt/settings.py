@@ -9,43 +9,38 @@ from typing import Any
 class GatewaySettings:
     """Where one gateway listens, which Kafka it talks to, and what it lets a device do.
 
-    port: 0 = any free one, told to `on_ready`.
-    credentials: user name → password; None = anyone may connect.
-    kafka_options: given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…).
-    group_instance_id: a name that this gateway keeps over restarts; a restarted gateway then gets its partitions back at once
-    instead of after `group_session_timeout_ms`. Two running gateways must never share one.
-    connect_timeout_ms: from the socket to a complete CONNECT. accept_timeout_ms: from CONNECT to the engine's `AcceptConnection`.
-    append_timeout_ms: how long Kafka may take to confirm a record before the connection that wrote it is closed.
-    max_unconfirmed_appends, max_unconfirmed_bytes: records of one connection that Kafka has not confirmed; beyond either the
-    gateway stops reading from that device until Kafka has caught up.
-    max_write_buffer_bytes: bytes that a device has not taken yet; beyond it the gateway sends it nothing new.
-    max_publish_rate: publications a second of one MQTT 5 connection at QoS 1 and 2; those beyond are refused with 0x97 and reach
-    nobody. 0 = no limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records are the brake.
-    stalled_write_timeout_ms: a device that takes nothing for this long is closed (one with keep alive: 1.5 times that).
+    These are the defaults of [gateway], too: streaming/config/mqtt_sections.py takes them from here.
     """
 
     host: str = "127.0.0.1"
-    port: int = 1883
+    port: int = 1883  # 0 = any free one, told to `on_ready`
     bootstrap_servers: str = "127.0.0.1:9092"
     events_topic: str = "inflight.events"
     commands_topic: str = "inflight.commands"
     uplink_topic: str = "inflight.uplink"
     group_id: str = "inflight-gateways"
     group_instance_id: str | None = None
+    """A name that this gateway keeps over restarts: a restarted one gets its partitions back at once, not after
+    `group_session_timeout_ms`. Two running gateways must never share one."""
     group_session_timeout_ms: int = 10_000
-    connect_timeout_ms: int = 10_000
-    accept_timeout_ms: int = 30_000
-    append_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT
+    accept_timeout_ms: int = 30_000  # from CONNECT to the engine's `AcceptConnection`
+    append_timeout_ms: int = 30_000  # Kafka confirms a record within this, or the connection that wrote it is closed
     stop_timeout_ms: int = 5_000
     stalled_write_timeout_ms: int = 60_000
-    max_packet_size_bytes: int = 1_048_576
+    """A device that takes nothing for this long is closed (one with keep alive: 1.5 times that)."""
+    max_packet_size_bytes: int = 524_288
     max_client_id_bytes: int = 1_024
     max_unconfirmed_appends: int = 256
-    max_unconfirmed_bytes: int = 4_194_304
-    max_write_buffer_bytes: int = 262_144
+    """Records of one connection that Kafka has not confirmed; beyond, the gateway does not read from that device."""
+    max_unconfirmed_bytes: int = 4_194_304  # the same in bytes
+    max_write_buffer_bytes: int = 262_144  # bytes that a device has not taken yet; beyond, it is sent nothing new
     topic_alias_maximum: int = 16
     max_publish_rate: int = 0
+    """QoS 1 and 2 publications a second of one MQTT 5 connection; those beyond are refused with 0x97 and reach nobody. 0 = no
+    limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold."""
     producer_linger_ms: int = 0
     fetch_max_wait_ms: int = 20
-    credentials: Mapping[str, str] | None = None
+    credentials: Mapping[str, str] | None = None  # user name → password; None = anyone may connect
     kafka_options: Mapping[str, Any] = field(default_factory=dict)
+    """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""

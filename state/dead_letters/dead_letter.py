@@ -1,4 +1,6 @@
-"""Dead lettering: what becomes of a message that leaves a session undelivered. PROTOCOL.md §6; docs/dead_letters.md for people.
+"""Dead lettering: what becomes of a message that leaves a session undelivered (docs/protocol.md, section 6).
+
+docs/dead_letters.md explains it to its users.
 
 The rules, in the order in which `dead_letter` applies them:
 
@@ -26,9 +28,6 @@ from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, Exchanges
 from state.dead_letters.policy import Policy
 from state.model import DEAD_LETTERED, ClientId, Death, DeathHistory, Destination, DestinationKind, Message, Outcome
 from state.records.messages import BCC, CC, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
-
-_DEATH_OVERHEAD_BYTES: Final = 160
-"""At least the length of one death as JSON, without its texts."""
 
 _keys_decoder: Final = msgspec.json.Decoder(tuple[str, ...])
 _json: Final = msgspec.json.Encoder()
@@ -167,21 +166,6 @@ def return_id(message: Message) -> str:
     return f"{message.message_id}\0{_json.encode(deaths).decode()}"
 
 
-def fitted(history: DeathHistory, max_bytes: int) -> DeathHistory:
-    """The history cut to about `max_bytes` of JSON, so that no record grows over what Kafka takes: routing keys go first, then
-    whole deaths, both from the oldest on. Numbers of what is kept stay true."""
-    if _size(history.deaths) <= max_bytes:
-        return history
-    deaths = list(history.deaths)
-    for index in range(len(deaths) - 1, -1, -1):
-        deaths[index] = msgspec.structs.replace(deaths[index], routing_keys=())
-        if _size(deaths) <= max_bytes:
-            break
-    while len(deaths) > 1 and _size(deaths) > max_bytes:
-        deaths.pop()
-    return msgspec.structs.replace(history, deaths=tuple(deaths))
-
-
 def _over_limit(message: Message, queue: ClientId, reason: Outcome, policy: Policy) -> bool:
     limit = policy.dead_letter_limit
     return limit is not None and death_count(message, queue=queue, reason=reason) >= limit
@@ -217,10 +201,6 @@ def _keys_of(message: Message, name: str) -> tuple[str, ...]:
 
 def _without_copies(headers: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, value) for name, value in headers if name not in (CC, BCC))
-
-
-def _size(deaths: tuple[Death, ...] | list[Death]) -> int:
-    return sum(_DEATH_OVERHEAD_BYTES + len(_json.encode((death.queue, death.exchange, death.routing_keys))) for death in deaths)
 
 
 def _shown(keys: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Exchanges: where a dead letter goes, given an exchange and routing keys. PROTOCOL.md §6, RabbitMQ's model.
+"""Exchanges: where a dead letter goes, given an exchange and routing keys. docs/protocol.md, section 6, RabbitMQ's model.
 
 An exchange is a list of bindings, each of a key to a destination; its type says when a binding matches a routing key:
 

@@ -1,4 +1,4 @@
-"""Policies: what becomes of the messages that die in a client's queue. PROTOCOL.md §6.
+"""Policies: what becomes of the messages that die in a client's queue. docs/protocol.md, section 6.
 
 A policy holds for the clients whose id fits its pattern; where several fit, the one with the highest priority holds, alone: its
 keys are not mixed with those of others, as in RabbitMQ. Between equal priorities the first one declared holds.

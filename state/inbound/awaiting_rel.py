@@ -1,11 +1,15 @@
-"""QoS 2 publications of the client that it has not released yet, and what is remembered of abandoned ones."""
+"""QoS 2 publications of the client that it has not released yet, and what is remembered of abandoned ones.
+
+`AwaitingRel` owns the phase of every inbound exchange: which of its two containers holds the packet id. `step` asks the table
+(state/transitions.py) and moves the id; what the action asks for is the caller's work.
+"""
 
 import hashlib
 from dataclasses import dataclass
 from typing import Final
 
 from state.model import PacketId
-from state.transitions import InboundPhase
+from state.transitions import InboundAction, InboundEvent, InboundPhase, inbound_step
 
 MAX_TOMBSTONES: Final = 128
 """Abandoned publications remembered per session; the oldest is forgotten first."""
@@ -42,18 +46,22 @@ class AwaitingRel:
         """DUP is required here: a client that restarts its ids may well publish the same content under the same id anew."""
         return dup and self.tombstones.get(packet_id) == content
 
-    def admit(self, packet_id: PacketId, content: bytes, *, now_ms: int) -> None:
+    def step(self, packet_id: PacketId, event: InboundEvent, *, content: bytes = b"", now_ms: int = 0) -> InboundAction:
+        """One step of the exchange under this packet id, or of none. Raises SessionMisuse like `inbound_step`.
+
+        content: hash of the publication that enters the set or leaves a tombstone. now_ms: when it enters.
+        """
+        phase = self.phase(packet_id)
+        target, action = inbound_step(phase, event)
+        if target is phase:
+            return action
+        self.entries.pop(packet_id, None)
         self.tombstones.pop(packet_id, None)
-        self.entries[packet_id] = AwaitingRelease(content=content, received_ms=now_ms)
-
-    def release(self, packet_id: PacketId) -> None:
-        del self.entries[packet_id]
-
-    def abandon(self, packet_id: PacketId) -> None:
-        """Forget the entry but for its tombstone."""
-        self.tombstones[packet_id] = self.entries.pop(packet_id).content
-        if len(self.tombstones) > MAX_TOMBSTONES:
-            del self.tombstones[next(iter(self.tombstones))]
+        if target is InboundPhase.AWAITING_PUBREL:
+            self.entries[packet_id] = AwaitingRelease(content=content, received_ms=now_ms)
+        elif target is InboundPhase.TOMBSTONE:
+            self.tombstones[packet_id] = content
+        return action
 
     def oldest_received_ms(self) -> int | None:
         return min((entry.received_ms for entry in self.entries.values()), default=None)
@@ -61,7 +69,3 @@ class AwaitingRel:
     def older_than(self, time_ms: int) -> list[PacketId]:
         """The ids received at or before that time, oldest first."""
         return [packet_id for packet_id, entry in self.entries.items() if entry.received_ms <= time_ms]
-
-    def clear(self) -> None:
-        self.entries.clear()
-        self.tombstones.clear()

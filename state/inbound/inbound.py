@@ -3,9 +3,9 @@
 from state.activation import Activation
 from state.commands import ForwardPublication, Transition
 from state.events import PublishReceived, PubRelReceived
-from state.inbound.awaiting_rel import AwaitingRel, content_hash
+from state.inbound.awaiting_rel import MAX_TOMBSTONES, AwaitingRel, content_hash
 from state.model import PacketId, QoS
-from state.transitions import InboundAction, InboundEvent, inbound_step
+from state.transitions import InboundAction, InboundEvent
 
 
 class Inbound:
@@ -21,17 +21,17 @@ class Inbound:
         content = content_hash(event.topic, event.payload)
         late = self.awaiting_rel.is_late_repetition(event.packet_id, content, dup=event.dup)
         cause = InboundEvent.LATE_REPETITION if late else InboundEvent.PUBLISH
-        _, action = inbound_step(self.awaiting_rel.phase(event.packet_id), cause)
-        if action is not InboundAction.IGNORE:
-            self.awaiting_rel.admit(event.packet_id, content, now_ms=activation.now_ms)
+        action = self.awaiting_rel.step(event.packet_id, cause, content=content, now_ms=activation.now_ms)
         if action is InboundAction.HAND_ON:
             self.hand_on(event, activation)
         else:
+            assert action in (InboundAction.RECOGNISE, InboundAction.IGNORE)
             activation.record(Transition.PUBLICATION_REPEATED, event.publication_id, packet_id=event.packet_id)
         return action is not InboundAction.IGNORE
 
     @staticmethod
     def hand_on(event: PublishReceived, activation: Activation) -> None:
+        """A record for the backends, whatever the set says."""
         activation.add(
             ForwardPublication(
                 publication_id=event.publication_id,
@@ -47,16 +47,29 @@ class Inbound:
 
     def release(self, event: PubRelReceived, activation: Activation) -> None:
         """PUBREL: the id is free for a new publication."""
-        _, action = inbound_step(self.awaiting_rel.phase(event.packet_id), InboundEvent.PUBREL)
+        action = self.awaiting_rel.step(event.packet_id, InboundEvent.PUBREL)
         if action is InboundAction.RELEASE:
-            self.awaiting_rel.release(event.packet_id)
             activation.record(Transition.PUBLICATION_RELEASED, packet_id=event.packet_id)
+        else:
+            assert action is InboundAction.IGNORE
 
     def abandon_overdue(self, timeout_ms: int, activation: Activation) -> tuple[PacketId, ...]:
         """Give up ids that were not released in time; returns them for the gateway to forget."""
-        overdue = self.awaiting_rel.older_than(activation.now_ms - timeout_ms)
+        awaiting = self.awaiting_rel
+        overdue = awaiting.older_than(activation.now_ms - timeout_ms)
         for packet_id in overdue:
-            inbound_step(self.awaiting_rel.phase(packet_id), InboundEvent.TIMEOUT)
-            self.awaiting_rel.abandon(packet_id)
+            action = awaiting.step(packet_id, InboundEvent.TIMEOUT, content=awaiting.entries[packet_id].content)
+            assert action is InboundAction.ABANDON
             activation.record(Transition.PUBLICATION_ABANDONED, packet_id=packet_id)
+            if len(awaiting.tombstones) > MAX_TOMBSTONES:
+                self._forget(next(iter(awaiting.tombstones)), InboundEvent.DISPLACED)
         return tuple(overdue)
+
+    def end(self) -> None:
+        """The session is over: its packet ids mean nothing any more."""
+        for packet_id in (*self.awaiting_rel.entries, *self.awaiting_rel.tombstones):
+            self._forget(packet_id, InboundEvent.SESSION_ENDED)
+
+    def _forget(self, packet_id: PacketId, cause: InboundEvent) -> None:
+        action = self.awaiting_rel.step(packet_id, cause)
+        assert action is InboundAction.FORGET

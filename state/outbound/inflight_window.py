@@ -1,11 +1,15 @@
-"""The inflight window: what has been given to the client and is not finished, in the order in which it was first sent."""
+"""The inflight window: what has been given to the client and is not finished, in the order in which it was first sent.
+
+It owns the phase of every exchange. `begin` and the steps ask the table (state/transitions.py); `_move` alone sets the phase, and
+keeps the rule that an exchange is in the window for as long as it is not ABSENT. What the action asks for is the caller's work.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from state.model import MAX_PACKET_ID, Message, PacketId
-from state.transitions import OutboundPhase
+from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +52,9 @@ class Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class InflightEntry:
-    """One unfinished exchange. sent_ms: when the packet that is now waited for was last sent; the retry clock starts there.
+    """One unfinished exchange. Only the window sets `phase`.
+
+    sent_ms: when the packet that is now waited for was last sent; the retry clock starts there.
 
     timeouts: how often the wait for that packet's answer has been in vain; picks the next wait from a schedule.
     """
@@ -77,18 +83,40 @@ class InflightWindow:
     def send_quota(self) -> int:
         return max(0, min(self.limit, MAX_PACKET_ID) - len(self._entries))
 
-    def add(self, entry: InflightEntry) -> None:
-        """The entry becomes the youngest. Its packet id must be free."""
+    def begin(self, packet_id: PacketId, event: OutboundEvent, delivery: Delivery, now_ms: int) -> OutboundAction:
+        """The first step of an exchange; it becomes the youngest in the window. packet_id: must be free."""
+        entry = InflightEntry(packet_id=packet_id, phase=OutboundPhase.ABSENT, delivery=delivery, sent_ms=now_ms)
+        target, action = outbound_step(entry.phase, event)
+        self._move(entry, target)
+        return action
+
+    def step(self, packet_id: PacketId, event: OutboundEvent) -> OutboundAction:
+        """A further step of the exchange under this packet id, or of none. Raises SessionMisuse like `outbound_step`."""
+        entry = self._entries.get(packet_id)
+        if entry is None:
+            return outbound_step(OutboundPhase.ABSENT, event)[1]
+        target, action = outbound_step(entry.phase, event)
+        self._move(entry, target)
+        return action
+
+    def late_step(self, entry: InflightEntry, event: OutboundEvent) -> OutboundAction:
+        """What an acknowledgement from an earlier connection does to the exchange (`late_outbound_step`)."""
+        target, action = late_outbound_step(entry.phase, event)
+        self._move(entry, target)
+        return action
+
+    def restore(self, entry: InflightEntry) -> None:
+        """An exchange as it was stored; it becomes the youngest."""
         self._entries[entry.packet_id] = entry
 
     def get(self, packet_id: PacketId) -> InflightEntry | None:
         return self._entries.get(packet_id)
 
-    def remove(self, packet_id: PacketId) -> None:
-        del self._entries[packet_id]
-
-    def clear(self) -> None:
-        self._entries.clear()
+    def slot_freed(self, send_quota: int, now_ms: int) -> None:
+        """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
+        there is one, goes out now, and its clock starts now. send_quota: of the connection."""
+        if len(self._entries) >= send_quota:
+            next(islice(self._entries.values(), send_quota - 1, None)).sent_ms = now_ms
 
     def oldest_sent_ms(self) -> int | None:
         return min((entry.sent_ms for entry in self._entries.values()), default=None)
@@ -96,10 +124,6 @@ class InflightWindow:
     def on_wire(self, send_quota: int) -> Iterator[InflightEntry]:
         """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
         return iter(tuple(islice(self._entries.values(), send_quota)))
-
-    def youngest_on_wire(self, send_quota: int) -> InflightEntry:
-        """The last one that a gateway can have written. There must be at least `send_quota` entries."""
-        return next(islice(self._entries.values(), send_quota - 1, None))
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries
@@ -110,3 +134,10 @@ class InflightWindow:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _move(self, entry: InflightEntry, target: OutboundPhase) -> None:
+        entry.phase = target
+        if target is OutboundPhase.ABSENT:
+            self._entries.pop(entry.packet_id, None)
+        else:
+            self._entries[entry.packet_id] = entry  # an entry that is there already keeps its place

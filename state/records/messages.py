@@ -1,4 +1,6 @@
-"""The public contract of `inflight.messages`: what the Kafka headers of a message mean and which values are allowed.
+"""The records of `inflight.messages`, a public contract: what the Kafka headers of a message mean and which values are allowed.
+
+Key: the id of the client that the message is for. Value: the payload; null is an empty one.
 
 One reader for both ends: the engine reads records with it, and the `Producer` reads what it is about to send, so that a message
 which the engine would refuse never leaves the backend. What breaks the contract raises `BrokenContract`, whose text tells the
@@ -21,7 +23,10 @@ backend's author what to change. Text is UTF-8; a header that occurs twice count
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from state.events import MessageRefused, MessageSubmitted
 from state.model import NO_PROPERTIES, Message, PublishProperties, QoS
+from state.records.record import Header
+from state.records.settings import RecordLimits
 
 TOPIC: Final = "mqtt-topic"
 QOS: Final = "mqtt-qos"
@@ -65,6 +70,26 @@ class HeaderLike(Protocol):
 
 class BrokenContract(ValueError):
     """What is wrong with a message and what is allowed; ends in the dead letter's `x-detail`, never stops the query."""
+
+
+def message_event(
+    headers: Sequence[HeaderLike], value: bytes | None, *, accepted_ms: int, default_message_id: str, limits: RecordLimits
+) -> MessageSubmitted | MessageRefused:
+    """The event that a record is for its session; `MessageRefused` says what breaks the contract.
+
+    A null value (a tombstone) is an empty payload, which MQTT allows: it is how a backend clears a retained value.
+    accepted_ms, default_message_id: as in `parse_message`.
+    """
+    payload = value or b""
+    try:
+        _check_sizes(headers, payload, limits)
+        message, explicit_id = parse_message(
+            headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id
+        )
+        return MessageSubmitted(message=message, explicit_id=explicit_id)
+    except BrokenContract as refusal:
+        message = parse_broken_message(headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id)
+        return MessageRefused(message=message, detail=str(refusal))
 
 
 def parse_message(
@@ -124,6 +149,52 @@ def parse_broken_message(headers: Sequence[HeaderLike], *, payload: bytes, accep
         accepted_ms=accepted_ms,
         headers=tuple((header.key, header.value or b"") for header in headers if header.key not in (TOPIC, MESSAGE_ID)),
     )
+
+
+def format_message(message: Message) -> list[Header]:
+    """The headers that say what `message` is: what `parse_message` reads, without the time to live.
+
+    A dead letter must not expire a second time, so `expiration` is left to whoever sends it again.
+    """
+    headers = [
+        Header(TOPIC, message.topic.encode()),
+        Header(QOS, b"%d" % message.qos),
+        Header(MESSAGE_ID, message.message_id.encode()),
+    ]
+    if message.retain:
+        headers.append(Header(RETAIN, b"true"))
+    if message.priority:
+        headers.append(Header(PRIORITY, b"%d" % message.priority))
+    if message.properties != NO_PROPERTIES:
+        headers += _format_properties(message.properties)
+    return headers
+
+
+def _format_properties(properties: PublishProperties) -> list[Header]:
+    headers = []
+    if properties.payload_format is not None:
+        headers.append(Header(PAYLOAD_FORMAT, b"%d" % properties.payload_format))
+    if properties.content_type is not None:
+        headers.append(Header(CONTENT_TYPE, properties.content_type.encode()))
+    if properties.response_topic is not None:
+        headers.append(Header(RESPONSE_TOPIC, properties.response_topic.encode()))
+    if properties.correlation_data is not None:
+        headers.append(Header(CORRELATION_DATA, properties.correlation_data))
+    headers += [Header(USER_PREFIX + name, value.encode()) for name, value in properties.user_properties]
+    return headers
+
+
+def _check_sizes(headers: Sequence[HeaderLike], payload: bytes, limits: RecordLimits) -> None:
+    if len(payload) > limits.max_payload_bytes:
+        raise BrokenContract(
+            f"the payload has {len(payload)} bytes: {limits.max_payload_bytes} are allowed (engine.max_payload_bytes)"
+        )
+    if headers and (size := _headers_bytes(headers)) > limits.max_headers_bytes:
+        raise BrokenContract(f"the headers have {size} bytes: {limits.max_headers_bytes} are allowed")
+
+
+def _headers_bytes(headers: Sequence[HeaderLike]) -> int:
+    return sum(len(header.key.encode()) + len(header.value or b"") for header in headers)
 
 
 def _properties(named: dict[str, bytes], user_properties: list[tuple[str, str]]) -> PublishProperties:

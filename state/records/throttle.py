@@ -8,6 +8,10 @@ from typing import Final
 
 import msgspec
 
+from state.commands import ClearThrottle, SetThrottle
+from state.model import ClientId
+from state.records.record import SinkRecord
+
 EVERYBODY: Final = "*"
 TOO_MANY_REQUESTS: Final = 530
 """RocketMQ's code for "throttled"."""
@@ -36,3 +40,9 @@ def decode_throttle(value: bytes) -> Throttle:
         return _decoder.decode(value)
     except msgspec.DecodeError:
         return Throttle(reason=f"unreadable: {value[:80]!r}")
+
+
+def throttle_record(topic: str, client_id: ClientId, command: SetThrottle | ClearThrottle) -> SinkRecord:
+    """What a session says about its client."""
+    value = encode_throttle(command.reason, command.since_ms) if isinstance(command, SetThrottle) else None
+    return SinkRecord(topic, client_id.encode(), value)

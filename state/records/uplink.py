@@ -1,6 +1,7 @@
-"""The headers of a record of `inflight.uplink`, for its two writers: gateways (QoS 0, 1) and the engine (QoS 2, wills).
+"""The records of `inflight.uplink`: what devices publish. Gateways and bridges write QoS 0 and 1, the engine QoS 2 and wills.
 
-A public contract: names and encodings never change. UTF-8 text unless said otherwise.
+A public contract: names and encodings never change. Key: the client id. Value: the payload. Headers, UTF-8 text unless said
+otherwise:
 
 | header | value |
 |---|---|
@@ -18,10 +19,27 @@ A public contract: names and encodings never change. UTF-8 text unless said othe
 
 from typing import Final
 
+from state.commands import ForwardPublication
 from state.model import NO_PROPERTIES, ClientId, PublishProperties, QoS
+from state.records.messages import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    PAYLOAD_FORMAT,
+    QOS,
+    RESPONSE_TOPIC,
+    RETAIN,
+    TOPIC,
+    USER_PREFIX,
+)
+from state.records.record import Header, SinkRecord
 
-_QOS: Final = (("mqtt-qos", b"0"), ("mqtt-qos", b"1"), ("mqtt-qos", b"2"))
-_RETAIN: Final = (("mqtt-retain", b"false"), ("mqtt-retain", b"true"))
+CLIENT_ID: Final = "client-id"
+INFLIGHT_ID: Final = "inflight-id"
+MESSAGE_EXPIRY: Final = "message-expiry"
+TRUE: Final = b"true"
+
+_QOS: Final = ((QOS, b"0"), (QOS, b"1"), (QOS, b"2"))
+_RETAIN: Final = ((RETAIN, b"false"), (RETAIN, TRUE))
 
 
 def uplink_headers(
@@ -34,25 +52,39 @@ def uplink_headers(
     expiry_interval_s: int | None = None,
     properties: PublishProperties = NO_PROPERTIES,
 ) -> list[tuple[str, bytes]]:
-    """inflight_id: gateways say `client:connection:counter`, the engine the publication id."""
+    """As kafka-python takes them. inflight_id: gateways say `client:connection:counter`, the engine the publication id."""
     headers = [
-        ("mqtt-topic", topic.encode()),
+        (TOPIC, topic.encode()),
         _QOS[qos],
         _RETAIN[retain],
-        ("client-id", client_id.encode()),
-        ("inflight-id", inflight_id.encode()),
+        (CLIENT_ID, client_id.encode()),
+        (INFLIGHT_ID, inflight_id.encode()),
     ]
     if expiry_interval_s is not None:
-        headers.append(("message-expiry", b"%d" % expiry_interval_s))
+        headers.append((MESSAGE_EXPIRY, b"%d" % expiry_interval_s))
     if properties is NO_PROPERTIES:
         return headers
     if properties.content_type is not None:
-        headers.append(("content-type", properties.content_type.encode()))
+        headers.append((CONTENT_TYPE, properties.content_type.encode()))
     if properties.response_topic is not None:
-        headers.append(("response-topic", properties.response_topic.encode()))
+        headers.append((RESPONSE_TOPIC, properties.response_topic.encode()))
     if properties.correlation_data is not None:
-        headers.append(("correlation-data", properties.correlation_data))
+        headers.append((CORRELATION_DATA, properties.correlation_data))
     if properties.payload_format is not None:
-        headers.append(("payload-format", b"%d" % properties.payload_format))
-    headers.extend((f"user-{name}", value.encode()) for name, value in properties.user_properties)
+        headers.append((PAYLOAD_FORMAT, b"%d" % properties.payload_format))
+    headers.extend((USER_PREFIX + name, value.encode()) for name, value in properties.user_properties)
     return headers
+
+
+def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication) -> SinkRecord:
+    """The record that the engine writes."""
+    headers = uplink_headers(
+        client_id=client_id,
+        topic=command.topic,
+        qos=command.qos,
+        retain=command.retain,
+        properties=command.properties,
+        inflight_id=command.publication_id,
+        expiry_interval_s=command.expiry_interval_s,
+    )
+    return SinkRecord(topic, client_id.encode(), command.payload, headers=tuple(Header(name, value) for name, value in headers))

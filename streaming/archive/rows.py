@@ -10,31 +10,34 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.delta.tables import TableSpec
-from state.records.dead_letters import TABLE
+from state.records import dead_letters, messages, uplink
+from state.records.dead_letters import DeathJson
+from state.records.ledger import LedgerRow
+from state.records.receipts import Receipt
+from streaming.archive.spark_types import spark_types, struct_of
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
 
 UNREADABLE: Final = "unreadable"
 _SHOWN_CHARACTERS: Final = 1_000
 _LATEST_MS: Final = 4_102_444_800_000
 """The year 2100."""
-_LEDGER_ROW: Final = {
-    "client_id": "string",
-    "batch_ms": "bigint",
-    "transition": "string",
-    "time_ms": "bigint",
-    "message_id": "string",
-    "packet_id": "int",
-    "attempt": "int",
-    "outcome": "string",
-    "reason_code": "int",
-    "detail": "string",
-}
-_LEDGER_ROWS: Final = f"array<struct<{', '.join(f'{name}: {kind}' for name, kind in _LEDGER_ROW.items())}>>"
-_RECEIPT: Final = (
-    "struct<message_id: string, client_id: string, outcome: string, reason_code: int, attempts: int, accepted_ms: bigint, "
-    "first_sent_ms: bigint, outcome_ms: bigint, detail: string>"
+_LEDGER_ROW: Final = spark_types(LedgerRow)
+_LEDGER_ROWS: Final = f"array<{struct_of(_LEDGER_ROW)}>"
+_RECEIPT: Final = struct_of(
+    spark_types(
+        Receipt,
+        "message_id",
+        "client_id",
+        "outcome",
+        "reason_code",
+        "attempts",
+        "accepted_ms",
+        "first_sent_ms",
+        "outcome_ms",
+        "detail",
+    )
 )
-_DEATHS: Final = "array<struct<queue: string, reason: string, count: int, time: bigint>>"
+_DEATHS: Final = f"array<{struct_of(spark_types(DeathJson, 'queue', 'reason', 'count', 'time'))}>"
 
 
 def ledger_rows(records: DataFrame) -> DataFrame:
@@ -75,9 +78,9 @@ def ledger_rows(records: DataFrame) -> DataFrame:
 
 def dead_letter_rows(records: DataFrame) -> DataFrame:
     """The record as it is, and what people ask for as columns."""
-    history = _header("x-death")
+    history = _header(dead_letters.DEATHS)
     deaths = F.from_json(history, _DEATHS)
-    newest = F.coalesce(_integer(_header("x-last-death-time"), "bigint"), F.get(deaths, F.lit(0))["time"])
+    newest = F.coalesce(_integer(_header(dead_letters.LAST_DEATH + "time"), "bigint"), F.get(deaths, F.lit(0))["time"])
     died_ms = _time_or(newest, F.unix_millis("timestamp"))
     content = F.to_json(F.struct("topic", "key", "value", "headers"))
     return _select(
@@ -85,24 +88,24 @@ def dead_letter_rows(records: DataFrame) -> DataFrame:
         DEAD_LETTERS,
         dead_letter_id=F.md5(content),
         client_id=F.coalesce(_text("key"), F.lit("")),
-        message_id=F.coalesce(_header("message-id"), _position()),
+        message_id=F.coalesce(_header(messages.MESSAGE_ID), _position()),
         time=F.col("timestamp"),
-        reason=F.coalesce(_header("x-last-death-reason"), F.get(deaths, F.lit(0))["reason"]),
+        reason=F.coalesce(_header(dead_letters.LAST_DEATH + "reason"), F.get(deaths, F.lit(0))["reason"]),
         deaths=F.coalesce(
             F.aggregate(deaths, F.lit(0), lambda total, death: total + F.coalesce(death["count"], F.lit(1))), F.lit(0)
         ),
-        first_reason=_header("x-first-death-reason"),
-        first_queue=_header("x-first-death-queue"),
-        detail=F.coalesce(_header("x-detail"), F.lit("")),
-        topic=_header("mqtt-topic"),
-        qos=_integer(_header("mqtt-qos"), "int"),
-        priority=F.coalesce(_integer(_header("priority"), "int"), F.lit(0)),
-        content_type=_header("content-type"),
+        first_reason=_header(dead_letters.FIRST_DEATH + "reason"),
+        first_queue=_header(dead_letters.FIRST_DEATH + "queue"),
+        detail=F.coalesce(_header(dead_letters.DETAIL), F.lit("")),
+        topic=_header(messages.TOPIC),
+        qos=_integer(_header(messages.QOS), "int"),
+        priority=F.coalesce(_integer(_header(messages.PRIORITY), "int"), F.lit(0)),
+        content_type=_header(messages.CONTENT_TYPE),
         payload=F.coalesce(F.col("value"), F.lit(b"")),
         headers=F.col("headers"),
         x_death=history,
-        replay_of=_header("x-replay-of"),
-        replays=F.coalesce(_integer(_header("x-replays"), "int"), F.lit(0)),
+        replay_of=_header(dead_letters.REPLAY_OF),
+        replays=F.coalesce(_integer(_header(dead_letters.REPLAYS), "int"), F.lit(0)),
         kafka_topic=F.col("topic"),
         date=_day(F.col("died_ms")),
     )
@@ -110,37 +113,38 @@ def dead_letter_rows(records: DataFrame) -> DataFrame:
 
 def bound_table(names: Sequence[str]) -> Column:
     """The table that a dead letter's exchange names, if it is one of `names`; null = `dead_letters`, for all others."""
-    named = _header(TABLE)
+    named = _header(dead_letters.TABLE)
     return F.when(named.isin(*names), named) if names else F.lit(None).cast("string")
 
 
 def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
     """events_topic: ids that begin with it were given by the engine, and end with the offset of the event."""
-    inflight_id = F.coalesce(_header("inflight-id"), _position())
+    inflight_id = F.coalesce(_header(uplink.INFLIGHT_ID), _position())
     event_offset = F.when(
         F.startswith(inflight_id, F.lit(f"{events_topic}-")), _integer(F.substring_index(inflight_id, "-", -1), "bigint")
     )
-    user = F.filter("headers", lambda header: F.startswith(header["key"], F.lit("user-")))
+    user = F.filter("headers", lambda header: F.startswith(header["key"], F.lit(messages.USER_PREFIX)))
     return _select(
         records.withColumn("event_offset", event_offset),
         UPLINK,
         inflight_id=inflight_id,
-        client_id=F.coalesce(_header("client-id"), _text("key"), F.lit("")),
+        client_id=F.coalesce(_header(uplink.CLIENT_ID), _text("key"), F.lit("")),
         time=F.col("timestamp"),
-        topic=_header("mqtt-topic"),
-        qos=_integer(_header("mqtt-qos"), "int"),
-        retain=F.coalesce(_header("mqtt-retain") == "true", F.lit(False)),
+        topic=_header(messages.TOPIC),
+        qos=_integer(_header(messages.QOS), "int"),
+        retain=F.coalesce(_header(messages.RETAIN) == uplink.TRUE.decode(), F.lit(False)),
         payload=F.coalesce(F.col("value"), F.lit(b"")),
-        content_type=_header("content-type"),
-        response_topic=_header("response-topic"),
-        correlation_data=_raw_header("correlation-data"),
-        payload_format=_integer(_header("payload-format"), "int"),
-        message_expiry_s=_integer(_header("message-expiry"), "bigint"),
+        content_type=_header(messages.CONTENT_TYPE),
+        response_topic=_header(messages.RESPONSE_TOPIC),
+        correlation_data=_raw_header(messages.CORRELATION_DATA),
+        payload_format=_integer(_header(messages.PAYLOAD_FORMAT), "int"),
+        message_expiry_s=_integer(_header(uplink.MESSAGE_EXPIRY), "bigint"),
         user_properties=F.coalesce(
             F.transform(
                 user,
                 lambda header: F.struct(
-                    F.substr(header["key"], F.lit(6)).alias("name"), _as_text(header["value"]).alias("value")
+                    F.substr(header["key"], F.lit(len(messages.USER_PREFIX) + 1)).alias("name"),
+                    _as_text(header["value"]).alias("value"),
                 ),
             ),
             F.array().cast("array<struct<name: string, value: string>>"),

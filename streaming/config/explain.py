@@ -1,20 +1,21 @@
-"""Explains the configuration to people: what a key may hold, which key was probably meant, and the commented TOML file."""
+"""Explains the configuration to people: what is wrong with a value, which key was probably meant, and the commented TOML file."""
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeAlias, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 import annotated_types
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, PlainSerializer, ValidationError
 from pydantic.fields import FieldInfo
 
-from streaming.config.sections import Duration, ProfileSection, Section, Size
-from streaming.config.units import Schedule, format_duration, format_size
+from streaming.config.section import KeyPath, Section
+from streaming.config.units import Schedule
 
-KeyPath: TypeAlias = tuple[str | int, ...]
 _LINE_WIDTH: Final = 120
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Contradictions(ValueError):
@@ -33,48 +34,32 @@ def explain(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[Ke
         if isinstance(cause, Contradictions):
             yield from cause.found
             continue
-        path, field = _walk(model, found["loc"])
-        if path in explained:
-            continue  # a union complains once for each of its members
-        explained.add(path)
-        yield path, _sentence(model, path, field, found["type"], found["msg"], found["input"])
+        path, field = _blamed(model, found["loc"])
+        if path not in explained:  # a union complains once for each of its members
+            explained.add(path)
+            yield path, _sentence(model, path, field, found["type"], found["msg"], found["input"])
 
 
-def resolve_key(model: type[BaseModel], key: str) -> tuple[str, ...] | None:
+def resolve_key(model: type[BaseModel], dotted: str) -> tuple[str, ...] | None:
     """The path of a dotted key, or None if there is no such key. What follows a table of free names is one name, dots and all."""
-    parts = key.split(".")
-    for index, part in enumerate(parts):
-        field = model.model_fields.get(part)
-        if field is None:
-            return None
-        nested = _nested_model(field)
-        if nested is None:
-            rest = parts[index + 1 :]
-            if rest and get_origin(field.annotation) is not dict:
-                return None
-            return (*parts[: index + 1], ".".join(rest)) if rest else tuple(parts)
-        model = nested
-    return tuple(parts)
+    parts, keys = tuple(dotted.split(".")), _keys(model, lists=False)
+    if parts in keys:
+        return parts
+    tables = (parts[:length] for length in range(1, len(parts)) if _is_free_table(keys.get(parts[:length])))
+    return next(((*table, ".".join(parts[len(table) :])) for table in tables), None)
 
 
-def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Every dotted key, for suggestions."""
-    for name, field in model.model_fields.items():
-        nested = _nested_model(field)
-        if nested is None:
-            yield prefix + (field.alias or name)
-        else:
-            yield from known_keys(nested, f"{prefix}{name}.")
+def known_keys(model: type[BaseModel]) -> list[str]:
+    """Every dotted key, for suggestions; of a list of tables only its name."""
+    keys = _keys(model, lists=False)
+    return [".".join(path) for path, field in keys.items() if field.annotation not in _models(field)]
 
 
-def unknown_key(model: type[BaseModel], key: str) -> str:
+def unknown_key(model: type[BaseModel], dotted: str) -> str:
     """The sentence for a key that does not exist, with the one that was probably meant."""
-    candidates = list(known_keys(model))
-    by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in candidates}
-    close = difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
-    if not close:
-        last = difflib.get_close_matches(key.rpartition(".")[2], by_last_part, n=1, cutoff=0.6)
-        close = [by_last_part[name] for name in last]
+    by_last_part = {known.rpartition(".")[2]: known for known in known_keys(model)}
+    close = difflib.get_close_matches(dotted, known_keys(model), n=1, cutoff=0.6)
+    close += [by_last_part[name] for name in difflib.get_close_matches(dotted.rpartition(".")[2], by_last_part, n=1, cutoff=0.6)]
     return f"there is no such key; did you mean {close[0]}?" if close else "there is no such key; conf/inflight.toml has them all"
 
 
@@ -86,63 +71,58 @@ def allowed(field: FieldInfo) -> str:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return ", ".join(annotation)
     low = high = None
-    show: Callable[[int], str] = str
+    show: Callable[[Any], Any] = str
     for item in field.metadata:
         if isinstance(item, annotated_types.Ge):
             low = item.ge
         elif isinstance(item, annotated_types.Le):
             high = item.le
-        elif isinstance(item, Duration):
-            show = format_duration
-        elif isinstance(item, Size):
-            show = format_size
         elif isinstance(item, Schedule):
-            low, high, show = item.ge, item.le, format_duration
-    return f"{_shown_limit(show, low)} … {_shown_limit(show, high)}" if low is not None and high is not None else ""
+            low, high = item.ge, item.le
+        elif isinstance(item, PlainSerializer):
+            show = item.func  # type: ignore[assignment]
+    if low is None or high is None:
+        return ""
+    return " … ".join("0" if limit == 0 else show(limit) for limit in (low, high))
 
 
 def render_toml(settings: BaseModel, *, comments: bool = True) -> str:
-    """The settings as a TOML file that reads back as the same settings; secrets as empty strings."""
+    """A TOML file that reads back as the same settings; secrets as empty strings."""
     lines: list[str] = []
-    for name, field in type(settings).model_fields.items():
+    for name in type(settings).model_fields:
         value = getattr(settings, name)
+        for section in value if isinstance(value, tuple) else ():
+            written = section.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+            lines += ["", f"[[{name}]]", *(f"{key} = {_toml(item)}" for key, item in written.items())]
         if isinstance(value, Section):
-            _render_table(name, value, lines, comments=comments)
-        elif isinstance(value, tuple):
-            for profile in value:
-                _render_profile(field.alias or name, profile, lines)
+            lines += _table(name, value, comments=comments)
     return "\n".join(lines).strip() + "\n"
 
 
-def _render_table(name: str, section: Section, lines: list[str], *, comments: bool) -> None:
-    lines.append("")
+def join_key(path: KeyPath) -> str:
+    """`profiles[0].max_inflight` of ("profiles", 0, "max_inflight")."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _table(name: str, section: Section, *, comments: bool) -> Iterator[str]:
+    yield ""
     if comments:
-        lines.extend(_comment(" ".join((type(section).__doc__ or "").split())))
-    lines.append(f"[{name}]")
-    tables: list[tuple[str, Any]] = []
+        yield from _comment(type(section).__doc__ or "")
+    yield f"[{name}]"
+    written = section.model_dump(mode="json")
+    tables = {key: value for key in written if isinstance(value := getattr(section, key), Section)}
     for key, field in type(section).model_fields.items():
-        value = getattr(section, key)
-        if isinstance(value, Section):
-            tables.append((key, value))
+        if key in tables:
             continue
         if comments:
             limits = allowed(field)
-            lines.extend(_comment(f"{field.description}" + (f" [{limits}]" if limits else "")))
-        lines.append(f"{key} = {_toml_value(field, value)}")
-    for key, value in tables:
-        _render_table(f"{name}.{key}", value, lines, comments=comments)
-
-
-def _render_profile(name: str, profile: Section, lines: list[str]) -> None:
-    lines += ["", f"[[{name}]]"]
-    written = profile.model_dump(exclude_unset=True, exclude_none=True, exclude={"backoff"})
-    lines += [f"{key} = {_toml_value(type(profile).model_fields[key], value)}" for key, value in written.items()]
-    if isinstance(profile, ProfileSection) and "backoff" in profile.model_fields_set:
-        fields = type(profile.backoff).model_fields
-        inner = [
-            f"{key} = {_toml_value(fields[key], value)}" for key, value in profile.backoff.model_dump(exclude_unset=True).items()
-        ]
-        lines.append(f"backoff = {{ {', '.join(inner)} }}")
+            yield from _comment(f"{field.description}" + (f" [{limits}]" if limits else ""))
+        yield f"{key} = {_toml(written[key])}"
+    for key, table in tables.items():
+        yield from _table(f"{name}.{key}", table, comments=comments)
 
 
 def _comment(text: str) -> Iterator[str]:
@@ -155,35 +135,22 @@ def _comment(text: str) -> Iterator[str]:
     yield line
 
 
-def _toml_value(field: FieldInfo, value: object) -> str:
-    kinds = {type(item) for item in field.metadata}
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and kinds & {Duration, Schedule}:
-        return f'"{format_duration(value)}"'
-    if isinstance(value, int) and Size in kinds:
-        return f'"{format_size(value)}"'
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, SecretStr):
-        return '""'
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(field, item) for item in value)}]"
+def _toml(value: object) -> str:
     if isinstance(value, dict):
-        items = ", ".join(f"{json.dumps(key)} = {_toml_value(FieldInfo(), item)}" for key, item in value.items())
+        items = ", ".join(f"{_toml_key(name)} = {_toml(item)}" for name, item in value.items())
         return f"{{ {items} }}" if items else "{}"
-    return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
-def _shown_limit(show: Any, limit: Any) -> str:
-    text: str = show(limit)
-    return text if limit or show is str else "0"
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name)
 
 
 def _sentence(model: type[BaseModel], path: KeyPath, field: FieldInfo | None, kind: str, text: str, value: object) -> str:
-    dotted = join_key(path)
     if kind == "extra_forbidden":
-        return unknown_key(model, dotted)
+        return unknown_key(model, join_key(path))
     if kind == "missing":
         return f"is missing: {field.description if field else text}"
     what = text.removeprefix("Value error, ")
@@ -194,37 +161,40 @@ def _sentence(model: type[BaseModel], path: KeyPath, field: FieldInfo | None, ki
     return f"{shown}{what[:1].lower()}{what[1:]}" + (f"; allowed: {limits}" if limits else "") + meaning
 
 
-def join_key(path: KeyPath) -> str:
-    """`profiles[0].max_inflight` of ("profiles", 0, "max_inflight")."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def _walk(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, FieldInfo | None]:
+def _blamed(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, FieldInfo | None]:
     """The part of a pydantic location that names a key of ours (not a member of a union), and its field if there is one."""
-    current: type[BaseModel] | None = model
+    keys = _keys(model, lists=True)
+    names: tuple[str, ...] = ()
     field: FieldInfo | None = None
     for index, part in enumerate(loc):
         if isinstance(part, int):
             continue
-        if current is None:
-            # Inside a table of free names: one more part is the name, the rest is pydantic's.
-            is_table = field is not None and get_origin(field.annotation) is dict
-            return (loc[: index + 1] if is_table else loc[:index]), field
-        fields = {(info.alias or name): info for name, info in current.model_fields.items()}
-        field = fields.get(part)
+        inside, field = field, keys.get((*names, part))
+        names = (*names, part)
         if field is None:
-            return loc[: index + 1], None
-        current = _nested_model(field) or _item_model(field)
+            if inside is None or _models(inside):
+                return loc[: index + 1], None  # an unknown key
+            # In a table of free names one more part is the name; the rest is pydantic's.
+            return loc[: index + _is_free_table(inside)], inside
     return loc, field
 
 
-def _nested_model(field: FieldInfo) -> type[BaseModel] | None:
-    return field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) else None
+def _keys(model: type[BaseModel], *, lists: bool, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], FieldInfo]:
+    """Every key and every table by its path. lists: also the keys in lists of tables, without an index."""
+    found: dict[tuple[str, ...], FieldInfo] = {}
+    for name, field in model.model_fields.items():
+        found[(*above, name)] = field
+        for nested in _models(field):
+            if lists or nested is field.annotation:
+                found |= _keys(nested, lists=lists, above=(*above, name))
+    return found
 
 
-def _item_model(field: FieldInfo) -> type[BaseModel] | None:
-    arguments = [item for item in get_args(field.annotation) if isinstance(item, type) and issubclass(item, BaseModel)]
-    return arguments[0] if arguments else None
+def _models(field: FieldInfo) -> list[type[BaseModel]]:
+    """The section that a field is, or is a list of."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
+def _is_free_table(field: FieldInfo | None) -> bool:
+    return field is not None and get_origin(field.annotation) is dict

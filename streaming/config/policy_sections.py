@@ -1,7 +1,6 @@
 """[[exchanges]], [[policies]] and [[permissions]] of the configuration: what becomes of dead letters (docs/dead_letters.md).
 
-Each converts to its pure counterpart (state/dead_letters); `dead_letter_problems` says what may not be
-loaded.
+Each converts to its pure counterpart (state/dead_letters); `dead_letter_problems` says what may not be loaded.
 """
 
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ from pydantic import AfterValidator, Field
 from state.dead_letters.exchanges import DEAD_LETTERS, Binding, Exchange, Exchanges, ExchangeType, parse_destination
 from state.dead_letters.policy import Permission, Policy, policy_problems
 from state.model import DEAD_LETTERED, DestinationKind, Outcome
-from streaming.config.explain import KeyPath
-from streaming.config.sections import DurationMs, Section, TopicsSection
+from streaming.config.section import DurationMs, KeyPath, Section, key
+from streaming.config.sections import TopicsSection
 from streaming.config.units import NEVER_MS
 
 _OWN_TOPICS: Final = ("messages", "events", "commands", "uplink", "receipts", "ledger", "throttle")
@@ -47,62 +46,51 @@ class ExchangeSection(Section):
     """A named list of bindings that policies send dead letters to."""
 
     name: str = Field(min_length=1, max_length=255, description="what policies call it")
-    type: ExchangeType = Field(ExchangeType.TOPIC, description="when a binding matches: equal key, pattern, or always")
-    bindings: tuple[BindingSection, ...] = Field((), description="list of { key = …, to = … }")
+    type: ExchangeType = key("when a binding matches: equal key, pattern, or always", ExchangeType.TOPIC)
+    bindings: tuple[BindingSection, ...] = key("list of { key = …, to = … }", ())
 
     def to_exchange(self) -> Exchange:
         bindings = tuple(Binding(key=binding.key, destination=parse_destination(binding.to)) for binding in self.bindings)
-        return Exchange(name=self.name, type=self.type, bindings=bindings)
+        return self.plain(Exchange, bindings=bindings)
 
 
 class PolicySection(Section):
     """What becomes of messages that die in the queues of some clients; the highest priority holds, alone."""
 
     name: str = Field(min_length=1, description="for people")
-    clients: str = Field("*", min_length=1, description="pattern of client ids: * any text, ? one character, [ab] one of these")
-    priority: int = Field(0, ge=-1_000_000, le=1_000_000, description="of several policies for a client the highest holds, alone")
-    dead_letter_exchange: str = Field(
-        DEAD_LETTERS, description=f"'{DEAD_LETTERS}' = the topic PREFIX.dead-letters, '' = the client that the routing key names"
+    clients: str = key("pattern of client ids: * any text, ? one character, [ab] one of these", "*", min_length=1)
+    priority: int = key("of several policies for a client the highest holds, alone", 0, ge=-1_000_000, le=1_000_000)
+    dead_letter_exchange: str = key(
+        f"'{DEAD_LETTERS}' = the topic PREFIX.dead-letters, '' = the client that the routing key names", DEAD_LETTERS
     )
-    dead_letter_routing_key: str | None = Field(
-        None, max_length=255, description="stands for the message's own keys (topic, CC, BCC); {client} = whose queue it died in"
+    dead_letter_routing_key: str | None = key(
+        "stands for the message's own keys (topic, CC, BCC); {client} = whose queue it died in", None, max_length=255
     )
-    dead_letter_reasons: tuple[Annotated[Outcome, AfterValidator(_reason)], ...] = Field(
-        tuple(sorted(DEAD_LETTERED)), description="what dies of another reason is in ledger and receipt only"
+    dead_letter_reasons: tuple[Annotated[Outcome, AfterValidator(_reason)], ...] = key(
+        "what dies of another reason is in ledger and receipt only", tuple(sorted(DEAD_LETTERED))
     )
-    dead_letter_limit: int | None = Field(
-        None, ge=1, le=1_000_000, description="after so many deaths here for one reason the next one goes to limit_exchange"
+    dead_letter_limit: int | None = key(
+        "after so many deaths here for one reason the next one goes to limit_exchange", None, ge=1, le=1_000_000
     )
-    limit_exchange: str = Field(DEAD_LETTERS, description="see dead_letter_limit")
-    message_ttl: Annotated[DurationMs, Field(ge=0, le=NEVER_MS)] | None = Field(
-        None, description="how long a message may wait in the queue, besides its own expiration; 0 = not at all"
+    limit_exchange: str = key("see dead_letter_limit", DEAD_LETTERS)
+    message_ttl: Annotated[DurationMs, Field(ge=0, le=NEVER_MS)] | None = key(
+        "how long a message may wait in the queue, besides its own expiration; 0 = not at all", None
     )
-    owner: str | None = Field(None, min_length=1, description="whose policy it is: only what [[permissions]] grant is allowed")
+    owner: str | None = key("whose policy it is: only what [[permissions]] grant is allowed", None, min_length=1)
 
     def to_policy(self) -> Policy:
-        return Policy(
-            name=self.name,
-            clients=self.clients,
-            priority=self.priority,
-            dead_letter_exchange=self.dead_letter_exchange,
-            dead_letter_routing_key=self.dead_letter_routing_key,
-            dead_letter_reasons=frozenset(self.dead_letter_reasons),
-            dead_letter_limit=self.dead_letter_limit,
-            limit_exchange=self.limit_exchange,
-            message_ttl_ms=self.message_ttl,
-            owner=self.owner,
-        )
+        return self.plain(Policy, dead_letter_reasons=frozenset(self.dead_letter_reasons), message_ttl_ms=self.message_ttl)
 
 
 class PermissionSection(Section):
     """What an owner of policies may do."""
 
     owner: str = Field(min_length=1, description="the name that policies give as owner")
-    read: tuple[str, ...] = Field((), description="patterns of client ids whose queues its policies may cover")
-    write: tuple[str, ...] = Field((), description="patterns of exchange names that its policies may name")
+    read: tuple[str, ...] = key("patterns of client ids whose queues its policies may cover", ())
+    write: tuple[str, ...] = key("patterns of exchange names that its policies may name", ())
 
     def to_permission(self) -> Permission:
-        return Permission(owner=self.owner, read=self.read, write=self.write)
+        return self.plain(Permission)
 
 
 def dead_letter_problems(
@@ -132,8 +120,8 @@ def dead_letter_problems(
         owners.add(permission.owner)
     declared = Exchanges(declared=tuple(exchange.to_exchange() for exchange in exchanges))
     pure = [policy.to_policy() for policy in policies]
-    for index, key, message in policy_problems(pure, declared, [permission.to_permission() for permission in permissions]):
-        yield ("policies", index, key), message
+    for index, wrong, message in policy_problems(pure, declared, [permission.to_permission() for permission in permissions]):
+        yield ("policies", index, wrong), message
 
 
 def dead_letter_topics(exchanges: tuple[ExchangeSection, ...]) -> tuple[str, ...]:

@@ -1,20 +1,29 @@
 """Durations and sizes as people write them: `30s`, `1h30m`, `1MiB`, `never`."""
 
+import contextlib
 import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
 from state.model import NEVER_EXPIRES_S
 
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
 NEVER_MS: Final = NEVER_EXPIRES_S * 1_000
 """The largest duration, MQTT's own "never"; written `never`."""
 
 _MS_PER_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES_PER_UNIT: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_BYTES_PER_UNIT: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _DURATION_PART: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d)\s*")
-_SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)")
+_SIZE: Final = TypeAdapter(ByteSize)
 
 
 def parse_duration_ms(value: object) -> int:
@@ -73,26 +82,29 @@ def parse_size_bytes(value: object) -> int:
     """Bytes of `1MiB`, `64KiB`, `10MB`; a bare number is bytes. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        text = value.strip()
-        if _WHOLE_NUMBER.fullmatch(text):
-            return int(text)
-        match = _SIZE.fullmatch(text)
-        if match and match[2] in _BYTES_PER_UNIT:
-            return round(float(match[1]) * _BYTES_PER_UNIT[match[2]])
+    text = value.strip() if isinstance(value, str) and value.isascii() else ""
+    if text.isdigit() or text[-1:].isalpha():  # a fraction has no meaning without a unit
+        with contextlib.suppress(ValidationError):
+            return _SIZE.validate_python(text)
     raise ValueError("not a size: write for example 256KiB, 1MiB, or a whole number of bytes")
 
 
 def format_duration(milliseconds: int) -> str:
     """The shortest exact spelling: 30s, 1500ms, 2h, never."""
-    if milliseconds >= NEVER_MS:
-        return "never"
-    unit = next((unit for unit, size in reversed(_MS_PER_UNIT.items()) if milliseconds and milliseconds % size == 0), "ms")
-    return f"{milliseconds // _MS_PER_UNIT[unit]}{unit}"
+    return "never" if milliseconds >= NEVER_MS else _shortest(milliseconds, _MS_PER_UNIT)
+
+
+def format_schedule(schedule: int | tuple[int, ...]) -> str | list[str]:
+    """The same for one duration, or for each of a schedule."""
+    return format_duration(schedule) if isinstance(schedule, int) else [format_duration(wait_ms) for wait_ms in schedule]
 
 
 def format_size(size_bytes: int) -> str:
     """The shortest exact spelling in binary units: 256KiB, 1MiB, 1000B."""
-    binary = ("GiB", "MiB", "KiB")
-    unit = next((unit for unit in binary if size_bytes and size_bytes % _BYTES_PER_UNIT[unit] == 0), "B")
-    return f"{size_bytes // _BYTES_PER_UNIT[unit]}{unit}"
+    return _shortest(size_bytes, _BYTES_PER_UNIT)
+
+
+def _shortest(number: int, units: dict[str, int]) -> str:
+    """In the largest unit that divides it. units: from the smallest, which is 1."""
+    fitting = [name for name, size in units.items() if size == 1 or (number and number % size == 0)]
+    return f"{number // units[fitting[-1]]}{fitting[-1]}"

@@ -1,8 +1,8 @@
 """The engine asks all backends to wait when it cannot keep up, or when its storage runs out: key `*` of `inflight.throttle`.
 
 Looked at after every micro-batch, in the engine's process and not in the query: records in Kafka that the sessions have not
-seen, the size of the session state, and the free disk under a local checkpoint. Each has two marks, so that a value that hovers
-around one of them makes no stream of records; backends may go on when all of them are back below their lower mark.
+seen, the size of the session state, and the free disk under a local checkpoint. Each has a high and a low watermark, so that a
+value that hovers around one of them makes no stream of records; backends may go on when all values are below their low watermark.
 """
 
 import shutil
@@ -40,7 +40,7 @@ class EngineLoad:
 
 
 class EngineWatermarks:
-    """Which marks are exceeded. A value that has crossed its high mark counts until it has crossed the low one."""
+    """Which values are too high. One that has reached its high watermark counts until it is back at the low one."""
 
     def __init__(self, settings: ThrottleSection) -> None:
         self._settings = settings
@@ -48,13 +48,13 @@ class EngineWatermarks:
 
     def judge(self, load: EngineLoad) -> str:
         """Why backends have to wait, for people; empty = they need not."""
-        marks = self._settings
+        watermarks = self._settings
         free = load.free_disk_bytes
-        # The disk is watched from the other side: little is much.
-        self._follow("lag", load.consumer_lag, high=marks.lag_high, low=marks.lag_low)
-        self._follow("state", load.state_bytes, high=marks.state_high, low=marks.state_low)
+        self._follow("lag", load.consumer_lag, high=watermarks.lag_high, low=watermarks.lag_low)
+        self._follow("state", load.state_bytes, high=watermarks.state_high, low=watermarks.state_low)
         if free is not None:
-            self._follow("disk", -free, high=-marks.free_disk_low, low=-marks.free_disk_high)
+            # Too little is what is wrong here, so the sign is turned.
+            self._follow("disk", -free, high=-watermarks.free_disk_low, low=-watermarks.free_disk_high)
         texts = {
             "lag": f"the engine is {load.consumer_lag} records behind",
             "state": f"the session state has {format_size(load.state_bytes)}",

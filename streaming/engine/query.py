@@ -11,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from state.records.events import WAKE_UP_KEY
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SINK_RECORDS_SCHEMA
 from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, STATE_SCHEMA, UNADDRESSED, Function, SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.wake_up import WAKE_UP_KEY
 
 QUERY_NAME: Final = "sessions"
 
@@ -54,7 +54,7 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
 
     Wake-up records have done their work when they are read, and end here.
     """
-    addressed = _is_client_id(F.col("key"), settings.max_client_id_bytes)
+    addressed = _is_client_id(F.col("key"), settings.limits.max_client_id_bytes)
     record = F.struct(
         F.when(F.col("topic") == settings.topics.events, EVENTS).otherwise(MESSAGES).alias("s"),
         F.col("partition").alias("p"),
@@ -108,8 +108,8 @@ def sessions_writer(
     options = {
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
-        # The broker's max.message.bytes is the limit that counts, and PipelineSettings.max_record_bytes keeps us below it.
-        "kafka.max.request.size": str(4 * settings.max_record_bytes),
+        # The broker's max.message.bytes is the limit that counts, and RecordLimits.max_record_bytes keeps us below it.
+        "kafka.max.request.size": str(4 * settings.limits.max_record_bytes),
         **kafka_options,
     }
     return (

@@ -22,15 +22,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from state.dead_letters.exchanges import Exchanges
+from state.records.settings import RecordLimits, Topics
 from streaming.archive import ArchiveKeeper
-from streaming.config.metrics_section import OFF
+from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.errors import QueryFailed
 from streaming.engine.operator.lean_worker import why_off
-from streaming.engine.operator.settings import PipelineSettings, Profile, Topics
+from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -165,13 +166,15 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
             throttle=topics.throttle,
         ),
         session=settings.session.to_session_settings(),
-        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.profiles),
+        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
         policies=tuple(policy.to_policy() for policy in settings.policies),
         exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
-        max_payload_bytes=engine.max_payload_bytes,
-        max_headers_bytes=engine.max_headers_bytes,
-        max_record_bytes=engine.max_record_bytes,
-        max_client_id_bytes=settings.gateway.max_client_id_bytes,
+        limits=RecordLimits(
+            max_payload_bytes=engine.max_payload_bytes,
+            max_headers_bytes=engine.max_headers_bytes,
+            max_record_bytes=engine.max_record_bytes,
+            max_client_id_bytes=settings.gateway.max_client_id_bytes,
+        ),
         receipts=engine.receipts,
         ledger=engine.ledger,
         lean_worker=engine.lean_worker,

@@ -11,11 +11,9 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from sinks.kafka.producers import abandon
+from state.records.events import WAKE_UP_KEY
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
-
-WAKE_UP_KEY: Final = b"\x00engine-start"
-"""No client's: MQTT allows no U+0000 in a client id (MQTT-1.5.4-2)."""
 
 _TIMEOUT_MS: Final = 30_000
 

@@ -25,13 +25,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from state.events import MessageReturned
 from state.model import Message
-from state.records.codec import encode_event
-from state.records.dead_letters import DETAIL, TABLE, TRUNCATED
+from state.records.dead_letters import REPLAY_OF, REPLAYS, TRUNCATED, is_about_the_death, parse_death_headers
+from state.records.events import encode_event
+from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.messages import BrokenContract, parse_message
+from state.records.record import Header
 from streaming.archive.tables import DEAD_LETTERS, LEDGER
-from streaming.engine.operator.cells import Header
-from streaming.engine.operator.death_headers import DEATHS, EXCHANGE, FIRST_DEATH, LAST_DEATH, ROUTING_KEY, parse_death_headers
-from streaming.engine.operator.to_records import LedgerRow
 from streaming.history.errors import BadQuestion
 from streaming.history.session import HistorySession
 
@@ -41,14 +40,8 @@ if TYPE_CHECKING:
 REPLAYED: Final = "dead_letter_replayed"
 """The transition in the ledger."""
 
-REPLAY_OF: Final = "x-replay-of"
-REPLAYS: Final = "x-replays"
-_ABOUT_THE_DEATH: Final = frozenset(
-    {DEATHS, EXCHANGE, ROUTING_KEY, DETAIL, TABLE, TRUNCATED, REPLAY_OF, REPLAYS, "x-source-topic", "x-source-key"}
-)
 _PORTION: Final = 500
 _TIMEOUT_S: Final = 60.0
-_json: Final = msgspec.json.Encoder()
 
 
 class Skip(StrEnum):
@@ -145,7 +138,7 @@ def letters(history: HistorySession, rows: DataFrame, options: ReplayOptions, co
 def to_letter(document: dict[str, Any], options: ReplayOptions) -> Letter | None:
     """A row of the table → the message with its history; None for what is no message."""
     headers = [Header(header["key"], base64.b64decode(header["value"] or "")) for header in document["headers"]]
-    own = [header for header in headers if not _about_the_death(header.key)]
+    own = [header for header in headers if not is_about_the_death(header.key)]
     own += [Header(REPLAY_OF, document["dead_letter_id"].encode()), Header(REPLAYS, b"%d" % (document["replays"] + 1))]
     try:
         message, _ = parse_message(
@@ -229,7 +222,7 @@ def ledger_record(letter: Letter, now_ms: int) -> bytes:
         message_id=letter.message.message_id,
         detail=f"{letter.dead_letter_id} sent again to {letter.client_id}",
     )
-    return _json.encode([row])
+    return encode_ledger_rows([row])
 
 
 def parse_rate(text: str) -> float:
@@ -242,7 +235,3 @@ def parse_rate(text: str) -> float:
     if not 0 < rate < 1e9:
         raise BadQuestion(f"--rate {text}: write messages a second, for example 200/s, or 30/m for thirty a minute")
     return rate
-
-
-def _about_the_death(name: str) -> bool:
-    return name in _ABOUT_THE_DEATH or name.startswith((FIRST_DEATH, LAST_DEATH))

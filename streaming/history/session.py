@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from sinks.delta.tables import newest_version
 from streaming.archive.tables import TABLES
 from streaming.engine.spark_session import SparkJars, SparkSettings, is_local_path, spark_session
-from streaming.history.delta_log import is_table
+from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The life of one message, from the ledger and the dead letters, in order.
 
-Two readers give the same rows: for tables on a local path pyarrow (under a second), for others Spark. What takes part:
+Two readers give the same rows: for tables on a local path deltalake (under a second), for others Spark. What takes part:
 1. every ledger row with the message id;
 2. every dead letter with it, as the step `dead letter`, after the ledger row of the session that wrote it;
 the order is time, then the session's own order within a micro-batch.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
 from streaming.engine.spark_session import is_local_path
-from streaming.history.delta_log import UnsupportedTable, is_table, rows_with
+from streaming.history.delta_reader import UnsupportedTable, is_table, rows_with
 from streaming.history.errors import NoArchive, NothingFound
 
 if TYPE_CHECKING:
@@ -131,5 +131,5 @@ def _read_with_spark(settings: "Settings", message_id: str, jars: "SparkJars") -
 
 
 def _utc(time: datetime) -> datetime:
-    """pyarrow gives times with their zone, Spark naive ones in the zone of this process; `astimezone` is right for both."""
+    """deltalake gives times with their zone, Spark naive ones in the zone of this process; `astimezone` is right for both."""
     return time.astimezone(UTC)

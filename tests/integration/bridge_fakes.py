@@ -28,10 +28,11 @@ from sinks.mqtt.codec.packets import (
     SubAck,
     Subscribe,
 )
-from sinks.mqtt.handshake import V5
+from sinks.mqtt.connection.handshake import V5
 from state.model import NO_PROPERTIES, PublishProperties, QoS
 from state.settings import BackoffSettings
-from tests.integration.gateway_fakes import DEADLINE_S, FakeKafka, wait_until
+from tests.integration.gateway_fakes import DEADLINE_S, FakeKafka
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 ALL = frozenset(range(PARTITIONS))

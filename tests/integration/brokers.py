@@ -1,7 +1,7 @@
 """One language for RabbitMQ and Inflight, so that a scenario is written once and run on both (test_rabbitmq_comparison.py).
 
 A queue of RabbitMQ is the queue of a client of Inflight; where a scenario ends, RabbitMQ has a queue that nobody dead-letters
-from and Inflight a topic of Kafka. Inflight's side is its engine without Spark and Kafka (tests/scenarios/world.py).
+from and Inflight a topic of Kafka. Inflight's side is its engine without Spark and Kafka (tests/scenarios/engine_model.py).
 """
 
 import datetime
@@ -19,7 +19,7 @@ from state.dead_letters.policy import Policy
 from state.model import Destination, DestinationKind
 from state.settings import Overflow, SessionSettings
 from tests.integration.rabbitmq_server import get
-from tests.scenarios.world import World
+from tests.scenarios.engine_model import EngineModel
 
 REFUSED_FOR_GOOD = 0x87
 REFUSED_FOR_NOW = 0x83
@@ -221,8 +221,8 @@ class InflightBroker:
             )
             for queue in setup.queues
         }
-        self.world = World(policies=policies, exchanges=exchanges, profiles=profiles)
-        self._began_ms = self.world.now_ms
+        self.engine = EngineModel(policies=policies, exchanges=exchanges, profiles=profiles)
+        self._began_ms = self.engine.now_ms
 
     def publish(
         self, queue: str, text: str, *, cc: Sequence[str] = (), bcc: Sequence[str] = (), ttl_ms: int | None = None
@@ -235,30 +235,30 @@ class InflightBroker:
             headers.append(("x-dead-letter-exchange", arguments.dlx.encode()))
         if self._setup.arguments and arguments.key is not None:
             headers.append(("x-dead-letter-routing-key", arguments.key.encode()))
-        self.world.send(queue, text, *headers)
+        self.engine.send(queue, text, *headers)
 
     def republish(self, queue: str, letter: DeadLetterSeen) -> None:
         headers = [(name, value.encode()) for name, value in letter.others.items() if name not in ("mqtt-topic", "message-id")]
-        self.world.send(queue, letter.text, *headers)
+        self.engine.send(queue, letter.text, *headers)
 
     def reject(self, queue: str) -> None:
-        self.world.connect(queue, answer=REFUSED_FOR_GOOD).lose_connection(queue)
+        self.engine.connect(queue, answer=REFUSED_FOR_GOOD).lose_connection(queue)
 
     def fail(self, queue: str) -> None:
-        self.world.connect(queue, answer=REFUSED_FOR_NOW).lose_connection(queue)
+        self.engine.connect(queue, answer=REFUSED_FOR_NOW).lose_connection(queue)
 
     def wait(self, milliseconds: int) -> None:
-        self.world.after(milliseconds / 1_000)
+        self.engine.after(milliseconds / 1_000)
 
     def read(self, end: str) -> DeadLetterSeen:
         index = self._read[end] = self._read.get(end, -1) + 1
-        records = self.world.records(end)
+        records = self.engine.records(end)
         assert index < len(records), f"nothing in topic {end}"
-        headers, deaths = self.world.headers(end, index), self.world.deaths(end, index)
+        headers, deaths = self.engine.headers(end, index), self.engine.deaths(end, index)
         for death in deaths:
-            assert self._began_ms <= death["time"] <= self.world.now_ms
+            assert self._began_ms <= death["time"] <= self.engine.now_ms
         return DeadLetterSeen(
-            text=self.world.read(end)[index],
+            text=self.engine.read(end)[index],
             exchange=headers["x-exchange"],
             routing_key=headers["x-routing-key"],
             deaths=tuple(
@@ -284,7 +284,7 @@ class InflightBroker:
         )
 
     def waiting(self, queue: str) -> int:
-        return len(self.world.queued(queue))
+        return len(self.engine.queued(queue))
 
     def _destination(self, queue: str) -> Destination:
         if queue in self._queues and self._queues[queue].end:

@@ -8,34 +8,23 @@ import asyncio
 import dataclasses
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
 import uvloop
 
-from sinks.kafka.clients import AppendFailed, CommandListener, Confirmation, Headers
-from sinks.mqtt.gateway import run_gateway
+from sinks.kafka.append import AppendFailed, Confirmation, Headers
+from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import run_gateway
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, CommandBatch, GatewayCommand
-from state.events import ClientConnected, GatewayEvent
-from state.records.codec import decode_event, encode_command_batch
+from state.commands import GatewayCommand
+from tests.support.scripted_engine import ScriptedEngine
 
 T = TypeVar("T")
-DEADLINE_S = 10.0
-
-
-def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """The first truthy value of the condition."""
-    deadline = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {deadline_s} s: {what}"
-        time.sleep(0.002)
-    return value
+DEADLINE_S = 60.0
 
 
 @dataclass
@@ -49,25 +38,16 @@ class Record:
         return dict(self.headers or []).get(name)
 
 
-@dataclass
-class Accepting:
-    """What the scripted engine answers to ClientConnected; None = nothing."""
-
-    fields: dict[str, Any] | None = field(default_factory=lambda: {"max_awaiting_rel": 100, "send_quota": 32})
-
-
-class FakeKafka:
+class FakeKafka(ScriptedEngine):
     """EventLog and CommandTail in one, for one gateway."""
 
     def __init__(self, partitions: frozenset[int]) -> None:
+        super().__init__()
         self.partitions = partitions
         self.records: list[Record] = []
-        self.events: list[tuple[str, GatewayEvent]] = []
-        self.accepting = Accepting()
         self.holding: Callable[[Record], bool] = lambda record: False
         self.failing: Callable[[Record], bool] = lambda record: False
         self._held: list[Confirmation] = []
-        self._sequences: dict[int, int] = {}
         self._listener: CommandListener | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,16 +64,7 @@ class FakeKafka:
         else:
             self.loop.call_soon(done, None)
         if topic.endswith("events"):
-            event = decode_event(value)
-            self.events.append((key.decode(), event))
-            if isinstance(event, ClientConnected) and self.accepting.fields is not None:
-                self.loop.call_soon(
-                    self._send,
-                    key.decode(),
-                    AcceptConnection(
-                        connection_id=event.connection_id, partition=event.commands_partition, sequence=0, **self.accepting.fields
-                    ),
-                )
+            self.heard(key.decode(), value)
 
     async def close(self, timeout_s: float) -> None:
         pass
@@ -104,20 +75,18 @@ class FakeKafka:
         if self.partitions:
             asyncio.get_running_loop().call_soon(listener.partitions_assigned, self.partitions)
 
-    def _send(self, client_id: str, command: GatewayCommand, *, number: bool = True) -> None:
+    # ScriptedEngine, on the loop
+    def soon(self, action: Callable[[], None]) -> None:
+        assert self.loop is not None
+        self.loop.call_soon(action)
+
+    def write(self, partition: int, client_id: str, value: bytes) -> None:
         assert self._listener is not None
-        if number:
-            sequence = self._sequences.get(command.connection_id, 0) + 1
-            self._sequences[command.connection_id] = sequence
-            command = msgspec.structs.replace(command, sequence=sequence)
-        self._listener.commands(command.partition, [encode_command_batch(CommandBatch(client_id=client_id, commands=(command,)))])
+        self._listener.commands(partition, [value])
 
     # For tests, from their thread
     def command(self, client_id: str, kind: type[GatewayCommand], *, number: bool = True, **fields: Any) -> None:
-        """Send a command to the client's newest connection."""
-        connected = self.of(client_id, ClientConnected)[-1]
-        values = {"connection_id": connected.connection_id, "partition": connected.commands_partition, "sequence": 0, **fields}
-        self.on_loop(self._send, client_id, kind(**values), number=number)
+        self.on_loop(super().command, client_id, kind, number=number, **fields)
 
     def deliver(self, partition: int, values: list[bytes]) -> None:
         assert self._listener is not None
@@ -150,13 +119,6 @@ class FakeKafka:
             function(*args, **kwargs)
 
         asyncio.run_coroutine_threadsafe(call(), self.loop).result(DEADLINE_S)
-
-    def of(self, client_id: str, kind: type[T]) -> list[T]:
-        return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
-
-    def wait_for(self, client_id: str, kind: type[T], count: int = 1) -> list[T]:
-        wait_until(lambda: len(self.of(client_id, kind)) >= count, f"{count} × {kind.__name__} of {client_id}")
-        return self.of(client_id, kind)
 
     def uplink(self) -> list[Record]:
         return [record for record in list(self.records) if record.topic.endswith("uplink")]

@@ -3,13 +3,11 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from inflight.demo.up import UpProcess
-
-DEADLINE_S = 120.0
+from tests.support.waiting import wait_until
 
 
 def run_inflight(up: UpProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,10 +29,12 @@ def documents(up: UpProcess, *arguments: str) -> list[dict[str, Any]]:
 
 def traced(up: UpProcess, message_id: str, complete: Callable[[list[str]], bool]) -> list[dict[str, Any]]:
     """The trace, asked for again until it is complete: the archive is a little behind."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+    done: subprocess.CompletedProcess[str] | None = None
+
+    def steps() -> list[dict[str, Any]] | None:
+        nonlocal done
         done = run_inflight(up, "trace", message_id, "--json")
-        steps = [json.loads(line) for line in done.stdout.splitlines()]
-        if complete([step["step"] for step in steps]):
-            return steps
-        assert time.monotonic() < deadline, f"{done.stderr}\n" + "\n".join(map(str, steps))
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        return found if complete([step["step"] for step in found]) else None
+
+    return wait_until(steps, lambda: f"the trace of {message_id} is complete: {done}")

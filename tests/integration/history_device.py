@@ -4,9 +4,10 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from tests.support.waiting import wait_until
 
 Answer = Callable[[str, int], int | None]
 """(topic, how often this device has seen the payload, from 1) → reason code of the PUBACK or PUBREC, None = no answer."""
@@ -54,12 +55,9 @@ class AnsweringDevice:
         self._thread.join(10)
         self._socket.close()
 
-    def await_count(self, count: int, timeout_s: float = 60.0) -> None:
+    def await_count(self, count: int) -> None:
         """Returns when `count` PUBLISH packets have come. Raises AssertionError."""
-        deadline = time.monotonic() + timeout_s
-        while len(self.received) < count:
-            assert time.monotonic() < deadline, f"{len(self.received)} of {count} packets: {self.received}"
-            time.sleep(0.02)
+        wait_until(lambda: len(self.received) >= count, lambda: f"{count} packets; {len(self.received)}: {self.received}")
 
     def _run(self) -> None:
         with contextlib.suppress(OSError, EOFError):

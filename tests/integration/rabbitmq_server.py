@@ -8,15 +8,15 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
 from inflight.local.child_process import free_port, start_child
+from tests.support.waiting import wait_until
 
 HOST = "127.0.0.1"
 SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -24,7 +24,6 @@ SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 _START_S = 60.0
 _STOP_S = 20.0
-_LOOK_S = 0.1
 
 
 def is_installed() -> bool:
@@ -77,11 +76,11 @@ class RabbitMq:
         self._environment = self._make_environment(epmd_port)
         self._run(["epmd", "-address", HOST, "-port", str(epmd_port)], "epmd.log")
         broker = self._run([str(SCRIPT)], "stdout.log")
-        deadline = time.monotonic() + _START_S
-        while not self._answers():
+
+        def still_runs() -> None:
             assert broker.poll() is None, f"RabbitMQ ended with {broker.returncode}:\n{self._last_words()}"
-            assert time.monotonic() < deadline, f"RabbitMQ does not answer within {_START_S} s:\n{self._last_words()}"
-            time.sleep(_LOOK_S)
+
+        wait_until(self._answers, lambda: f"RabbitMQ answers:\n{self._last_words()}", within_s=_START_S, check=still_runs)
 
     def _make_environment(self, epmd_port: int) -> dict[str, str]:
         home, configuration = self._directory / "home", self._directory / "rabbitmq.conf"
@@ -138,12 +137,11 @@ class RabbitMq:
         return "\n".join(texts)
 
 
-def get(channel: BlockingChannel, queue: str, deadline_s: float = 15.0) -> tuple[Any, Any, bytes]:
+def get(channel: BlockingChannel, queue: str) -> tuple[Any, Any, bytes]:
     """(method, properties, body) of the next message of a queue, not acknowledged yet. Raises AssertionError at the deadline."""
-    deadline = time.monotonic() + deadline_s
-    while True:
+
+    def message() -> tuple[Any, Any, bytes] | None:
         method, properties, body = channel.basic_get(queue)
-        if method is not None and properties is not None and body is not None:
-            return method, properties, body
-        assert time.monotonic() < deadline, f"nothing in queue {queue} within {deadline_s} s"
-        time.sleep(0.01)
+        return None if method is None or properties is None or body is None else (method, properties, body)
+
+    return cast(tuple[Any, Any, bytes], wait_until(message, f"a message in queue {queue}", within_s=15.0))

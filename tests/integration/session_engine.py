@@ -15,11 +15,13 @@ from typing import Any
 
 import uvloop
 
-from sinks.kafka.clients import CommandListener, Confirmation, Headers
+from sinks.kafka.append import Confirmation, Headers
+from sinks.kafka.tail import CommandListener
 from state.commands import Command, CommandBatch, GatewayCommand, SendReceipt
 from state.events import DeadlineReached, Event, MessageSubmitted
 from state.model import Message
-from state.records.codec import decode_event, encode_command_batch
+from state.records.commands import encode_command_batch
+from state.records.events import decode_event
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway_fakes import DEADLINE_S

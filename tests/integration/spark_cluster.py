@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +12,7 @@ import psutil
 import pyspark
 
 from inflight.local.child_process import start_child, tail
+from tests.support.waiting import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _LOOPBACK = "127.0.0.1"
@@ -69,12 +69,11 @@ class SparkCluster:
         return process
 
     def _said(self, name: str, pattern: str) -> str:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while (found := re.search(pattern, self._log(name).read_text())) is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} did not start:\n{tail(self._log(name))}")
-            time.sleep(0.05)
-        return found.group(1)
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, self._log(name).read_text())
+
+        match = wait_until(found, lambda: f"{name} has started:\n{tail(self._log(name))}", within_s=_START_TIMEOUT_S)
+        return str(match[1])
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"

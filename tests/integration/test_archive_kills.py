@@ -6,11 +6,9 @@ written many records twice.
 
 import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,8 @@ from inflight.demo.up import UpProcess
 from streaming.archive.tables import TABLES
 from tests.integration.history_cli import documents
 from tests.integration.history_device import AnsweringDevice
+from tests.support.processes import kill_engine
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -51,13 +51,6 @@ HEADERS: dict[str, list[tuple[str, bytes]]] = {
 ENDS = {"good": {"delivered"}, "picky": {"rejected"}, "sleeper": {"expired"}, "crowded": {"maxlen", "delivered"}}
 
 
-def until(condition: Callable[[], bool], timeout_s: float, what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
-
-
 class Traffic(threading.Thread):
     """Sends a message to every client, again and again, until told to stop. sent: message ids by client."""
 
@@ -80,14 +73,6 @@ class Traffic(threading.Thread):
         self._producer.close(timeout=10)
 
 
-def kill_engine(up: UpProcess) -> None:
-    """SIGKILL, then wait until the supervisor has started another one."""
-    pid = up.engine_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: up.engine_pid() not in (None, pid), 120, lambda: up.log_tail("engine"))
-
-
 def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_ends_once_and_is_archived_once(
     tmp_path: Path,
 ) -> None:
@@ -103,19 +88,19 @@ def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_en
             traffic.start()
             for _ in range(KILLS):
                 arrived = len(good.received)
-                until(lambda before=arrived: len(good.received) > before, 120, lambda: up.log_tail("engine"))  # type: ignore[misc]
+                wait_until(lambda before=arrived: len(good.received) > before, lambda: up.log_tail("engine"))  # type: ignore[misc]
                 time.sleep(dice.uniform(0.0, 2.0))  # the random moment
                 kill_engine(up)
             traffic.done.set()
             traffic.join(60)
-            until(lambda: set(traffic.sent["good"]) <= {p.decode() for p in good.received}, 120, lambda: up.log_tail("engine"))
-            until(lambda: set(traffic.sent["picky"]) <= {p.decode() for p in picky.received}, 120, lambda: up.log_tail("engine"))
+            wait_until(lambda: set(traffic.sent["good"]) <= {p.decode() for p in good.received}, lambda: up.log_tail("engine"))
+            wait_until(lambda: set(traffic.sent["picky"]) <= {p.decode() for p in picky.received}, lambda: up.log_tail("engine"))
             # What the crowded client still has in its queue is delivered now.
             with AnsweringDevice(*up.mqtt, "crowded", lambda topic, times: 0) as crowded:
                 crowded.await_count(1)
                 # The archive starts when the engine is ready, and after quick kills only now makes its tables.
                 first_commits = [up.data_dir / "tables" / spec.name / "_delta_log" / f"{0:020}.json" for spec in TABLES]
-                until(lambda: all(path.exists() for path in first_commits), 120, lambda: up.log_tail("engine"))
+                wait_until(lambda: all(path.exists() for path in first_commits), lambda: up.log_tail("engine"))
                 sent = {message_id for ids in traffic.sent.values() for message_id in ids}
                 ended: list[dict[str, str]] = []
 
@@ -123,7 +108,9 @@ def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_en
                     ended[:] = documents(up, "sql", "SELECT client_id, message_id, outcome FROM receipts", "--limit", "1000000")
                     return {row["message_id"] for row in ended} >= sent
 
-                until(all_ended, 300, lambda: f"without an end: {sorted(sent - {row['message_id'] for row in ended})[:10]}")
+                wait_until(
+                    all_ended, lambda: f"without an end: {sorted(sent - {row['message_id'] for row in ended})[:10]}", within_s=300
+                )
         dead = {row["message_id"]: row["outcome"] for row in ended if row["outcome"] != "delivered"}
         letters: list[dict[str, str]] = []
 
@@ -131,8 +118,10 @@ def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_en
             letters[:] = documents(up, "sql", "SELECT message_id, reason FROM dead_letters", "--limit", "1000000")
             return {row["message_id"] for row in letters} >= dead.keys()
 
-        until(
-            all_dead_letters, 300, lambda: f"no dead letter: {sorted(dead.keys() - {row['message_id'] for row in letters})[:10]}"
+        wait_until(
+            all_dead_letters,
+            lambda: f"no dead letter: {sorted(dead.keys() - {row['message_id'] for row in letters})[:10]}",
+            within_s=300,
         )
         (twice,) = documents(
             up,

@@ -20,7 +20,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived
 from state.model import QoS
 from tests.integration.bridge_fakes import BridgeUnderTest, running_bridge
-from tests.integration.gateway_fakes import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
 

@@ -18,16 +18,16 @@ from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.codec.packets import Publish
-from sinks.mqtt.gateway import run_gateway
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import DeadLetter, RecordTransition, SendReceipt
 from state.model import Message, PublishProperties, QoS, ReasonCode
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from tests.integration.bridge_fakes import FakeBroker, Peer
-from tests.integration.gateway_fakes import DEADLINE_S, wait_until
 from tests.integration.session_engine import Port, SessionEngine, on_loop, running_loop
 from tests.integration.strict_device import PUBLISH, PUBREL, read_packet
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
 
 DEVICE = "d1"
@@ -254,7 +254,7 @@ def sides() -> Iterator[tuple[AtGateway, BehindBroker]]:
             assert list(side.engine.outcomes) == ["expired"], "while the device is away nothing else ends"
             on_loop(side.loop, side.appear())
         for side in sides:
-            wait_until(lambda side=side: side.engine.outcomes.keys() == EXPECTED.keys(), "all outcomes", 3 * DEADLINE_S)
+            wait_until(lambda side=side: side.engine.outcomes.keys() == EXPECTED.keys(), "all outcomes")
         yield sides
 
 

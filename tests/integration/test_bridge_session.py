@@ -20,8 +20,8 @@ from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
 from state.model import Message, QoS
 from state.settings import BackoffSettings, SessionSettings
-from tests.integration.gateway_fakes import wait_until
 from tests.integration.session_engine import Port, SessionEngine, on_loop, running_loop
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(150)]
 
@@ -114,7 +114,7 @@ def test_nothing_is_lost_or_done_twice_and_every_device_keeps_its_window(tmp_pat
         devices = start_devices(PLAN, broker, stack)
         perform(PLAN, side, devices, look)
         all_there: Callable[[], bool] = lambda: len(side.engine.outcomes) == PLAN.total  # noqa: E731
-        wait_until(all_there, "a receipt for every message", 60)
+        wait_until(all_there, "a receipt for every message")
         result = count_result(PLAN, devices, seconds=0.0)
     print(result, side.counters)
     assert set(side.engine.outcomes.values()) == {"delivered"}

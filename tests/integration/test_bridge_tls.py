@@ -17,7 +17,7 @@ from state.events import ClientConnected, PubAckReceived
 from state.model import QoS
 from tests.integration.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.integration.certificates import Authority
-from tests.integration.gateway_fakes import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
 

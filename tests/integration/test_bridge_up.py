@@ -15,7 +15,7 @@ from inflight.demo.bridge_devices import TOPIC_TEMPLATE, BridgedDevice
 from inflight.demo.up import UpProcess
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import MissingPrerequisite
-from tests.integration.gateway_fakes import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -120,7 +120,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other(trial: Trial) -> None:
     first, second = trial.bridges
-    wait_until(lambda: trial.held(first) + trial.held(second) == DEVICES, "every device is held once", PATIENCE_S)
+    wait_until(lambda: trial.held(first) + trial.held(second) == DEVICES, "every device is held once")
     assert trial.held(first) > 0
     assert trial.held(second) > 0
 
@@ -128,7 +128,7 @@ def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other
     first.kill()
     trial.send(range(MESSAGES // 2, MESSAGES))
     total = DEVICES * MESSAGES
-    wait_until(lambda: trial.receipts.read().total() >= total, "a receipt for every message", PATIENCE_S)
+    wait_until(lambda: trial.receipts.read().total() >= total, "a receipt for every message")
     assert trial.held(second) == DEVICES
     assert trial.processed() == total
     assert [device.name for device in trial.devices if any(count > 1 for count in device.processed.values())] == []
@@ -145,7 +145,7 @@ def test_the_publications_dealt_to_a_bridge_that_is_away_come_when_it_is_back(tr
     for bridge in trial.bridges:
         bridge.start()
     expected = {b"publication %d" % number for number in range(2 * PUBLICATIONS)}
-    wait_until(lambda: trial.uplink.read().keys() >= expected, "every publication", PATIENCE_S)
+    wait_until(lambda: trial.uplink.read().keys() >= expected, "every publication")
     for bridge in trial.bridges:
         bridge.wait_until_ready()
 

@@ -3,9 +3,8 @@
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ from inflight.demo.up import UpProcess
 from inflight.local.child_process import start_child
 from inflight.local.embedded_kafka import EmbeddedKafka
 from tests.integration.spark_cluster import SPARK_HOME, SparkCluster
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(480)]
 
@@ -42,13 +42,6 @@ def options(more: Mapping[str, str]) -> list[str]:
     return [part for key, value in {**SETTINGS, **more}.items() for part in ("--set", f"{key}={value}")]
 
 
-def await_condition(condition: Callable[[], bool], what: Callable[[], str], timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
-
-
 def device(client_id: str, address: tuple[str, int], seen: Counter[bytes]) -> Client:
     client = Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
 
@@ -66,9 +59,9 @@ def kill_an_executor(cluster: SparkCluster) -> None:
     assert len(executors) == WORKERS, "the sessions are spread over all workers"
     _, victim = executors.popitem()
     victim.kill()
-    await_condition(
+    wait_until(
         lambda: bool({executor.pid for executor in cluster.executors()} - {victim.pid, *executors}),
-        lambda: "the cluster starts another executor",
+        "the cluster starts another executor",
     )
 
 
@@ -93,7 +86,7 @@ def test_sessions_survive_the_death_of_an_executor(cluster: SparkCluster, tmp_pa
             if number == ROUNDS // 2:
                 engine = up.engine_pid()
                 kill_an_executor(cluster)
-            await_condition(lambda: set(sent) <= set(seen), missing)
+            wait_until(lambda: set(sent) <= set(seen), missing)
         producer.close()
         assert up.engine_pid() == engine, "the query goes on without a restart of the engine"
         for paho in clients:
@@ -109,7 +102,7 @@ def test_spark_submit_decides_on_the_master_and_brings_the_jars(
     here = options({"kafka.bootstrap_servers": kafka.bootstrap_servers, "engine.data_dir": str(tmp_path / "data")})
     subprocess.run([*inflight, "topics", *here], check=True, timeout=120)
     jars = subprocess.run([*inflight, "jars", "--spark"], check=True, timeout=120, capture_output=True, text=True).stdout.strip()
-    application = tmp_path / "inflight.py"
+    application = tmp_path / "start_engine.py"  # a script called inflight.py would hide the package
     application.write_text("from inflight.cli import main\n\nmain()\n")
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, "--jars", jars]
     environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable}

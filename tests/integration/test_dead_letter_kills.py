@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from inflight.demo.up import UpProcess
 from tests.integration.history_device import AnsweringDevice
+from tests.support.processes import kill_engine
+from tests.support.waiting import wait_until
 
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "6"))
 SEED = 4_711
@@ -81,20 +82,6 @@ class Topic:
         self._consumer.close()
 
 
-def await_condition(condition: Callable[[], bool], what: Callable[[], str], timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
-
-
-def kill_engine(up: UpProcess) -> None:
-    pid = up.engine_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    await_condition(lambda: up.engine_pid() not in (None, pid), lambda: f"no new engine; {up.log_tail('engine')}")
-
-
 def test_every_message_is_delivered_or_dead_lettered_however_often_the_engine_dies(tmp_path: Path) -> None:
     configuration = tmp_path / "kills.toml"
     configuration.write_text(CONFIGURATION, encoding="utf-8")
@@ -137,11 +124,11 @@ def test_every_message_is_delivered_or_dead_lettered_however_often_the_engine_di
                     send("lamp-late", expiration=b"200")
                     time.sleep(0.02)  # the pace of the traffic
                 kill_engine(up)
-            await_condition(lambda: not open_ids(), lambda: f"{len(open_ids())} of {len(sent)} without a last word")
+            wait_until(lambda: not open_ids(), lambda: f"{len(open_ids())} of {len(sent)} without a last word")
             told = [json.loads(value) for _, value in receipts.values]
             delivered = {receipt["message_id"].encode() for receipt in told if receipt["outcome"] == "delivered"}
             parked.look()
-            await_condition(
+            wait_until(
                 lambda: parked.look() or delivered | {value for _, value in parked.values} >= set(sent),
                 lambda: f"neither: {sorted(set(sent) - delivered - {value for _, value in parked.values})[:5]}",
             )

@@ -4,13 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.local.child_process import free_port
 from inflight.local.embedded_kafka import EmbeddedKafka
@@ -19,16 +17,12 @@ from inflight.local.jars import Jars
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.config.topics import check_topics, ensure_topics, require_safe_topics
+from tests.support.kafka_topics import create_topics, read_topic
+from tests.support.processes import is_gone
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 TOPIC = "survivors"
-
-
-def await_condition(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} within {timeout_s:g} s"
-        time.sleep(0.02)
 
 
 def append(broker: EmbeddedKafka, *values: str) -> None:
@@ -38,31 +32,10 @@ def append(broker: EmbeddedKafka, *values: str) -> None:
     producer.close()
 
 
-def read_all(broker: EmbeddedKafka) -> list[str]:
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
-    partition = TopicPartition(TOPIC, 0)
-    consumer.assign([partition])
-    consumer.seek_to_beginning(partition)
-    end = consumer.end_offsets([partition])[partition]
-    values: list[str] = []
-    deadline = time.monotonic() + 30
-    while len(values) < end and time.monotonic() < deadline:
-        for records in consumer.poll(timeout_ms=1_000).values():
-            values += [record.value.decode() for record in records]
-    consumer.close()
-    return values
-
-
-def create_topic(broker: EmbeddedKafka, name: str, **configs: str) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1, "configs": configs}}, wait_for_metadata=True)
-    admin.close()
-
-
 def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_path: Path, jars: Jars) -> None:
     first = EmbeddedKafka(tmp_path, jars=jars)
     with first:
-        create_topic(first, TOPIC)
+        create_topics(first.bootstrap_servers, TOPIC)
         append(first, "before the stop")
         address = first.bootstrap_servers
         first.stop()
@@ -71,11 +44,12 @@ def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_p
         assert first.bootstrap_servers == address
         append(first, "before the kill")
         os.kill(first.pid, signal.SIGKILL)
-        await_condition(lambda: not first.is_running, "a killed broker is noticed")
+        wait_until(lambda: not first.is_running, "a killed broker is noticed")
     other = EmbeddedKafka(tmp_path, port=free_port(), jars=jars)
     with other:
         assert other.bootstrap_servers != first.bootstrap_servers
-        assert read_all(other) == ["before the stop", "before the kill"]
+        found = [record.value for record in read_topic(other.bootstrap_servers, TOPIC)]
+        assert found == [b"before the stop", b"before the kill"]
 
 
 def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, jars: Jars) -> None:
@@ -93,7 +67,7 @@ def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, 
     finally:
         parent.kill()
         parent.communicate()
-    await_condition(lambda: not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE, "the broker is gone")
+    wait_until(lambda: is_gone(broker), "the broker is gone")
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: EmbeddedKafka, tmp_path: Path, jars: Jars) -> None:
@@ -118,8 +92,8 @@ def test_the_topics_of_inflight_are_created_once_and_found_right_afterwards(kafk
 
 
 def test_the_engine_refuses_topics_that_would_lose_data(kafka: EmbeddedKafka) -> None:
-    create_topic(kafka, "lossy.events", **{"cleanup.policy": "compact"})
-    create_topic(kafka, "lossy.messages", **{"retention.ms": "60000"})
+    create_topics(kafka.bootstrap_servers, "lossy.events", cleanup_policy="compact")
+    create_topics(kafka.bootstrap_servers, "lossy.messages", retention_ms="60000")
     settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "lossy"})
     with pytest.raises(UnsafeTopics) as caught:
         ensure_topics(settings)

@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import os
 import random
-import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -14,6 +12,8 @@ from kafka import KafkaProducer
 
 from inflight.demo.up import UpProcess
 from tests.integration.strict_device import Habits, StrictDevice
+from tests.support.processes import kill_engine
+from tests.support.waiting import until
 
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))
 SEED = 20_261_121
@@ -67,22 +67,6 @@ async def running(*jobs: Callable[[asyncio.Event], Awaitable[None]]) -> AsyncIte
         await asyncio.gather(*tasks)
 
 
-async def until(condition: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what())
-        await asyncio.sleep(0.1)  # the pace of looking, not a substitute for the condition
-
-
-async def _kill_engine(up: UpProcess) -> None:
-    """SIGKILL, then wait until the supervisor has started another and it works."""
-    pid = up.engine_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    await until(lambda: up.engine_pid() not in (None, pid), 120, lambda: f"no new engine; {up.log_tail('engine')}")
-
-
 @pytest.mark.timeout(1800)
 def test_engine_killed_at_random_moments_loses_nothing_and_doubles_nothing_at_qos_2(tmp_path: Path) -> None:
     asyncio.run(_scenario(tmp_path))
@@ -109,20 +93,20 @@ async def _scenario(tmp_path: Path) -> None:
                     arrived = sum(sum(d.delivered.values()) for d in devices)
                     await until(
                         lambda before=arrived: sum(sum(d.delivered.values()) for d in devices) > before,  # type: ignore[misc]
-                        90,
                         lambda: f"nothing flows; {up.log_tail('engine')}",
+                        within_s=90,
                     )
                     await asyncio.sleep(dice.uniform(0.0, 1.5))  # the random moment
-                    await _kill_engine(up)
+                    await asyncio.to_thread(kill_engine, up)
             # The worst device drops its connection every few messages, so it takes its time; it must only never stand still.
             while left := len(missing()):
                 await until(
                     lambda before=left: len(missing()) < before,  # type: ignore[misc]
-                    STALLED_S,
                     lambda: f"{len(missing())} lost, such as {missing()[:5]}",
+                    within_s=STALLED_S,
                 )
             for device in devices:
-                await until(lambda d=device: not d.awaiting_pubrel, 60, lambda: "QoS 2 exchanges did not finish")  # type: ignore[misc]
+                await until(lambda d=device: not d.awaiting_pubrel, "QoS 2 exchanges finish")  # type: ignore[misc]
     for device in devices:
         assert device.violations == []
         sent = traffic.sent[device.client_id]

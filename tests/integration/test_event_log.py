@@ -1,18 +1,16 @@
 """The gateway's side of Kafka when the broker stands still for longer than an append may take."""
 
 import asyncio
-import os
-import signal
-from pathlib import Path
 
 import pytest
 
 from inflight.local.embedded_kafka import EmbeddedKafka
-from inflight.local.jars import Jars
-from sinks.kafka.clients import KafkaEventLog
+from sinks.kafka.append import KafkaEventLog
+from tests.support.kafka_topics import create_topics
+from tests.support.processes import frozen
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-TOPIC = "inflight.events"
+TOPIC = "frozen.events"
 TIMEOUT_MS = 4_000
 
 
@@ -30,11 +28,8 @@ async def _scenario(kafka: EmbeddedKafka) -> None:
     await log.start([TOPIC])
     try:
         assert await _append(log, b"before") is None
-        os.kill(kafka.pid, signal.SIGSTOP)
-        try:
+        with frozen(kafka.pid):
             assert await _append(log, b"lost in time") is not None
-        finally:
-            os.kill(kafka.pid, signal.SIGCONT)
         failures = 0
         while await _append(log, b"after") is not None:  # each says at once that the connection is being set up anew
             failures += 1
@@ -45,12 +40,6 @@ async def _scenario(kafka: EmbeddedKafka) -> None:
         await log.close(5)
 
 
-def test_appends_go_on_after_a_broker_that_was_frozen_for_longer_than_an_append_may_take(tmp_path: Path, jars: Jars) -> None:
-    with EmbeddedKafka(tmp_path, jars=jars) as kafka:
-        from kafka import KafkaAdminClient
-        from kafka.admin import NewTopic
-
-        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])
-        admin.close()
-        asyncio.run(_scenario(kafka))
+def test_appends_go_on_after_a_broker_that_was_frozen_for_longer_than_an_append_may_take(kafka: EmbeddedKafka) -> None:
+    create_topics(kafka.bootstrap_servers, TOPIC)
+    asyncio.run(_scenario(kafka))

@@ -23,8 +23,9 @@ from state.events import (
     Subscribed,
 )
 from state.model import PublishProperties, QoS
-from state.records.codec import encode_command_batch
-from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway, wait_until
+from state.records.commands import encode_command_batch
+from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 VERSIONS = [paho.MQTTv311, paho.MQTTv5]
@@ -297,7 +298,7 @@ def test_a_device_that_publishes_too_fast_is_refused_with_0x97_and_heard_again_w
 
 
 def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
-    with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=200)) as gateway:
+    with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=1_000)) as gateway:
         gateway.kafka.accepting.fields = None
         with gateway.socket() as device, gateway.socket() as mute:
             device.send(connect(level=5))
@@ -366,7 +367,7 @@ def test_a_bug_costs_one_connection(gateway: GatewayUnderTest, monkeypatch: pyte
         good.send(connect(payload=text("no-bug")))
         good.expect("20020000")
         with monkeypatch.context() as patch:
-            patch.setattr("sinks.mqtt.connection.Connection._on_subscribe", None)
+            patch.setattr("sinks.mqtt.connection.connection.Connection._on_subscribe", None)
             unlucky.send("82070001000001 6101")
             assert unlucky.rest() == bytes.fromhex("e00183")
         good.send("c000")

@@ -6,26 +6,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import uvloop
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from sinks.kafka.producers import abandon
-from sinks.mqtt.gateway import serve
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, CommandBatch, SendPublish
-from state.events import ClientConnected, ConnectionLost, GatewayEvent, PubAckReceived, PublishReceived
+from state.commands import SendPublish
+from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived
 from state.model import QoS
-from state.records.codec import decode_event, encode_command_batch
-from tests.integration.gateway_fakes import GatewayUnderTest, RawClient, wait_until
+from tests.integration.gateway_fakes import GatewayUnderTest, RawClient
+from tests.support.kafka_topics import create_topics
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -35,19 +36,11 @@ _names = itertools.count(1)
 T = TypeVar("T")
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), jars=ensure_jars(progress=False)) as broker:
-        yield broker
-
-
 @pytest.fixture
 def settings(kafka: EmbeddedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
-    name = f"test{next(_names)}"
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    admin.create_topics([NewTopic(f"{name}.{topic}", 4, 1) for topic in ("events", "commands", "uplink")])
-    admin.close()
+    name = f"gateway-{next(_names)}"
+    create_topics(kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink")), partitions=4)
     return GatewaySettings(
         port=0,
         bootstrap_servers=kafka.bootstrap_servers,
@@ -99,18 +92,16 @@ def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
         raise failure[0]
 
 
-@dataclass
-class Engine:
-    """Scripted, in a thread: accepts every connection, keeps every event."""
+class Engine(ScriptedEngine):
+    """In a thread, on a real Kafka."""
 
-    settings: GatewaySettings
-    events: list[tuple[str, GatewayEvent]] = field(default_factory=list)
-    sequences: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__()
+        self.accepting.fields = {}
+        self.settings = settings
         self._stop = threading.Event()
         self._started = threading.Event()
-        self._producer = KafkaProducer(bootstrap_servers=self.settings.bootstrap_servers)
+        self._producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> "Engine":
@@ -135,24 +126,11 @@ class Engine:
         while not self._stop.is_set():
             for records in consumer.poll(timeout_ms=100).values():
                 for record in records:
-                    event, client_id = decode_event(record.value), record.key.decode()
-                    self.events.append((client_id, event))
-                    if isinstance(event, ClientConnected):
-                        self.send(client_id, event, AcceptConnection)
+                    self.heard(record.key.decode(), record.value)
         consumer.close()
 
-    def send(self, client_id: str, connected: ClientConnected, kind: type[Any], **fields: Any) -> None:
-        number = self.sequences[connected.connection_id] = self.sequences.get(connected.connection_id, 0) + 1
-        partition = connected.commands_partition
-        value = kind(connection_id=connected.connection_id, partition=partition, sequence=number, **fields)
-        batch = encode_command_batch(CommandBatch(client_id=client_id, commands=(value,)))
-        self._producer.send(self.settings.commands_topic, value=batch, key=client_id.encode(), partition=partition)
-
-    def of(self, client_id: str, kind: type[T]) -> list[T]:
-        return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
-
-    def wait_for(self, client_id: str, kind: type[T]) -> T:
-        return wait_until(lambda: self.of(client_id, kind), f"{kind.__name__} of {client_id}", 20)[-1]
+    def write(self, partition: int, client_id: str, value: bytes) -> None:
+        self._producer.send(self.settings.commands_topic, value=value, key=client_id.encode(), partition=partition)
 
 
 def accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
@@ -174,17 +152,17 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
         device.expect("40020001")
         device.send(publish("up/2", b"two", first_byte=0x34, packet_id=2, v5=b""))
         device.expect("50020002")
-        connected = engine.wait_for("d1", ClientConnected)
-        engine.send("d1", connected, SendPublish, **message(7))
+        engine.wait_for("d1", ClientConnected)
+        engine.command("d1", SendPublish, **message(7))
         device.expect(publish("t", b"p", first_byte=0x32, packet_id=7, v5=b""))
         device.send("40020007")
-        assert engine.wait_for("d1", PubAckReceived).packet_id == 7
-        assert engine.wait_for("d1", PublishReceived).payload == b"two"
+        assert engine.wait_for("d1", PubAckReceived)[-1].packet_id == 7
+        assert engine.wait_for("d1", PublishReceived)[-1].payload == b"two"
     consumer = KafkaConsumer(bootstrap_servers=settings.bootstrap_servers, enable_auto_commit=False)
     partitions = [TopicPartition(settings.uplink_topic, number) for number in range(4)]
     consumer.assign(partitions)
     consumer.seek_to_beginning(*partitions)
-    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record", 20)
+    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record")
     ((record,),) = records.values()
     consumer.close()
     assert (record.key, record.value) == (b"d1", b"one")
@@ -194,11 +172,11 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
 def test_a_second_gateway_takes_some_partitions_over_and_costs_only_their_devices(settings: GatewaySettings) -> None:
     with Engine(settings) as engine, running(settings) as first:
         devices = {f"d{number}": accepted(first, f"d{number}") for number in range(12)}
-        before = {name: engine.wait_for(name, ClientConnected).commands_partition for name in devices}
+        before = {name: engine.wait_for(name, ClientConnected)[-1].commands_partition for name in devices}
         assert set(before.values()) == {0, 1, 2, 3}
         with running(settings) as second:
             with accepted(second, "new"):
-                moved = engine.wait_for("new", ClientConnected).commands_partition
+                moved = engine.wait_for("new", ClientConnected)[-1].commands_partition
             # It may have got a second partition, too: what moves is closed before anybody else can have it.
             lost = {name for name in devices if before[name] == moved or not devices[name].is_silent()}
             for name in lost:
@@ -207,11 +185,11 @@ def test_a_second_gateway_takes_some_partitions_over_and_costs_only_their_device
             kept = devices.keys() - lost
             assert kept, "some partitions stay with the first gateway"
             for name in kept:
-                engine.send(name, engine.of(name, ClientConnected)[-1], SendPublish, **message(1))
+                engine.command(name, SendPublish, **message(1))
                 devices[name].expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
         for device in devices.values():
             device.socket.close()
-        with wait_until(lambda: _try(lambda: accepted(first, "back")), "the first gateway serves again", 20) as device:
+        with wait_until(lambda: _try(lambda: accepted(first, "back")), "the first gateway serves again") as device:
             device.send("c000")
             device.expect("d000")
 
@@ -228,14 +206,14 @@ def test_a_gateway_that_comes_later_tells_the_engine_which_connections_are_gone(
     with Engine(settings) as engine:
         with running(static) as gateway:
             device = accepted(gateway, "d1")
-            connected = engine.wait_for("d1", ClientConnected)
-            engine.send("d1", connected, SendPublish, **message(1))
+            connected = engine.wait_for("d1", ClientConnected)[-1]
+            engine.command("d1", SendPublish, **message(1))
             device.expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
         device.socket.close()
         gone = ClientConnected(connection_id=1, commands_partition=connected.commands_partition)
-        engine.send("ghost", gone, SendPublish, **message(1))
+        engine.answer("ghost", gone, SendPublish, **message(1))
         with running(static):
-            assert engine.wait_for("ghost", ConnectionLost).connection_id == 1
+            assert engine.wait_for("ghost", ConnectionLost)[-1].connection_id == 1
         assert len(engine.of("d1", ConnectionLost)) == 1, "what the first gateway carried out is not read again"
 
 
@@ -248,10 +226,7 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
     tmp_path: Path, settings: GatewaySettings
 ) -> None:
     with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-        topics = (settings.events_topic, settings.commands_topic, settings.uplink_topic)
-        admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
-        admin.close()
+        create_topics(broker.bootstrap_servers, settings.events_topic, settings.commands_topic, settings.uplink_topic)
         own = replace(settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000)
         with running(own) as gateway:
             with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
@@ -263,6 +238,6 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
                 idle.send("c000")
                 idle.expect("d000")
             broker.start()
-            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection", 60) as later:
+            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection") as later:
                 later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
                 later.expect("40020001")

@@ -1,4 +1,4 @@
-"""PROTOCOL.md §1 to §4 on the sockets of devices, through gateway, Kafka and the engine on Spark, in both versions of MQTT.
+"""docs/protocol.md, sections 1 to 4, on the sockets of devices: gateway, Kafka and the engine on Spark, in both versions.
 
 One `inflight up` serves all tests; each has client ids of its own. That something is not sent is shown by what comes next: a
 QoS 0 message passes a full window, and a later message comes behind an earlier one.
@@ -13,7 +13,6 @@ import paho.mqtt.client as paho
 import pytest
 
 from inflight.demo.up import UpProcess
-from tests.integration.gateway_fakes import wait_until
 from tests.integration.paho_device import PahoDevice
 from tests.integration.wire_device import (
     MAXIMUM_PACKET_SIZE,
@@ -28,6 +27,7 @@ from tests.integration.wire_device import (
     WireDevice,
     acknowledgement,
 )
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -35,8 +35,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 both_versions = pytest.mark.parametrize("level", [4, 5], ids=["3.1.1", "5"])
 
 CONFIGURATION = """
-[session.backoff]
+[[profiles]]
+clients = "refusing"
+[profiles.backoff]
 initial = "100ms"
+[[profiles]]
+clients = "window-2"
+max_inflight = 2
+retry_interval = "10s"
 [[profiles]]
 clients = "narrow-*"
 max_awaiting_rel = 2
@@ -124,6 +130,27 @@ def test_a_reconnect_is_answered_with_everything_unfinished_in_order_with_dup_an
         device.finish(last)
 
 
+def test_a_window_of_two_through_lost_acknowledgements(up: UpProcess, backend: Backend) -> None:
+    """docs/protocol.md, section 2: the resends after the retry interval come before what is new."""
+    with WireDevice(up.mqtt, "window-2", 4) as device:
+        backend.send("window-2", b"1", b"2", b"3", b"4")
+        received = [device.receive(), device.receive()]
+        device.answer(PUBACK, received[0])  # then the line goes bad: what follows is received, its acknowledgements are lost
+        received += [device.receive(), device.receive(), device.receive()]
+        for message in received[3:]:
+            device.answer(PUBACK, message)
+        received.append(device.receive())
+        device.answer(PUBACK, received[5])
+        assert [(message.payload, message.dup) for message in received] == [
+            (b"1", False),
+            (b"2", False),
+            (b"3", False),
+            (b"2", True),
+            (b"3", True),
+            (b"4", False),
+        ]
+
+
 @pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5], ids=["3.1.1", "5"])
 def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_qos_2_message_once(
     up: UpProcess, backend: Backend, version: int
@@ -131,9 +158,9 @@ def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_q
     name = f"paho-{version}"
     with PahoDevice(up, name, version) as device:
         backend.send(name, b"a", b"b", b"c")
-        wait_until(lambda: len(device.messages) == 3, "three messages", PATIENCE_S)
+        wait_until(lambda: len(device.messages) == 3, "three messages")
         device.cut()
-        wait_until(lambda: len(device.messages) == 6, "the replay", PATIENCE_S)
+        wait_until(lambda: len(device.messages) == 6, "the replay")
         assert [(message.payload, message.dup) for message in device.messages] == [
             *((payload, False) for payload in (b"a", b"b", b"c")),
             *((payload, True) for payload in (b"a", b"b", b"c")),
@@ -147,7 +174,7 @@ def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_q
         device.messages.clear()
         sent = backend.send(name, *(b"d%d" % number for number in range(20)), qos=2)
         published = [device.client.publish("up/t", b"u%d" % number, qos=2) for number in range(20)]
-        wait_until(lambda: device.messages, "a message", PATIENCE_S)
+        wait_until(lambda: device.messages, "a message")
         device.cut()
         assert backend.outcomes(sent) == ["delivered"] * 20
         for info in published:

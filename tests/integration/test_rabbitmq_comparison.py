@@ -24,7 +24,7 @@ from tests.integration.brokers import (  # noqa: E402
     Setup,
 )
 from tests.integration.rabbitmq_server import RabbitMq, get, is_installed  # noqa: E402
-from tests.scenarios.world import World  # noqa: E402
+from tests.scenarios.engine_model import EngineModel  # noqa: E402
 
 pytestmark = [
     pytest.mark.integration,
@@ -333,7 +333,7 @@ def test_an_exchange_that_does_not_exist_gets_nothing_and_the_queue_is_free(rabb
         broker.publish("q", "m")
         broker.reject("q")
         assert broker.waiting("q") == 0
-    assert [receipt["outcome"] for receipt in inflight.world.receipts] == ["dead_letter_unroutable"]
+    assert [receipt["outcome"] for receipt in inflight.engine.receipts] == ["dead_letter_unroutable"]
 
 
 def test_a_queue_that_leads_to_itself_loses_the_message_the_first_time(rabbit_with, channel) -> None:
@@ -351,7 +351,7 @@ def test_a_queue_that_leads_to_itself_loses_the_message_the_first_time(rabbit_wi
     inflight.publish("q", "m")
     inflight.wait(10 * TTL_MS)
     assert inflight.waiting("q") == 0
-    assert [receipt["outcome"] for receipt in inflight.world.receipts] == ["dead_letter_unroutable"]
+    assert [receipt["outcome"] for receipt in inflight.engine.receipts] == ["dead_letter_unroutable"]
 
 
 PATTERNS = ["", "a", "*", "#", "a.*", "a.#", "*.b", "#.b", "a.*.c", "a.#.c", "#.b.#", "*.*", "*.#", "#.*", "#.#", "a.b", "a..b"]
@@ -443,7 +443,7 @@ def test_without_an_exchange_rabbitmq_drops_and_inflight_keeps_the_dead_letter(r
         broker.publish("q", "m")
         broker.reject("q")
         assert broker.waiting("q") == 0
-    assert inflight.world.read("inflight.dead-letters") == ["m"]
+    assert inflight.engine.read("inflight.dead-letters") == ["m"]
 
 
 def test_an_unknown_client_has_a_queue_and_an_unknown_queue_has_none(rabbit_with, channel) -> None:
@@ -474,7 +474,7 @@ def test_the_highest_priority_holds_in_both(rabbitmq, rabbit_with) -> None:
     rabbit.publish("lamp-1", "m")
     rabbit.reject("lamp-1")
     seen = rabbit.read("high")
-    world = World(
+    engine = EngineModel(
         policies=(
             Policy(name="all", clients="lamp-*", priority=1, dead_letter_exchange="low-x", message_ttl_ms=TTL_MS),
             Policy(name="some", clients="lamp-1", priority=7, dead_letter_exchange="high-x"),
@@ -483,9 +483,9 @@ def test_the_highest_priority_holds_in_both(rabbitmq, rabbit_with) -> None:
             Exchange(name=f"{end.name}-x", type=ExchangeType.FANOUT, bindings=(Binding(destination=_topic(end)),)) for end in ends
         ),
     )
-    world.connect("lamp-1", answer=0x87).send("lamp-1", "m")
-    assert seen.deaths[0].reason == world.deaths("high")[0]["reason"] == "rejected"
-    assert world.read("low") == []
+    engine.connect("lamp-1", answer=0x87).send("lamp-1", "m")
+    assert seen.deaths[0].reason == engine.deaths("high")[0]["reason"] == "rejected"
+    assert engine.read("low") == []
     assert rabbit.waiting("low") == 0
 
 

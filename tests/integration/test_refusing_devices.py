@@ -1,11 +1,17 @@
 """Devices that say no, and transactions that are taken back: Producer → Kafka → engine → gateway → sockets, all real.
 
+Some clients have the delayed retry of conf/policies.toml.
+
 What is compared are the times that the session has recorded in its ledger, never the clock of the test.
 """
 
 import contextlib
+import json
 import re
+import time
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,27 +20,38 @@ from prometheus_client import CollectorRegistry
 from inflight.demo.up import UpProcess
 from inflight.local.spark_jars import spark_jars
 from inflight.producer import Producer, TransactionFailed
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
+from streaming.config.resources import conf_file
 from streaming.config.settings import load_settings
 from streaming.engine.progress import last_progress
 from streaming.history.errors import NoArchive, NothingFound
 from streaming.history.trace import Step, trace
 from tests.integration.history_cli import inflight
 from tests.integration.history_device import AnsweringDevice
-from tests.integration.topics_of_up import await_receipts, eventually, ledger_of, records_of
+from tests.integration.topics_of_up import await_receipts, ledger_of, records_of
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DELIVERY_LIMIT = 5
 SETTINGS = ("archive.enabled=true", "archive.trigger_interval_ms=1s", f"delivery_limit={DELIVERY_LIMIT}")
 QOS = (1, 2)
+DELAY_S = 1.0
+PARKED = "lamps.parked"
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    """With the delayed retry of the documentation for lamps, whose delay is ten seconds there."""
+    directory = tmp_path_factory.mktemp("refusing")
+    example = conf_file("policies.toml").read_text(encoding="utf-8")
+    configuration = directory / "policies.toml"
+    configuration.write_text(example.replace('message_ttl = "10s"', f'message_ttl = "{DELAY_S:.0f}s"'), encoding="utf-8")
+    assert "10s" not in configuration.read_text(encoding="utf-8")
     options = [part for setting in SETTINGS for part in ("--set", setting)]
-    with UpProcess(tmp_path_factory.mktemp("refusing") / "data", *options) as process:
+    with UpProcess(directory / "data", "--config", str(configuration), *options) as process:
         yield process
 
 
@@ -82,7 +99,7 @@ def test_a_device_that_answers_0x97_gets_new_attempts_after_1_s_and_1_6_times_as
         for qos in QOS:
             producer.send(f"busy-{qos}", "t", b"x", qos=qos, message_id=f"throttled-{qos}")
         for qos in QOS:
-            eventually(lambda qos=qos: rows_of(ledger_of(up, f"throttled-{qos}"), "refused"), "the first refusal is recorded")
+            wait_until(lambda qos=qos: rows_of(ledger_of(up, f"throttled-{qos}"), "refused"), "the first refusal is recorded")
         calm = [producer.send("calm", "t", b"%d" % number, message_id=f"calm-{number}").message_id for number in range(20)]
         others = await_receipts(up, *calm)
         finished = await_receipts(up, *(f"throttled-{qos}" for qos in QOS))
@@ -96,7 +113,7 @@ def test_a_device_that_answers_0x97_gets_new_attempts_after_1_s_and_1_6_times_as
 
 
 def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) -> None:
-    """PROTOCOL.md §5, from the recorded times: how long each wait was to be, and that no attempt came before its end."""
+    """docs/protocol.md, section 5, from the recorded times: the length of each wait, and no attempt before its end."""
     sent, refused = rows_of(rows, "sent"), rows_of(rows, "refused")
     assert [row["attempt"] for row in sent] == list(range(1, refusals + 2))
     assert [(row["attempt"], row["reason_code"]) for row in refused] == [(n, 0x97) for n in range(1, refusals + 1)]
@@ -181,7 +198,7 @@ def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_o
         """Three more micro-batches: an engine that read what is not committed would have it by now."""
         seen = last_progress(up.data_dir)
         assert seen is not None
-        eventually(lambda: (last_progress(up.data_dir) or seen).batch_id >= seen.batch_id + 3, "micro-batches")
+        wait_until(lambda: (last_progress(up.data_dir) or seen).batch_id >= seen.batch_id + 3, "micro-batches")
 
     def counted(name: str, **labels: str) -> float:
         return registry.get_sample_value(f"inflight_producer_{name}", labels) or 0.0
@@ -191,7 +208,7 @@ def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_o
         devices = [stack.enter_context(AnsweringDevice(*up.mqtt, door, lambda topic, times: 0)) for door in doors]
         with pytest.raises(RuntimeError, match="changed my mind"), producer.transaction() as transaction:  # noqa: PT012
             aborted = [transaction.send(door, "lock", b"aborted", message_id=f"aborted-{door}") for door in doors]
-            eventually(lambda: in_the_log(*(f"aborted-{door}" for door in doors)), "the records are in the log, uncommitted")
+            wait_until(lambda: in_the_log(*(f"aborted-{door}" for door in doors)), "the records are in the log, uncommitted")
             raise RuntimeError("changed my mind")
         assert all(isinstance(future.exception(), TransactionFailed) for future in aborted)
 
@@ -199,7 +216,7 @@ def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_o
             for number in (1, 2):
                 for door in doors:
                     transaction.send(door, "lock", b"%d" % number, qos=number, message_id=f"committed-{door}-{number}")
-            eventually(lambda: in_the_log(*(f"committed-{door}-2" for door in doors)), "the records are in the log, uncommitted")
+            wait_until(lambda: in_the_log(*(f"committed-{door}-2" for door in doors)), "the records are in the log, uncommitted")
             engine_goes_on()
             assert [device.received for device in devices] == [[], [], []]
         committed = [f"committed-{door}-{number}" for door in doors for number in (1, 2)]
@@ -210,6 +227,58 @@ def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_o
     assert (counted("sends_total") - sends, counted("pending")) == (len(committed), 0)
     # What is committed lies behind what was aborted in the same partition, so the engine has passed it.
     assert [ledger_of(up, f"aborted-{door}") for door in doors] == [[], [], []]
+
+
+def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then(up: UpProcess, producer: Producer) -> None:
+    arrivals: dict[str, list[float]] = defaultdict(list)
+
+    def stubborn(topic: str, times: int) -> int:
+        arrivals["lamp-stubborn"].append(time.monotonic())
+        return 0x87
+
+    def moody(topic: str, times: int) -> int:
+        arrivals["lamp-moody"].append(time.monotonic())
+        return 0x87 if times < 3 else 0
+
+    with AnsweringDevice(*up.mqtt, "lamp-stubborn", stubborn) as one, AnsweringDevice(*up.mqtt, "lamp-moody", moody) as other:
+        for client_id in ("lamp-stubborn", "lamp-moody"):
+            producer.send(client_id, "lamp/switch", b"on", message_id=f"on-{client_id}", user_properties=(("room", "7"),))
+        (parked,) = read_topic(up.kafka, PARKED, lambda records: len(records) >= 1)
+        headers = dict(parked.headers)
+        other.await_count(3)
+        receipts = receipts_of_lamps(
+            read_topic(up.kafka, "inflight.receipts", lambda found: len(receipts_of_lamps(found)) >= 7 + 5)
+        )
+
+    assert (one.received, other.received) == ([b"on"] * 4, [b"on"] * 3)
+    for times in arrivals.values():
+        assert min(later - earlier for earlier, later in pairwise(times)) >= DELAY_S
+    assert (parked.value, headers["message-id"], headers["mqtt-topic"]) == (b"on", b"on-lamp-stubborn", b"lamp/switch")
+    assert headers["user-room"] == b"7"
+    deaths = [(death["queue"], death["reason"], death["count"]) for death in json.loads(headers["x-death"])]
+    assert deaths == [("lamp-stubborn", "rejected", 4), ("delay/lamp-stubborn", "expired", 3)]
+    assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (b"lamp-stubborn", b"rejected")
+
+    told = {
+        message_id: [
+            (receipt["client_id"], receipt["outcome"], receipt["final"])
+            for receipt in sorted(receipts, key=lambda receipt: (receipt["deaths"], receipt["outcome_ms"]))
+            if receipt["message_id"] == message_id
+        ]
+        for message_id in ("on-lamp-stubborn", "on-lamp-moody")
+    }
+    assert told["on-lamp-stubborn"] == [*a_round("lamp-stubborn") * 3, ("lamp-stubborn", "rejected", True)]
+    assert told["on-lamp-moody"] == [*a_round("lamp-moody") * 2, ("lamp-moody", "delivered", True)]
+
+
+def a_round(client_id: str) -> list[tuple[str, str, bool]]:
+    """The receipts of a refusal and of the wait after it."""
+    return [(client_id, "rejected", False), (f"delay/{client_id}", "expired", False)]
+
+
+def receipts_of_lamps(records: list[ReadRecord]) -> list[dict[str, Any]]:
+    receipts = [json.loads(record.value or b"") for record in records]
+    return [receipt for receipt in receipts if receipt["message_id"].startswith("on-lamp-")]
 
 
 def test_the_trace_shows_each_refusal_with_its_reason_and_when_the_next_attempt_was_due(up: UpProcess) -> None:
@@ -225,7 +294,7 @@ def test_the_trace_shows_each_refusal_with_its_reason_and_when_the_next_attempt_
                 return steps if last in [step.step for step in steps] else []
             return []
 
-        found: list[Step] = eventually(complete, f"the trace of {message_id}")
+        found: list[Step] = wait_until(complete, f"the trace of {message_id}")
         return found
 
     recorded = rows_of(ledger_of(up, "throttled-1"), "refused")

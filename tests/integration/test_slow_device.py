@@ -1,11 +1,7 @@
 """A device that cannot keep up, with everything real: the Producer is throttled for it alone, and nothing is dropped."""
 
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +12,10 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from prometheus_client import CollectorRegistry
 
-from inflight.local.endpoints import Endpoints
+from inflight.demo.up import UpProcess
 from inflight.producer import Cause, Producer, SendResult
 from state.settings import BackoffSettings
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -33,40 +30,15 @@ SETTINGS = (
 )
 
 
-@contextmanager
-def inflight_up(data_dir: Path, *settings: str) -> Iterator[Endpoints]:
-    """`inflight up` with these settings, ready."""
-    overrides = [f"--set={setting}" for setting in settings]
-    command = [sys.executable, "-m", "inflight", "up", "--data-dir", str(data_dir), "--mqtt-port=0", "--kafka-port=0"]
-    log = data_dir.with_suffix(".log")
-    with log.open("wb") as errors:
-        process = subprocess.Popen([*command, *overrides], stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("ready mqtt="), log.read_text()
-            yield Endpoints.read(data_dir)
-        finally:
-            process.terminate()
-            process.wait(timeout=90)
-
-
-def await_condition(condition: Callable[[], bool], what: str, *, within_s: float = 120.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} within {within_s:g} s"
-        time.sleep(0.05)
-
-
 class SlowDevice:
     """Takes what it is sent only after `take` was called, and then one message every few milliseconds."""
 
-    def __init__(self, mqtt: str) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self.payloads: list[bytes] = []
         self._may_take = threading.Event()
         self._client = Client(CallbackAPIVersion.VERSION2, client_id="slow", clean_session=False)
         self._client.on_message = self._received
-        host, _, port = mqtt.rpartition(":")
-        self._client.connect(host, int(port))
+        self._client.connect(host, port)
         self._client.loop_start()
 
     def take(self) -> None:
@@ -102,9 +74,9 @@ def outcomes(bootstrap_servers: str) -> dict[str, str]:
 
 
 def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tmp_path: Path) -> None:
-    with inflight_up(tmp_path / "data", *SETTINGS) as endpoints:
-        assert endpoints.kafka is not None
-        kafka, device = endpoints.kafka, SlowDevice(endpoints.mqtt)
+    options = [part for setting in SETTINGS for part in ("--set", setting)]
+    with UpProcess(tmp_path / "data", *options) as up:
+        kafka, device = up.kafka, SlowDevice(*up.mqtt)
         backoff = BackoffSettings(initial_ms=200, max_ms=1_000)
         with Producer(kafka, max_attempts=1_000, deadline_ms=300_000, backoff=backoff, registry=CollectorRegistry()) as producer:
             results: list[SendResult] = []
@@ -116,19 +88,19 @@ def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tm
 
             backend = threading.Thread(target=send_all)
             backend.start()
-            await_condition(lambda: producer.throttled("slow") is not None, "the queue of the device crosses its high watermark")
-            await_condition(lambda: not growing(results), "sending to the slow device pauses")
+            wait_until(lambda: producer.throttled("slow") is not None, "the queue of the device crosses its high watermark")
+            wait_until(lambda: not growing(results), "sending to the slow device pauses")
             assert backend.is_alive()
             others = [producer.send("fast", "t", b"x") for _ in range(50)]
             assert all(len(result.attempts) == 1 for result in others), "other clients are slowed"
             device.take()
             backend.join(timeout=240)
             assert not backend.is_alive()
-        await_condition(lambda: len(device.payloads) >= MESSAGES, "everything arrives")
+        wait_until(lambda: len(device.payloads) >= MESSAGES, "everything arrives")
         device.stop()
         assert device.payloads == [b"%d" % number for number in range(MESSAGES)]
         assert any(result.attempts[0].cause is Cause.THROTTLED for result in results)
-        await_condition(lambda: len(outcomes(kafka)) >= MESSAGES, "receipts")
+        wait_until(lambda: len(outcomes(kafka)) >= MESSAGES, "receipts")
         assert set(outcomes(kafka).values()) == {"delivered"}
 
 

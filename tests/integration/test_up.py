@@ -5,17 +5,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
 from inflight.local.endpoints import Endpoints
+from tests.support.processes import family, is_gone
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(480)]
 START_TIMEOUT_S = 120.0
@@ -55,21 +55,6 @@ class Up:
 
 def inflight(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "inflight", *arguments]
-
-
-def await_condition(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} within {timeout_s:g} s"
-        time.sleep(0.05)
-
-
-def family(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
-
-
-def gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 class Device:
@@ -119,7 +104,7 @@ def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, 
         assert set(endpoints.pids) == {"up", "kafka", "engine", "gateway"}
         device = device_of("d1", endpoints)
         assert len(send(data_dir, "d1", "one")) == 36, "the message id, a UUID"
-        await_condition(lambda: device.payloads == ["one"], "the first message arrives")
+        wait_until(lambda: device.payloads == ["one"], "the first message arrives")
 
         # A second `up` on the same data is refused.
         second = subprocess.run(
@@ -133,10 +118,10 @@ def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, 
         os.kill(endpoints.pids["gateway"], signal.SIGKILL)
         os.kill(endpoints.pids["engine"], signal.SIGKILL)
         send(data_dir, "d1", "two")
-        await_condition(lambda: device.payloads == ["one", "two"], "what was sent without engine and gateway arrives")
-        assert all(gone(process) for process in engine_family), "the killed engine left something running beside its successor"
+        wait_until(lambda: device.payloads == ["one", "two"], "what was sent without engine and gateway arrives")
+        assert all(is_gone(process) for process in engine_family), "the killed engine left something running beside its successor"
         assert Endpoints.read(data_dir).mqtt == endpoints.mqtt
-        await_condition(lambda: any("the engine is back" in line for line in ups[0].said), "this is said")
+        wait_until(lambda: any("the engine is back" in line for line in ups[0].said), "this is said")
         assert any("the engine ended unexpectedly (signal SIGKILL)" in line for line in ups[0].said)
 
         # Nothing outlives a killed `up`, and the next one goes on with the same data.
@@ -145,17 +130,17 @@ def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, 
         everything = family(ups[0].process.pid)
         ups[0].process.kill()
         ups[0].process.wait()
-        await_condition(lambda: all(gone(process) for process in everything), "no process is left", 20)
+        wait_until(lambda: all(is_gone(process) for process in everything), "no process is left", within_s=20)
         assert Endpoints.read(data_dir) == Endpoints()
         ups.append(Up(data_dir))
         late = device_of("d1", ups[1].await_ready())
-        await_condition(lambda: late.payloads == ["three"], "the message from before the kill arrives")
+        wait_until(lambda: late.payloads == ["three"], "the message from before the kill arrives")
 
         # SIGTERM ends it in order, with nothing else on standard output.
         everything = family(ups[1].process.pid)
         code, rest = ups[1].stop(signal.SIGTERM)
         assert (code, rest) == (0, "")
-        assert all(gone(process) for process in everything)
+        assert all(is_gone(process) for process in everything)
         said = "".join(ups[1].said)
         assert said.index("stopping the gateway") < said.index("stopping the engine") < said.index("stopping Kafka")
         assert not (data_dir / "endpoints.json").exists()

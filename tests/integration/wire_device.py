@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from kafka import KafkaConsumer, KafkaProducer
 
-from tests.integration.gateway_fakes import RawClient, wait_until
+from tests.integration.gateway_fakes import RawClient
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 PATIENCE_S = 60.0
@@ -176,7 +177,7 @@ class Backend:
 
     def outcome(self, message_id: str) -> str:
         """What the receipt says, once it is there."""
-        receipt = wait_until(lambda: self._receipts.get(message_id), f"the receipt of {message_id}", PATIENCE_S)
+        receipt = wait_until(lambda: self._receipts.get(message_id), f"the receipt of {message_id}")
         return str(receipt["outcome"])
 
     def outcomes(self, message_ids: Sequence[str]) -> list[str]:
@@ -184,9 +185,7 @@ class Backend:
 
     def uplink(self, client_id: str, last: bytes) -> list[bytes]:
         """What the client has published up to and with the payload `last`, as the log has it."""
-        wait_until(
-            lambda: any(record.value == last for record in list(self._uplink[client_id])), f"{last!r} of {client_id}", PATIENCE_S
-        )
+        wait_until(lambda: any(record.value == last for record in list(self._uplink[client_id])), f"{last!r} of {client_id}")
         return [record.value for record in self._uplink[client_id]]
 
     def uplink_headers(self, client_id: str) -> list[dict[str, bytes]]:

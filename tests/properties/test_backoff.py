@@ -1,9 +1,9 @@
-"""PROTOCOL.md §5, the backoff that the session and the Producer share."""
+"""docs/protocol.md, section 5, the backoff that the session and the Producer share."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.retry import backoff_wait_ms
+from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
 
 DEFAULT = BackoffSettings()

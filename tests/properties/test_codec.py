@@ -13,7 +13,8 @@ from state.commands import CommandBatch, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ConnectionLost, PublishReceived
 from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
-from state.records.codec import decode_command_batch, decode_event, encode_command_batch, encode_event
+from state.records.commands import decode_command_batch, encode_command_batch
+from state.records.events import decode_event, encode_event
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
@@ -142,7 +143,7 @@ def test_a_record_of_a_newer_version_says_what_to_do() -> None:
 
 
 def test_a_writer_may_add_fields_at_the_end_and_old_readers_ignore_them() -> None:
-    """The rule of state/records/codec.py: no new version for a field with a default."""
+    """The rule of state/records/record.py: no new version for a field with a default."""
     record = msgspec.msgpack.decode(encode_event(ConnectionLost(connection_id=1, reason="x"))[1:])
     longer = b"\x01" + msgspec.msgpack.encode([*record, "a field of tomorrow"])
     assert decode_event(longer) == ConnectionLost(connection_id=1, reason="x")

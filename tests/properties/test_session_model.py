@@ -1,4 +1,4 @@
-"""A session between a random backend, a random network and a random device: what must hold whatever happens. PROTOCOL.md §7.
+"""A session between a random backend, a random network and a random device: what must hold whatever happens.
 
 After every activation:
 
@@ -19,6 +19,7 @@ In the end a good device on a good network empties the session.
 from collections import Counter, deque
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -50,7 +51,9 @@ from state.model import Message, Outcome, QoS
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import Overflow, RetryMqtt5, SessionSettings
-from tests.properties.world import Device, Gateway, HandOn, PubCompToDevice, Publication, PubRecToDevice, ToDevice
+from tests.properties.device_and_gateway import Device, Gateway, HandOn, PubCompToDevice, Publication, PubRecToDevice, ToDevice
+
+pytestmark = pytest.mark.no_cover  # every branch has a test that says what it is for; and a tracer doubles the time of this one
 
 CLIENT = "device"
 REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)

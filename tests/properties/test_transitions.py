@@ -6,7 +6,6 @@ import pytest
 
 from state.errors import SessionMisuse
 from state.transitions import (
-    FIRST_PHASE,
     INBOUND,
     OUTBOUND,
     InboundAction,
@@ -16,20 +15,39 @@ from state.transitions import (
     OutboundEvent,
     OutboundPhase,
     inbound_step,
+    late_outbound_step,
     outbound_step,
 )
 
-OURS_OUT = {OutboundEvent.RETRY_DUE, OutboundEvent.REPLAY}
-"""Causes of our own; everything else is what a peer sends."""
+PEERS_OUT = {
+    OutboundEvent.PUBACK,
+    OutboundEvent.PUBACK_REFUSED,
+    OutboundEvent.PUBREC,
+    OutboundEvent.PUBREC_REFUSED,
+    OutboundEvent.PUBCOMP,
+}
+"""What a peer sends; everything else is a cause of our own."""
 
-DECLARED_OUT = {(OutboundPhase.ABSENT, event) for event in OURS_OUT}
-"""Nobody retries what does not exist."""
+BEGINS = {OutboundEvent.SEND_QOS_1, OutboundEvent.SEND_QOS_2}
+
+DECLARED_OUT = {
+    # Nobody retries, gives up or ends what does not exist …
+    *((OutboundPhase.ABSENT, event) for event in set(OutboundEvent) - PEERS_OUT - BEGINS),
+    # … or begins what has begun.
+    *((phase, event) for phase in set(OutboundPhase) - {OutboundPhase.ABSENT} for event in BEGINS),
+    # No limit holds for a PUBREL.
+    (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.RETRY_OVER_LIMIT),
+    (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.REPLAY_OVER_LIMIT),
+}
 
 DECLARED_IN = {
     (InboundPhase.ABSENT, InboundEvent.LATE_REPETITION),  # only a tombstone can tell that a repetition is late
     (InboundPhase.AWAITING_PUBREL, InboundEvent.LATE_REPETITION),
     (InboundPhase.ABSENT, InboundEvent.TIMEOUT),
     (InboundPhase.TOMBSTONE, InboundEvent.TIMEOUT),
+    (InboundPhase.ABSENT, InboundEvent.DISPLACED),
+    (InboundPhase.AWAITING_PUBREL, InboundEvent.DISPLACED),
+    (InboundPhase.ABSENT, InboundEvent.SESSION_ENDED),
 }
 
 
@@ -52,14 +70,17 @@ def test_every_inbound_pair_is_a_transition_or_a_declared_error(phase: InboundPh
 
 
 def test_no_outbound_pair_that_a_peer_can_cause_is_an_error_of_ours() -> None:
-    assert not {(phase, event) for phase, event in DECLARED_OUT if event not in OURS_OUT}
-    assert {event for _, event in product(OutboundPhase, OutboundEvent)} - OURS_OUT == {
-        OutboundEvent.PUBACK,
-        OutboundEvent.PUBACK_REFUSED,
-        OutboundEvent.PUBREC,
-        OutboundEvent.PUBREC_REFUSED,
-        OutboundEvent.PUBCOMP,
-    }
+    assert not {(phase, event) for phase, event in DECLARED_OUT if event in PEERS_OUT}
+    for phase, event in product(OutboundPhase, PEERS_OUT):
+        outbound_step(phase, event)
+
+
+@pytest.mark.parametrize(("phase", "event"), list(product(OutboundPhase, sorted(PEERS_OUT, key=lambda event: event.name))))
+def test_a_late_acknowledgement_takes_the_step_of_the_table_or_none(phase: OutboundPhase, event: OutboundEvent) -> None:
+    if OUTBOUND[phase, event][1] in (OutboundAction.RELEASE, OutboundAction.COMPLETE):
+        assert late_outbound_step(phase, event) == OUTBOUND[phase, event]
+    else:
+        assert late_outbound_step(phase, event) == (phase, OutboundAction.IGNORE)
 
 
 def test_a_peers_publish_and_pubrel_are_defined_in_every_inbound_phase() -> None:
@@ -73,10 +94,10 @@ def test_only_a_tombstone_ever_meets_a_late_repetition() -> None:
     from state.inbound.awaiting_rel import AwaitingRel
 
     awaiting = AwaitingRel()
-    awaiting.admit(1, b"content", now_ms=0)
+    awaiting.step(1, InboundEvent.PUBLISH, content=b"content", now_ms=0)
     assert not awaiting.is_late_repetition(1, b"content", dup=True)
     assert not awaiting.is_late_repetition(2, b"content", dup=True)
-    awaiting.abandon(1)
+    awaiting.step(1, InboundEvent.TIMEOUT, content=b"content")
     assert awaiting.is_late_repetition(1, b"content", dup=True)
 
 
@@ -85,7 +106,7 @@ def test_no_row_leads_from_after_pubrec_back_to_a_publish() -> None:
     for (phase, event), (target, action) in OUTBOUND.items():
         if phase is OutboundPhase.AWAITING_PUBCOMP:
             assert target in (OutboundPhase.AWAITING_PUBCOMP, OutboundPhase.ABSENT), (phase, event)
-            assert action is not OutboundAction.RESEND_PUBLISH, (phase, event)
+            assert action not in (OutboundAction.RESEND_QOS_1, OutboundAction.RESEND_QOS_2), (phase, event)
 
 
 def test_no_refusal_is_answered_by_pubrel() -> None:
@@ -104,11 +125,15 @@ def test_a_protocol_error_changes_no_phase() -> None:
 
 
 def test_every_phase_can_be_reached_and_left() -> None:
-    reached = {OutboundPhase.ABSENT, *FIRST_PHASE.values()} | {target for target, _ in OUTBOUND.values()}
-    assert reached == set(OutboundPhase)
+    assert {target for target, _ in OUTBOUND.values()} == set(OutboundPhase)
     for phase in set(OutboundPhase) - {OutboundPhase.ABSENT}:
         assert any(source is phase and target is not phase for (source, _), (target, _) in OUTBOUND.items())
     assert {target for target, _ in INBOUND.values()} == set(InboundPhase)
+
+
+def test_an_exchange_begins_by_a_first_publish_and_by_nothing_else() -> None:
+    begins = {event for (phase, event), (target, _) in OUTBOUND.items() if phase is OutboundPhase.ABSENT and target is not phase}
+    assert begins == BEGINS
 
 
 def test_every_action_occurs_in_a_table() -> None:

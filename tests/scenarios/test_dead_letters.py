@@ -1,4 +1,4 @@
-"""Stories of dead letters, told with many sessions and their topics. PROTOCOL.md §6; docs/dead_letters.md."""
+"""Stories of dead letters, told with many sessions and their topics. docs/protocol.md, section 6; docs/dead_letters.md."""
 
 import json
 from itertools import pairwise
@@ -9,7 +9,7 @@ from state.dead_letters.exchanges import Binding, Exchange, ExchangeType, parse_
 from state.dead_letters.policy import Policy
 from state.model import Outcome
 from state.settings import Overflow, SessionSettings
-from tests.scenarios.world import World
+from tests.scenarios.engine_model import EngineModel
 
 REFUSED = 0x87
 NEVER_S = 0xFFFF_FFFF
@@ -26,26 +26,26 @@ def direct(name: str, **destinations: str) -> Exchange:
 
 
 def test_without_a_policy_everything_that_dies_goes_to_the_dead_letter_topic() -> None:
-    w = World(max_mqueue_len=1)
-    w.send("a", "dropped").send("a", "rejected").connect("a", answer=REFUSED).lose_connection("a")
-    w.send("a", "expired", ("expiration", b"1000")).after(1)
-    assert w.read() == ["dropped", "rejected", "expired"]
-    assert [w.headers(index=index)["x-first-death-reason"] for index in range(3)] == ["maxlen", "rejected", "expired"]
+    engine = EngineModel(max_mqueue_len=1)
+    engine.send("a", "dropped").send("a", "rejected").connect("a", answer=REFUSED).lose_connection("a")
+    engine.send("a", "expired", ("expiration", b"1000")).after(1)
+    assert engine.read() == ["dropped", "rejected", "expired"]
+    assert [engine.headers(index=index)["x-first-death-reason"] for index in range(3)] == ["maxlen", "rejected", "expired"]
 
 
 def test_a_dead_letter_says_in_which_queue_it_died_and_why() -> None:
-    w = World().connect("a", answer=REFUSED).send("a", "m", topic="alarm/fire")
-    assert w.deaths() == [
+    engine = EngineModel().connect("a", answer=REFUSED).send("a", "m", topic="alarm/fire")
+    assert engine.deaths() == [
         {
             "queue": "a",
             "reason": "rejected",
             "count": 1,
-            "time": w.now_ms,
+            "time": engine.now_ms,
             "exchange": "",
             "routing-keys": ["alarm/fire"],
         }
     ]
-    headers = w.headers()
+    headers = engine.headers()
     assert headers["x-first-death-queue"] == headers["x-last-death-queue"] == "a"
     assert headers["x-exchange"] == "dead-letters"
     assert headers["x-routing-key"] == "alarm/fire"
@@ -54,7 +54,7 @@ def test_a_dead_letter_says_in_which_queue_it_died_and_why() -> None:
 
 def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then() -> None:
     """Delayed retry without any code of its own: a queue with a time to live whose exchange leads back."""
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(
                 clients="lamp",
@@ -67,38 +67,38 @@ def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked
         ),
         exchanges=(fanout("retry", "client:delay/{client}"), fanout("parking", "topic:parking")),
     )
-    w.connect("lamp", answer=REFUSED).send("lamp", "on", topic="lamp/switch")
+    engine.connect("lamp", answer=REFUSED).send("lamp", "on", topic="lamp/switch")
     for came in range(1, 4):
-        assert w.received("lamp") == ["on"] * came
-        assert w.queued("delay/lamp") == ["on"]
-        w.after(9.9)
-        assert w.received("lamp") == ["on"] * came
-        w.after(0.1)
-    assert w.received("lamp") == ["on"] * 4
-    assert w.counts("parking") == {("lamp", "rejected"): 4, ("delay/lamp", "expired"): 3}
-    assert w.headers("parking")["x-first-death-reason"] == "rejected"
-    assert w.headers("parking")["mqtt-topic"] == "lamp/switch"
-    assert [publish.topic for publish in w.devices["lamp"].received] == ["lamp/switch"] * 4
-    w.after(100)
-    assert w.read("parking") == ["on"]
-    assert w.read() == []
+        assert engine.received("lamp") == ["on"] * came
+        assert engine.queued("delay/lamp") == ["on"]
+        engine.after(9.9)
+        assert engine.received("lamp") == ["on"] * came
+        engine.after(0.1)
+    assert engine.received("lamp") == ["on"] * 4
+    assert engine.counts("parking") == {("lamp", "rejected"): 4, ("delay/lamp", "expired"): 3}
+    assert engine.headers("parking")["x-first-death-reason"] == "rejected"
+    assert engine.headers("parking")["mqtt-topic"] == "lamp/switch"
+    assert [publish.topic for publish in engine.devices["lamp"].received] == ["lamp/switch"] * 4
+    engine.after(100)
+    assert engine.read("parking") == ["on"]
+    assert engine.read() == []
 
 
 def test_a_retry_that_is_limited_where_it_waits_ends_with_equal_counts() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="retry"),
             Policy(clients="delay", dead_letter_exchange="", message_ttl_ms=1_000, dead_letter_limit=2, limit_exchange="parking"),
         ),
         exchanges=(fanout("retry", "client:delay"), fanout("parking", "topic:parking")),
     )
-    w.connect("lamp", answer=REFUSED).send("lamp", "on").after(3)
-    assert w.counts("parking") == {("lamp", "rejected"): 3, ("delay", "expired"): 3}
-    assert w.received("lamp") == ["on"] * 3
+    engine.connect("lamp", answer=REFUSED).send("lamp", "on").after(3)
+    assert engine.counts("parking") == {("lamp", "rejected"): 3, ("delay", "expired"): 3}
+    assert engine.received("lamp") == ["on"] * 3
 
 
 def test_a_message_that_is_accepted_on_its_return_is_delivered_and_both_queues_say_so() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="retry"),
             Policy(clients="delay", dead_letter_exchange="", message_ttl_ms=1_000),
@@ -106,11 +106,11 @@ def test_a_message_that_is_accepted_on_its_return_is_delivered_and_both_queues_s
         exchanges=(fanout("retry", "client:delay"),),
     )
     answers = iter([REFUSED, 0])
-    w.connect("lamp", answer=lambda _: next(answers)).send("lamp", "on", ("message-id", b"m")).after(1)
-    told = [(receipt["client_id"], receipt["outcome"], receipt["final"], receipt["deaths"]) for receipt in w.receipts]
+    engine.connect("lamp", answer=lambda _: next(answers)).send("lamp", "on", ("message-id", b"m")).after(1)
+    told = [(receipt["client_id"], receipt["outcome"], receipt["final"], receipt["deaths"]) for receipt in engine.receipts]
     assert told == [("lamp", "rejected", False, 1), ("delay", "expired", False, 2), ("lamp", "delivered", True, 2)]
-    assert [receipt["destinations"] for receipt in w.receipts] == [["client:delay"], ["client:lamp"], []]
-    told = [(row["client_id"], row["transition"]) for row in w.ledger if row.get("message_id") == "m"]
+    assert [receipt["destinations"] for receipt in engine.receipts] == [["client:delay"], ["client:lamp"], []]
+    told = [(row["client_id"], row["transition"]) for row in engine.ledger if row.get("message_id") == "m"]
     assert told == [
         ("lamp", "accepted"),
         ("lamp", "sent"),
@@ -129,72 +129,72 @@ def test_a_message_that_is_accepted_on_its_return_is_delivered_and_both_queues_s
 
 def test_a_cycle_without_a_rejection_ends_at_once_and_is_reported_once() -> None:
     """Both queues have a time to live and lead to each other."""
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),
             Policy(clients="b", dead_letter_exchange="", dead_letter_routing_key="a", message_ttl_ms=1_000),
         )
     )
-    w.send("a", "m").after(10)
-    assert w.queued("a") == w.queued("b") == []
-    drops = [row for row in w.ledger if row["transition"] == "dead_letter_dropped"]
+    engine.send("a", "m").after(10)
+    assert engine.queued("a") == engine.queued("b") == []
+    drops = [row for row in engine.ledger if row["transition"] == "dead_letter_dropped"]
     assert [(row["client_id"], row["detail"]) for row in drops] == [("b", "client:a: it would close a cycle")]
-    assert [(receipt["client_id"], receipt["outcome"]) for receipt in w.receipts] == [
+    assert [(receipt["client_id"], receipt["outcome"]) for receipt in engine.receipts] == [
         ("a", "expired"),
         ("b", "dead_letter_unroutable"),
     ]
 
 
 def test_a_queue_that_leads_to_itself_gives_a_message_up_the_first_time() -> None:
-    w = World(policies=(Policy(clients="a", dead_letter_exchange="", message_ttl_ms=1_000),)).send("a", "m").after(10)
-    assert w.queued("a") == []
-    assert [receipt["outcome"] for receipt in w.receipts] == ["dead_letter_unroutable"]
+    engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange="", message_ttl_ms=1_000),)).send("a", "m").after(10)
+    assert engine.queued("a") == []
+    assert [receipt["outcome"] for receipt in engine.receipts] == ["dead_letter_unroutable"]
 
 
 def test_only_the_target_that_closes_a_cycle_is_dropped() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),
             Policy(clients="b", dead_letter_exchange="both", message_ttl_ms=1_000),
         ),
         exchanges=(fanout("both", "client:a", "topic:parking", "client:c"),),
     )
-    w.send("a", "m").after(10)
-    assert w.read("parking") == ["m"]
-    assert w.queued("c") == ["m"]
-    assert w.queued("a") == []
+    engine.send("a", "m").after(10)
+    assert engine.read("parking") == ["m"]
+    assert engine.queued("c") == ["m"]
+    assert engine.queued("a") == []
 
 
 def test_a_cycle_with_a_rejection_in_it_goes_on() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="", dead_letter_routing_key="delay"),
             Policy(clients="delay", dead_letter_exchange="", dead_letter_routing_key="lamp", message_ttl_ms=1_000),
         )
     )
-    w.connect("lamp", answer=REFUSED).send("lamp", "m").after(20)
-    assert w.received("lamp") == ["m"] * 21
+    engine.connect("lamp", answer=REFUSED).send("lamp", "m").after(20)
+    assert engine.received("lamp") == ["m"] * 21
 
 
 def test_an_exchange_that_nobody_declared_drops_the_message_and_says_so() -> None:
-    w = World().connect("a", answer=REFUSED).send("a", "m", ("x-dead-letter-exchange", b"nowhere"))
-    assert w.read() == []
-    (receipt,) = w.receipts
+    engine = EngineModel().connect("a", answer=REFUSED).send("a", "m", ("x-dead-letter-exchange", b"nowhere"))
+    assert engine.read() == []
+    (receipt,) = engine.receipts
     assert receipt["outcome"] == "dead_letter_unroutable"
     assert receipt["detail"] == "rejected: the exchange 'nowhere' is declared nowhere"
     assert receipt["final"]
-    rows = [(row["transition"], row.get("outcome")) for row in w.ledger if row.get("message_id")]
+    rows = [(row["transition"], row.get("outcome")) for row in engine.ledger if row.get("message_id")]
     assert rows[-2:] == [("finished", "rejected"), ("dead_letter_dropped", "rejected")]
 
 
 def test_an_exchange_without_a_binding_for_the_key_drops_the_message_and_says_so() -> None:
-    w = World(exchanges=(direct("x", other="topic:parking"),)).connect("a", answer=REFUSED)
-    w.send("a", "m", ("x-dead-letter-exchange", b"x"))
-    assert w.receipts[0]["detail"] == "rejected: the exchange 'x' has no binding for 'a'"
+    engine = EngineModel(exchanges=(direct("x", other="topic:parking"),)).connect("a", answer=REFUSED)
+    engine.send("a", "m", ("x-dead-letter-exchange", b"x"))
+    assert engine.receipts[0]["detail"] == "rejected: the exchange 'x' has no binding for 'a'"
 
 
 def test_headers_of_the_message_override_the_policy_in_the_queue_it_was_sent_to_and_in_no_other() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="a", dead_letter_exchange="policy"),
             Policy(clients="b", dead_letter_exchange="second", message_ttl_ms=1_000),
@@ -205,99 +205,99 @@ def test_headers_of_the_message_override_the_policy_in_the_queue_it_was_sent_to_
             direct("second", k="topic:parking"),
         ),
     )
-    w.connect("a", answer=REFUSED).send("a", "m", ("x-dead-letter-exchange", b"own"), ("x-dead-letter-routing-key", b"k"))
-    w.after(1)
-    assert w.read("parking") == ["m"]
-    assert w.read("wrong") == []
-    assert [(death["exchange"], death["routing-keys"]) for death in w.deaths("parking")] == [("own", ["k"]), ("", ["a"])]
+    engine.connect("a", answer=REFUSED).send("a", "m", ("x-dead-letter-exchange", b"own"), ("x-dead-letter-routing-key", b"k"))
+    engine.after(1)
+    assert engine.read("parking") == ["m"]
+    assert engine.read("wrong") == []
+    assert [(death["exchange"], death["routing-keys"]) for death in engine.deaths("parking")] == [("own", ["k"]), ("", ["a"])]
 
 
 def test_copies_by_cc_and_bcc_reach_their_bindings_and_bcc_is_shown_to_nobody() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(Policy(dead_letter_exchange="x"),),
         exchanges=(direct("x", a="topic:own", c="topic:copy", s="topic:secret"),),
     )
-    w.connect("a", answer=REFUSED).send("a", "m", ("CC", b'["c"]'), ("BCC", b'["s"]'))
+    engine.connect("a", answer=REFUSED).send("a", "m", ("CC", b'["c"]'), ("BCC", b'["s"]'))
     for topic in ("own", "copy", "secret"):
-        assert w.read(topic) == ["m"]
-        assert w.deaths(topic)[0]["routing-keys"] == ["a", "c"]
-        assert w.headers(topic)["CC"] == '["c"]'
-        assert "BCC" not in w.headers(topic)
+        assert engine.read(topic) == ["m"]
+        assert engine.deaths(topic)[0]["routing-keys"] == ["a", "c"]
+        assert engine.headers(topic)["CC"] == '["c"]'
+        assert "BCC" not in engine.headers(topic)
 
 
 def test_an_overriding_key_takes_the_copies_away() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(Policy(dead_letter_exchange="x", dead_letter_routing_key="k"),),
         exchanges=(direct("x", a="topic:wrong", c="topic:wrong", s="topic:wrong", k="topic:own"),),
     )
-    w.connect("a", answer=REFUSED).send("a", "m", ("CC", b'["c"]'), ("BCC", b'["s"]'))
-    assert (w.read("own"), w.read("wrong")) == (["m"], [])
-    assert not {"CC", "BCC"} & w.headers("own").keys()
-    assert w.deaths("own")[0]["routing-keys"] == ["a", "c"]
+    engine.connect("a", answer=REFUSED).send("a", "m", ("CC", b'["c"]'), ("BCC", b'["s"]'))
+    assert (engine.read("own"), engine.read("wrong")) == (["m"], [])
+    assert not {"CC", "BCC"} & engine.headers("own").keys()
+    assert engine.deaths("own")[0]["routing-keys"] == ["a", "c"]
 
 
 def test_a_dead_letter_has_no_time_to_live_and_remembers_the_one_it_had() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b"),),
     )
-    w.send("a", "m", ("expiration", b"1000")).after(5_000)
-    assert w.queued("b") == ["m"]
-    w.connect("b", answer=REFUSED)
-    assert [death.get("original-expiration") for death in w.deaths()] == [None, "1000"]
-    assert "expiration" not in w.headers()
-    assert w.devices["b"].received[0].expiry_interval_s is None
+    engine.send("a", "m", ("expiration", b"1000")).after(5_000)
+    assert engine.queued("b") == ["m"]
+    engine.connect("b", answer=REFUSED)
+    assert [death.get("original-expiration") for death in engine.deaths()] == [None, "1000"]
+    assert "expiration" not in engine.headers()
+    assert engine.devices["b"].received[0].expiry_interval_s is None
 
 
 def test_the_time_to_live_of_a_queue_is_nothing_that_the_device_sees() -> None:
-    w = World(policies=(Policy(message_ttl_ms=60_000),)).send("a", "m").connect("a")
-    assert w.devices["a"].received[0].expiry_interval_s is None
+    engine = EngineModel(policies=(Policy(message_ttl_ms=60_000),)).send("a", "m").connect("a")
+    assert engine.devices["a"].received[0].expiry_interval_s is None
 
 
 def test_the_shorter_one_of_two_times_to_live_counts() -> None:
-    w = World(policies=(Policy(message_ttl_ms=2_000),))
-    w.send("a", "long", ("expiration", b"9000")).send("a", "short", ("expiration", b"1000")).send("a", "none")
-    w.after(1)
-    assert w.read() == ["short"]
-    w.after(1)
-    assert w.read() == ["short", "long", "none"]
-    assert [w.deaths(index=index)[0].get("original-expiration") for index in range(3)] == ["1000", "9000", None]
+    engine = EngineModel(policies=(Policy(message_ttl_ms=2_000),))
+    engine.send("a", "long", ("expiration", b"9000")).send("a", "short", ("expiration", b"1000")).send("a", "none")
+    engine.after(1)
+    assert engine.read() == ["short"]
+    engine.after(1)
+    assert engine.read() == ["short", "long", "none"]
+    assert [engine.deaths(index=index)[0].get("original-expiration") for index in range(3)] == ["1000", "9000", None]
 
 
 @pytest.mark.parametrize(("policy", "headers"), [(Policy(message_ttl_ms=0), ()), (Policy(), (("expiration", b"0"),))])
 def test_a_time_to_live_of_0_delivers_at_once_or_not_at_all(policy: Policy, headers: tuple[tuple[str, bytes], ...]) -> None:
-    w = World(policies=(policy,)).send("a", "nobody there", *headers)
-    assert w.read() == ["nobody there"]
-    w.connect("a").send("a", "here", *headers)
-    assert w.received("a") == ["here"]
+    engine = EngineModel(policies=(policy,)).send("a", "nobody there", *headers)
+    assert engine.read() == ["nobody there"]
+    engine.connect("a").send("a", "here", *headers)
+    assert engine.received("a") == ["here"]
 
 
 def test_reasons_that_a_policy_leaves_out_end_in_the_receipt_alone() -> None:
-    w = World(policies=(Policy(dead_letter_reasons=frozenset({Outcome.REJECTED})),), max_mqueue_len=1)
-    w.send("a", "dropped").send("a", "rejected").connect("a", answer=REFUSED)
-    assert w.read() == ["rejected"]
-    assert [receipt["outcome"] for receipt in w.receipts] == ["maxlen", "rejected"]
-    assert all(receipt["final"] for receipt in w.receipts)
+    engine = EngineModel(policies=(Policy(dead_letter_reasons=frozenset({Outcome.REJECTED})),), max_mqueue_len=1)
+    engine.send("a", "dropped").send("a", "rejected").connect("a", answer=REFUSED)
+    assert engine.read() == ["rejected"]
+    assert [receipt["outcome"] for receipt in engine.receipts] == ["maxlen", "rejected"]
+    assert all(receipt["final"] for receipt in engine.receipts)
 
 
 def test_a_full_queue_that_refuses_gives_the_new_message_to_the_exchange() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(Policy(dead_letter_exchange="x"),),
         exchanges=(fanout("x", "topic:parking"),),
         max_mqueue_len=1,
         overflow=Overflow.REJECT,
     )
-    w.send("a", "first").send("a", "second")
-    assert (w.queued("a"), w.read("parking")) == (["first"], ["second"])
+    engine.send("a", "first").send("a", "second")
+    assert (engine.queued("a"), engine.read("parking")) == (["first"], ["second"])
 
 
 def test_a_republished_dead_letter_does_not_bring_its_history_along() -> None:
     """A backend takes what it read from a dead-letter topic and sends it again, with all headers."""
-    w = World().connect("a", answer=REFUSED).send("a", "m")
-    again = tuple((header.key, header.value or b"") for header in w.records()[0].headers or () if header.key != "mqtt-topic")
-    w.send("a", "m", *(pair for pair in again if pair[0] != "message-id"))
-    assert w.deaths()[0]["count"] == 1
-    assert len(w.deaths()) == 1
-    headers = w.headers()
+    engine = EngineModel().connect("a", answer=REFUSED).send("a", "m")
+    again = tuple((header.key, header.value or b"") for header in engine.records()[0].headers or () if header.key != "mqtt-topic")
+    engine.send("a", "m", *(pair for pair in again if pair[0] != "message-id"))
+    assert engine.deaths()[0]["count"] == 1
+    assert len(engine.deaths()) == 1
+    headers = engine.headers()
     assert json.loads(headers["x-received-death"])[0]["count"] == 1
     assert headers["x-received-first-death-queue"] == "a"
     assert headers["x-received-last-death-reason"] == "rejected"
@@ -305,29 +305,31 @@ def test_a_republished_dead_letter_does_not_bring_its_history_along() -> None:
 
 def test_a_forged_history_does_not_break_a_cycle_nor_make_one() -> None:
     forged = json.dumps([{"queue": "b", "reason": "expired", "count": 9, "time": 1, "exchange": "", "routing-keys": ["b"]}])
-    w = World(policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b"),))
-    w.connect("a", answer=REFUSED).send("a", "m", ("x-death", forged.encode()), ("x-first-death-queue", b"b"))
-    assert w.queued("b") == ["m"]
+    engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b"),))
+    engine.connect("a", answer=REFUSED).send("a", "m", ("x-death", forged.encode()), ("x-first-death-queue", b"b"))
+    assert engine.queued("b") == ["m"]
 
 
 def test_a_message_that_breaks_the_contract_never_gets_into_the_queue_of_a_client() -> None:
-    w = World(policies=(Policy(dead_letter_exchange="both"),), exchanges=(fanout("both", "client:b", "topic:parking"),))
-    w.send("a", "m", ("mqtt-qos", b"7"), ("x-dead-letter-exchange", b"nowhere"))
-    assert w.read() == w.read("parking") == ["m"]
-    assert w.queued("b") == []
-    assert w.deaths("parking")[0]["reason"] == "invalid"
+    engine = EngineModel(
+        policies=(Policy(dead_letter_exchange="both"),), exchanges=(fanout("both", "client:b", "topic:parking"),)
+    )
+    engine.send("a", "m", ("mqtt-qos", b"7"), ("x-dead-letter-exchange", b"nowhere"))
+    assert engine.read() == engine.read("parking") == ["m"]
+    assert engine.queued("b") == []
+    assert engine.deaths("parking")[0]["reason"] == "invalid"
 
 
 def test_a_table_gets_its_dead_letters_through_the_dead_letter_topic() -> None:
-    w = World(policies=(Policy(dead_letter_exchange="x"),), exchanges=(fanout("x", "table:lost"),))
-    w.connect("a", answer=REFUSED).send("a", "m")
-    assert w.read() == ["m"]
-    assert w.headers()["x-dead-letter-table"] == "lost"
+    engine = EngineModel(policies=(Policy(dead_letter_exchange="x"),), exchanges=(fanout("x", "table:lost"),))
+    engine.connect("a", answer=REFUSED).send("a", "m")
+    assert engine.read() == ["m"]
+    assert engine.headers()["x-dead-letter-table"] == "lost"
 
 
-def _lives_and_deaths(crash_at: tuple[int, int] | None) -> World:
+def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
     """Six messages that overflow, expire, are rejected, wait, come to another device, are delivered there or parked."""
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="retry", message_ttl_ms=5_000),
             Policy(clients="delay", dead_letter_exchange="", dead_letter_routing_key="spare", message_ttl_ms=1_000),
@@ -336,14 +338,14 @@ def _lives_and_deaths(crash_at: tuple[int, int] | None) -> World:
         exchanges=(fanout("retry", "client:delay"), fanout("parking", "topic:parking")),
         profiles={"lamp": SessionSettings(max_mqueue_len=3)},
     )
-    w.crash_at = crash_at
-    w.connect("spare", answer=lambda publish: REFUSED if publish.payload in (b"m0", b"m3") else 0)
+    engine.crash_at = crash_at
+    engine.connect("spare", answer=lambda publish: REFUSED if publish.payload in (b"m0", b"m3") else 0)
     for number in range(6):
         headers = [("message-id", b"m%d" % number)]
-        w.send("lamp", f"m{number}", *headers, *([("expiration", b"500")] if number == 4 else []))
-    w.after(0.6)
-    w.connect("lamp", answer=lambda publish: REFUSED if publish.payload == b"m3" else 0)
-    return w.after(30)
+        engine.send("lamp", f"m{number}", *headers, *([("expiration", b"500")] if number == 4 else []))
+    engine.after(0.6)
+    engine.connect("lamp", answer=lambda publish: REFUSED if publish.payload == b"m3" else 0)
+    return engine.after(30)
 
 
 def test_a_crash_at_any_record_between_kafka_and_the_state_leaves_no_message_behind() -> None:
@@ -356,32 +358,32 @@ def test_a_crash_at_any_record_between_kafka_and_the_state_leaves_no_message_beh
     crashes = 0
     for activation in range(1, undisturbed.activations + 1):
         for written in range(13):
-            w = _lives_and_deaths((activation, written))
+            engine = _lives_and_deaths((activation, written))
             where = f"crash at activation {activation} after {written} records"
-            assert _delivered(w) == delivered, where
-            assert sorted(set(w.read("parking"))) == parked, where
-            assert w.queued("lamp") == w.queued("delay") == [], where
-            assert (w.received("lamp"), sorted(w.received("spare"))) == received, where
+            assert _delivered(engine) == delivered, where
+            assert sorted(set(engine.read("parking"))) == parked, where
+            assert engine.queued("lamp") == engine.queued("delay") == [], where
+            assert (engine.received("lamp"), sorted(engine.received("spare"))) == received, where
             crashes += 1
     assert crashes > 100
 
 
-def _delivered(w: World) -> set[str]:
-    return {receipt["message_id"] for receipt in w.receipts if receipt["outcome"] == "delivered"}
+def _delivered(engine: EngineModel) -> set[str]:
+    return {receipt["message_id"] for receipt in engine.receipts if receipt["outcome"] == "delivered"}
 
 
 def test_every_record_may_be_in_kafka_twice_and_no_queue_gets_a_message_twice() -> None:
-    w = World(
+    engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="", dead_letter_routing_key="delay"),
             Policy(clients="delay", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),
         ),
         copies=2,
     )
-    w.connect("lamp", answer=lambda publish: None).send("lamp", "m")
-    w.lose_connection("lamp")
-    w.connect("lamp", answer=REFUSED).after(2)
-    assert w.queued("b") == ["m"]
+    engine.connect("lamp", answer=lambda publish: None).send("lamp", "m")
+    engine.lose_connection("lamp")
+    engine.connect("lamp", answer=REFUSED).after(2)
+    assert engine.queued("b") == ["m"]
 
 
 def test_the_history_survives_any_number_of_queues() -> None:
@@ -390,52 +392,56 @@ def test_the_history_survives_any_number_of_queues() -> None:
         Policy(clients=queue, dead_letter_exchange="", dead_letter_routing_key=following, message_ttl_ms=1_000)
         for queue, following in pairwise(hops)
     ]
-    w = World(policies=policies, profiles={"*": SessionSettings(session_expiry_interval_s=NEVER_S)}).send("q0", "m").after(60)
-    assert w.queued("q29") == ["m"]
-    w.connect("q29", answer=REFUSED)
-    assert [death["queue"] for death in w.deaths()] == hops[::-1]
-    assert w.headers()["x-first-death-queue"] == "q0"
+    engine = (
+        EngineModel(policies=policies, profiles={"*": SessionSettings(session_expiry_interval_s=NEVER_S)})
+        .send("q0", "m")
+        .after(60)
+    )
+    assert engine.queued("q29") == ["m"]
+    engine.connect("q29", answer=REFUSED)
+    assert [death["queue"] for death in engine.deaths()] == hops[::-1]
+    assert engine.headers()["x-first-death-queue"] == "q0"
 
 
 def test_a_receipt_reaches_the_client_that_the_response_topic_names() -> None:
-    w = World().connect("app", answer=0).connect("lamp")
-    w.send("lamp", "on", ("response-topic", b"client:app"), ("correlation-data", b"\x00\xff"), ("message-id", b"m"))
-    (told,) = w.devices["app"].received
+    engine = EngineModel().connect("app", answer=0).connect("lamp")
+    engine.send("lamp", "on", ("response-topic", b"client:app"), ("correlation-data", b"\x00\xff"), ("message-id", b"m"))
+    (told,) = engine.devices["app"].received
     assert (told.topic, told.properties.correlation_data) == ("client:app", b"\x00\xff")
     assert told.properties.content_type == "application/json"
     receipt = json.loads(told.payload)
     assert (receipt["message_id"], receipt["client_id"], receipt["outcome"]) == ("m", "lamp", "delivered")
-    assert w.devices["lamp"].received[0].properties.response_topic == "client:app"
+    assert engine.devices["lamp"].received[0].properties.response_topic == "client:app"
 
 
 def test_a_receipt_for_a_client_that_is_away_waits_like_any_message_and_comes_once() -> None:
-    w = World(copies=2).connect("lamp", answer=REFUSED)
-    w.send("lamp", "on", ("response-topic", b"client:app"))
-    assert len(w.queued("app")) == 1
-    w.connect("app")
-    assert json.loads(w.received("app")[0])["outcome"] == "rejected"
+    engine = EngineModel(copies=2).connect("lamp", answer=REFUSED)
+    engine.send("lamp", "on", ("response-topic", b"client:app"))
+    assert len(engine.queued("app")) == 1
+    engine.connect("app")
+    assert json.loads(engine.received("app")[0])["outcome"] == "rejected"
 
 
 def test_a_response_topic_that_names_no_client_sends_no_receipt_to_anybody() -> None:
-    w = (
-        World()
+    engine = (
+        EngineModel()
         .connect("lamp")
         .send("lamp", "on", ("response-topic", b"answers/lamp"))
         .send("lamp", "off", ("response-topic", b"client:"))
     )
-    assert w.records("inflight.messages") == []
+    assert engine.records("inflight.messages") == []
 
 
 def test_a_repeated_micro_batch_with_very_many_dead_letters_for_one_queue_delivers_each_once() -> None:
     """More than any window of remembered ids; the engine dies after it has written most of them."""
     count = 700
     crowd = SessionSettings(max_mqueue_len=0, max_mqueue_bytes=0, deduplication_window=10)
-    w = World(
+    engine = EngineModel(
         policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=60_000),),
         profiles={"*": crowd},
     )
     for number in range(count):
-        w.send("a", f"m{number}")
-    w.crash_at = (w.activations + 1, count - 50)
-    w.after(60)
-    assert w.queued("b") == [f"m{number}" for number in range(count)]
+        engine.send("a", f"m{number}")
+    engine.crash_at = (engine.activations + 1, count - 50)
+    engine.after(60)
+    assert engine.queued("b") == [f"m{number}" for number in range(count)]

@@ -1,4 +1,4 @@
-"""Stories about order and loss, told as transcripts. PROTOCOL.md §1 'order', §2 'dequeue'."""
+"""Stories about order and loss, told as transcripts. docs/protocol.md, sections 2 and 3."""
 
 import pytest
 

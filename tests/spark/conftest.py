@@ -1,27 +1,27 @@
 """One Spark session for all tests of this directory; every test has its own topics and checkpoint."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.spark_jars import spark_jars
 from state.commands import GatewayCommand
-from state.records.codec import decode_command_batch
+from state.records.commands import decode_command_batch
+from state.records.settings import Topics
 from streaming.engine.operator.session_operator import Function
-from streaming.engine.operator.settings import PipelineSettings, Topics
+from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkSettings, spark_session
+from tests.support.kafka_topics import ReadRecord, create_topics, read_topic
+from tests.support.waiting import DEADLINE_S, wait_until
 
-DEADLINE_S = 60.0
 _numbers = itertools.count(1)
 
 
@@ -34,16 +34,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(settings, spark_jars())
     yield session
     session.stop()
-
-
-@dataclass(frozen=True)
-class ReadRecord:
-    """What a consumer sees of a record, without its offset and timestamp: what must be equal after re-execution."""
-
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
 
 
 @dataclass
@@ -60,11 +50,7 @@ class Pipeline:
     producers: list[KafkaProducer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
-        names = {getattr(self.settings.topics, name) for name in self.settings.topics.__slots__}
-        if missing := names - set(admin.list_topics()):
-            admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in sorted(missing)])
-        admin.close()
+        create_topics(self.bootstrap_servers, *(getattr(self.settings.topics, name) for name in Topics.__slots__), partitions=2)
         self.producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all")
 
     def start(
@@ -101,9 +87,9 @@ class Pipeline:
         all_headers = [("mqtt-topic", topic.encode()), *headers]
         self.send(self.settings.topics.messages, payload, key=client_id.encode(), headers=all_headers)
 
-    def read(self, topic: str, count: int, deadline_s: float = DEADLINE_S) -> list[ReadRecord]:
+    def read(self, topic: str, count: int) -> list[ReadRecord]:
         """The first records of a topic, by partition and offset, as soon as there are `count`; fails if the query dies first."""
-        return read_records_of(self.bootstrap_servers, topic, lambda records: len(records) >= count, deadline_s, self.check)
+        return read_topic(self.bootstrap_servers, topic, lambda records: len(records) >= count, check=self.check)
 
     def commands(self, enough: Callable[[list[GatewayCommand]], bool]) -> list[GatewayCommand]:
         """All gateway commands so far, as soon as they are `enough`."""
@@ -111,7 +97,7 @@ class Pipeline:
         def decoded(records: list[ReadRecord]) -> list[GatewayCommand]:
             return [command for record in records for command in decode_command_batch(record.value or b"").commands]
 
-        records = read_records_of(
+        records = read_topic(
             self.bootstrap_servers, self.settings.topics.commands, lambda found: enough(decoded(found)), check=self.check
         )
         return decoded(records)
@@ -128,55 +114,7 @@ class Pipeline:
             return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)
 
         target = committed() + count
-        await_condition(lambda: committed() >= target, self.check)
-
-
-def await_condition(
-    condition: Callable[[], bool], check: Callable[[], None] = lambda: None, deadline_s: float = DEADLINE_S
-) -> None:
-    """Polls until the condition holds. Raises AssertionError at the deadline, and whatever `check` raises before."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        check()
-        assert time.monotonic() < deadline, f"not true within {deadline_s} s"
-        time.sleep(0.02)
-
-
-def read_records_of(
-    bootstrap_servers: str,
-    topic: str,
-    enough: Callable[[list[ReadRecord]], bool],
-    deadline_s: float = DEADLINE_S,
-    check: Callable[[], None] = lambda: None,
-    *,
-    settle: bool = False,
-) -> list[ReadRecord]:
-    """All records of a topic from its beginning, as soon as they are `enough`. Raises AssertionError at the deadline.
-
-    settle: read up to the present end of the topic in any case.
-    """
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False)
-    partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-    consumer.assign(partitions)
-    consumer.seek_to_beginning()
-    found: dict[tuple[int, int], ReadRecord] = {}
-    deadline = time.monotonic() + deadline_s
-    ends = consumer.end_offsets(partitions) if settle else {}
-    try:
-        while (
-            not enough(records := [found[position] for position in sorted(found)])
-            or any(consumer.position(partition) < end for partition, end in ends.items())
-        ):  # fmt: skip
-            check()
-            assert time.monotonic() < deadline, f"{len(records)} records in {topic} within {deadline_s} s: {records[:5]}"
-            for batch in consumer.poll(timeout_ms=100).values():
-                for record in batch:
-                    found[record.partition, record.offset] = ReadRecord(
-                        record.partition, record.key, record.value, tuple((name, value) for name, value in record.headers)
-                    )
-    finally:
-        consumer.close()
-    return records
+        wait_until(lambda: committed() >= target, f"{count} more micro-batches", check=self.check)
 
 
 @pytest.fixture

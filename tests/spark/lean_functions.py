@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
+from state.records.record import SinkRecord
 from streaming.engine.operator import lean_worker
-from streaming.engine.operator.cells import SinkRecord, encode_sink_records
+from streaming.engine.operator.cells import encode_sink_records
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from inflight.local.embedded_kafka import EmbeddedKafka
 from sinks.delta.tables import TableSpec, Transaction, append_new, create_table, properties
 from state.model import PublishProperties, QoS
+from state.records.ledger import LedgerRow
 from state.records.uplink import uplink_headers
 from streaming.archive.maintenance import SORTED_UNTIL, Maintenance
 from streaming.archive.query import archive_checkpoint, start_archive
@@ -27,7 +28,6 @@ from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPL
 from streaming.config.sections import ArchiveSection
 from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics
-from streaming.engine.operator.to_records import LedgerRow
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -5,8 +5,8 @@ import pytest
 
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
-from tests.spark.conftest import read_records_of
+from state.records.events import encode_event
+from tests.support.kafka_topics import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -39,7 +39,7 @@ def test_acknowledgements_do_not_wait_behind_a_backlog_of_messages(pipeline) -> 
     last_ms = max(msgspec.json.decode(record.value)["outcome_ms"] for record in receipts)
     # What that micro-batch and those before it wrote to the ledger is in Kafka when a later one has begun to write.
     pipeline.await_batches(1)
-    ledger = read_records_of(pipeline.bootstrap_servers, topics.ledger, lambda records: True, settle=True)
+    ledger = read_topic(pipeline.bootstrap_servers, topics.ledger)
     rows = [row for record in ledger for row in msgspec.json.decode(record.value or b"[]")]
     accepted = sum(row["transition"] == "accepted" and row["batch_ms"] <= last_ms for row in rows)
     # A hundred acknowledgements in each micro-batch, beside a hundred messages; in two partitions each, so it may take one more.

@@ -7,8 +7,7 @@ import pytest
 
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
-from streaming.engine.wake_up import WAKE_UP_KEY
+from state.records.events import WAKE_UP_KEY, encode_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

@@ -24,14 +24,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from streaming.archive import start_archive
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics, planned_topics
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.run import pipeline_settings, sessions_checkpoint
-from tests.spark.conftest import ReadRecord, await_condition, read_records_of
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -124,7 +126,7 @@ class Engine:
         return count
 
     def records(self, topic: str) -> list[ReadRecord]:
-        return read_records_of(self.kafka, self.name(topic), lambda found: True, DEADLINE_S, settle=True)
+        return read_topic(self.kafka, self.name(topic), within_s=DEADLINE_S)
 
     def counts(self) -> dict[str, int]:
         return {topic: len(self.records(topic)) for topic in WRITTEN}
@@ -134,7 +136,7 @@ class Engine:
         number = self.committed() + 1
         self._start()
         assert self.query is not None
-        await_condition(lambda: self.committed() == number, self._check, DEADLINE_S)
+        wait_until(lambda: self.committed() == number, f"micro-batch {number}", within_s=DEADLINE_S, check=self._check)
         self.query.stop()
         return number
 
@@ -192,7 +194,7 @@ class Engine:
             (found,) = self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])["topic"].values()
             return bool(found["max.message.bytes"]["value"] == max_message_bytes)
 
-        await_condition(in_force, deadline_s=DEADLINE_S)
+        wait_until(in_force, f"the limit of {name} is in force", within_s=DEADLINE_S)
 
 
 @pytest.fixture

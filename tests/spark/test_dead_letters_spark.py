@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from inflight.local.embedded_kafka import EmbeddedKafka
 from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType, parse_destination
 from state.dead_letters.policy import Policy
-from streaming.engine.operator.settings import PipelineSettings, Topics
+from state.records.settings import Topics
+from streaming.engine.operator.settings import PipelineSettings
 from tests.spark.conftest import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

@@ -16,11 +16,12 @@ import pytest
 
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from state.settings import SessionSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from tests.spark.conftest import Pipeline, await_condition
+from tests.spark.conftest import Pipeline
 from tests.spark.lean_functions import Captured, Failing, LeanOnly, Plain
+from tests.support.waiting import wait_until
 from tests.unit.streaming.engine.operator.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -134,7 +135,7 @@ def test_an_exception_stops_the_query_with_its_words_and_the_next_query_runs(pip
     topic = pipeline.settings.topics.ledger
     query = pipeline.start(Failing(topic))
     pipeline.send_message("client", b"p")
-    await_condition(lambda: not query.isActive)
+    wait_until(lambda: not query.isActive, "the end of the query")
     assert "the function failed on purpose" in str(query.exception())
     pipeline.stop()
     pipeline.start(LeanOnly(topic))

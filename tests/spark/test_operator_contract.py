@@ -13,12 +13,14 @@ from pyspark.sql.streaming.state import GroupState
 
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
+from state.records.events import encode_event
+from state.records.record import SinkRecord
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import SinkRecord, encode_sink_records
+from streaming.engine.operator.cells import encode_sink_records
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
-from tests.spark.conftest import Pipeline, await_condition
+from tests.spark.conftest import Pipeline
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -117,7 +119,7 @@ def test_progress_is_told_once_for_each_micro_batch(pipeline: Pipeline, tmp_path
         seen.extend(batches)
         return len(seen) >= 6 and any(batch.rows for batch in seen)
 
-    await_condition(enough, pipeline.check)
+    wait_until(enough, "progress of six micro-batches, one with rows", check=pipeline.check)
     numbers = [batch.batch_id for batch in seen]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert sum(batch.rows for batch in seen) == 1

@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 
 from state.events import ClientConnected
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import ProgressReader
-from tests.spark.conftest import await_condition
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -38,5 +38,5 @@ def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> 
             found.update(batch.outcomes)
         return found.total() >= 4
 
-    await_condition(all_are_counted, pipeline.check)
+    wait_until(all_are_counted, "all outcomes are counted", check=pipeline.check)
     assert found == {"sent": 3, "invalid": 1}

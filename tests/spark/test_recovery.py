@@ -19,9 +19,12 @@ from kafka import KafkaProducer
 from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from streaming.engine.progress import ProgressReader, last_progress
-from tests.spark.conftest import Pipeline, ReadRecord, await_condition, read_records_of
+from tests.spark.conftest import Pipeline
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -62,7 +65,7 @@ def run_one_round(pipeline: Pipeline) -> int:
         return bool(found)
 
     # Not processAllAvailable: with time-outs a micro-batch always follows, and it would wait for the last one.
-    await_condition(done, pipeline.check)
+    wait_until(done, "a micro-batch with rows", check=pipeline.check)
     pipeline.await_batches(1)
     pipeline.stop()
     assert len(found) == 1
@@ -79,7 +82,7 @@ def output(pipeline: Pipeline) -> Written:
     found: Written = defaultdict(list)
     for name in OUTPUTS:
         topic = getattr(pipeline.settings.topics, name)
-        for record in read_records_of(pipeline.bootstrap_servers, topic, lambda records: True, settle=True):
+        for record in read_topic(pipeline.bootstrap_servers, topic):
             found[name, record.partition, record.key].append(record)
     return dict(found)
 
@@ -173,7 +176,7 @@ def await_micro_batches(data_dir: Path, count: int) -> None:
         return last.batch_id
 
     target = committed() + count
-    await_condition(lambda: committed() >= target)
+    wait_until(lambda: committed() >= target, f"{count} more micro-batches")
 
 
 def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: Path) -> None:
@@ -192,7 +195,7 @@ def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: 
         def decoded(records: list[ReadRecord]) -> list[Any]:
             return [command for record in records for command in decode_command_batch(record.value or b"").commands]
 
-        found = read_records_of(kafka.bootstrap_servers, "killed.commands", lambda records: enough(decoded(records)))
+        found = read_topic(kafka.bootstrap_servers, "killed.commands", lambda records: enough(decoded(records)))
         return decoded(found)
 
     def sent_on(connection_id: int, found: list[Any]) -> list[SendPublish]:
@@ -220,7 +223,7 @@ def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: 
         for publish in after:
             say(PubAckReceived(connection_id=2, packet_id=publish.packet_id))
         # The micro-batch with the last receipt is committed when the one after it is.
-        read_records_of(kafka.bootstrap_servers, "killed.receipts", lambda records: len(records) >= 12)
+        read_topic(kafka.bootstrap_servers, "killed.receipts", lambda records: len(records) >= 12)
         await_micro_batches(tmp_path, 2)
         assert second.stop() == 0
 

@@ -8,7 +8,7 @@ import pytest
 from state.commands import GatewayCommand, SendPublish
 from state.events import ClientConnected, PublishReceived
 from state.model import PublishProperties
-from state.records.codec import encode_event
+from state.records.events import encode_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

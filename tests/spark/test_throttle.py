@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from inflight.producer import Producer
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import encode_event
+from state.records.events import encode_event
 from state.settings import BackoffSettings, SessionSettings
-from tests.spark.conftest import await_condition
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -31,7 +31,7 @@ def test_a_long_queue_throttles_its_client_only_and_sending_goes_on_when_it_is_s
     ) as producer:
         for number in range(25):
             producer.send("slow", "t", b"x", message_id=f"before-{number}")
-        await_condition(lambda: producer.throttled("slow") is not None, pipeline.check)
+        wait_until(lambda: producer.throttled("slow") is not None, "the Producer hears of it", check=pipeline.check)
         held = [producer.send_async("slow", "t", b"x", message_id=f"held-{number}") for number in range(40)]
         free = [producer.send("fast", "t", b"x") for _ in range(20)]
         assert all(len(result.attempts) == 1 for result in free)

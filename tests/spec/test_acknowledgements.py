@@ -1,4 +1,4 @@
-"""PROTOCOL.md §1: refusals by reason, unknown and wrong-phase acknowledgements, giving up."""
+"""docs/protocol.md, section 2: refusals by reason, unknown and wrong-phase acknowledgements, giving up."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_refused_messages_keep_their_order_and_their_place_before_newer_ones() -
 
 
 def test_quota_exceeded_backs_off_one_second_then_1_6_then_2_56() -> None:
-    """First wait exact, the later ones ± 20 %, all counted from the start of the attempt (PROTOCOL.md §5)."""
+    """First wait exact, the later ones ± 20 %, all counted from the start of the attempt (docs/protocol.md, section 5)."""
     s = Scenario().connect(version=5).submit("a")
     sent_ms, waits_ms = s.now_ms, []
     for packet_id in (1, 2, 3, 4):
@@ -112,7 +112,7 @@ def test_the_ledger_says_of_each_refusal_when_the_next_attempt_is_due() -> None:
 
 
 def test_a_refusal_that_arrives_when_the_wait_is_over_is_followed_by_the_next_attempt_at_once() -> None:
-    """The wait counts from the start of the attempt (PROTOCOL.md §5)."""
+    """The wait counts from the start of the attempt (docs/protocol.md, section 5)."""
     s = Scenario().connect(version=5).submit("a")
     s.sees()
     assert s.later(1.5).puback(1, reason_code=0x97).sees() == ["PUBLISH 2 a"]
@@ -306,8 +306,9 @@ def test_a_pubrel_has_no_delivery_limit() -> None:
     assert s.after(90).sees() == ["PUBREL 1"] * 3
 
 
-def test_a_lost_connection_gives_the_attempt_back() -> None:
-    s = Scenario(delivery_limit=2).submit("a")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_lost_connection_gives_the_attempt_back(qos: int) -> None:
+    s = Scenario(delivery_limit=2).submit("a", qos=qos)
     for _ in range(10):
         s.connect()
         assert s.attempts == {"a": 1}
@@ -316,8 +317,15 @@ def test_a_lost_connection_gives_the_attempt_back() -> None:
     assert s.outcomes == {}
 
 
-def test_an_attempt_that_had_its_time_is_not_given_back() -> None:
-    s = Scenario(delivery_limit=2).connect().submit("a").later(30).lose_connection()
+def test_a_lost_connection_gives_no_attempt_back_for_a_pubrel() -> None:
+    s = Scenario(delivery_limit=2).connect().submit("a", qos=2).pubrec(1)
+    s.lose_connection().connect().lose_connection()
+    assert s.attempts == {"a": 1}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_attempt_that_had_its_time_is_not_given_back(qos: int) -> None:
+    s = Scenario(delivery_limit=2).connect().submit("a", qos=qos).later(30).lose_connection()
     assert s.attempts == {"a": 1}
     s.connect().later(30).lose_connection()
     s.sees()
@@ -332,6 +340,16 @@ def test_an_attempt_that_a_gateway_still_held_back_is_given_back() -> None:
     assert s.attempts == {"a": 1, "b": 1, "c": 1}
     s.later(30).lose_connection()
     assert s.attempts == {"a": 1, "b": 0, "c": 0}
+
+
+@pytest.mark.parametrize(("qos", "received", "dead"), [(1, False, True), (2, False, True), (2, True, False)])
+def test_the_end_of_the_session_dead_letters_what_the_client_has_not_received(qos: int, received: bool, dead: bool) -> None:
+    s = Scenario().connect().submit("a", qos=qos)
+    if received:
+        s.pubrec(1)
+    s.connect(clean_start=True)
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED}
+    assert s.dead_letters == ([("a", Outcome.SESSION_ENDED)] if dead else [])
 
 
 def test_after_giving_up_a_late_acknowledgement_is_nobodys() -> None:

@@ -1,14 +1,14 @@
-"""PROTOCOL.md §4, connection and session: resume, clean start, expiry, takeover, stale events. Wills are in test_wills.py."""
+"""docs/protocol.md, section 1: resume, clean start, session expiry, takeover, stale events. Wills are in test_wills.py."""
 
 import pytest
 
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ConnectionLost
+from state.inbound.subscriptions import TOLD_AT_MOST_BYTES
 from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
 from state.session_codec import encode_session
 from state.settings import RetryMqtt5, SessionSettings
-from state.subscriptions import TOLD_AT_MOST_BYTES
 from tests.scenarios.scenario import Scenario
 
 

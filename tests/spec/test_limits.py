@@ -1,10 +1,10 @@
-"""PROTOCOL.md §1: the window, Receive Maximum, Maximum Packet Size, the QoS cap, packet ids."""
+"""docs/protocol.md, section 2: the window, Receive Maximum, Maximum Packet Size, the QoS cap, packet ids."""
 
 import pytest
 
 from state.commands import AcceptConnection, SendPublish
+from state.inbound.subscriptions import Subscriptions, topic_matches
 from state.model import Outcome, PublishProperties, QoS, Subscription
-from state.subscriptions import Subscriptions, topic_matches
 from tests.scenarios.scenario import Scenario
 
 # --- the window -------------------------------------------------------------------------------------------------------------

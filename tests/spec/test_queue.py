@@ -1,4 +1,4 @@
-"""PROTOCOL.md §2, the message queue; and messages that end before they are queued."""
+"""docs/protocol.md, section 3, the message queue; and messages that end before they are queued."""
 
 import pytest
 

@@ -1,10 +1,11 @@
-"""PROTOCOL.md §3, QoS 2 publications of a device. QoS 0 and 1 never reach the session."""
+"""docs/protocol.md, section 4, QoS 2 publications of a device. QoS 0 and 1 never reach the session."""
 
 import pytest
 
 from state.commands import AcceptConnection, ForwardPublication
 from state.inbound.awaiting_rel import MAX_TOMBSTONES
 from state.model import PublishProperties, QoS
+from state.transitions import InboundPhase
 from tests.scenarios.scenario import Scenario
 
 
@@ -57,9 +58,16 @@ def test_after_pubrel_the_same_id_is_a_new_publication_whatever_dup_says() -> No
     assert s.uplink == ["a", "b", "c"]
 
 
+def test_a_pubrel_is_recorded_and_leaves_nothing_behind() -> None:
+    s = Scenario().connect().publish(5, "a").pubrel(5)
+    assert s.ledger[-1] == "publication_released"
+    assert dict(s.session.inbound.awaiting_rel.tombstones) == {}
+
+
 def test_an_unknown_pubrel_is_no_event() -> None:
     s = Scenario().connect().pubrel(9)
     assert s.last == ()
+    assert s.session.inbound.awaiting_rel.phase(9) is InboundPhase.ABSENT
 
 
 def test_publications_are_handed_on_in_the_order_of_arrival() -> None:
@@ -119,6 +127,8 @@ def test_a_clean_start_forgets_ids_and_tombstones() -> None:
     """[MQTT-3.1.2-4]"""
     s = Scenario().connect().publish(5, "a").publish(6, "b").after(300).publish(7, "c")
     s.connect(clean_start=True)
+    awaiting = s.session.inbound.awaiting_rel
+    assert (dict(awaiting.entries), dict(awaiting.tombstones)) == ({}, {})
     s.publish(5, "a", dup=True).publish(7, "c", dup=True)
     assert s.uplink == ["a", "b", "c", "a", "c"]
 
@@ -206,6 +216,8 @@ def test_a_tombstone_recognises_a_late_repetition_and_the_exchange_goes_on() -> 
 def test_a_tombstone_does_not_swallow_a_new_publication_under_its_id() -> None:
     s = Scenario().connect().publish(5, "a").after(300).publish(5, "b", dup=True)
     assert s.uplink == ["a", "b"]
+    assert s.publish(5, "b", dup=True).uplink == ["a", "b"]  # it is in the set, in place of the tombstone
+    assert dict(s.session.inbound.awaiting_rel.tombstones) == {}
 
 
 def test_a_tombstone_does_not_swallow_the_same_content_published_anew() -> None:
@@ -215,8 +227,9 @@ def test_a_tombstone_does_not_swallow_the_same_content_published_anew() -> None:
 
 
 def test_a_late_pubrel_leaves_the_tombstone() -> None:
-    s = Scenario().connect().publish(5, "a").after(300).pubrel(5).publish(5, "a", dup=True)
-    assert s.uplink == ["a"]
+    s = Scenario().connect().publish(5, "a").after(300).pubrel(5)
+    assert "publication_released" not in s.ledger
+    assert s.publish(5, "a", dup=True).uplink == ["a"]
 
 
 def test_tombstones_are_bounded_and_the_oldest_goes_first() -> None:

@@ -1,4 +1,4 @@
-"""PROTOCOL.md §1, sending to a device: handshakes, what is sent again and when, order, QoS 0."""
+"""docs/protocol.md, section 2, sending to a device: handshakes, what is sent again and when, order, QoS 0."""
 
 import pytest
 

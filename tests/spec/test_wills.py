@@ -1,4 +1,4 @@
-"""PROTOCOL.md §4, the will message."""
+"""docs/protocol.md, section 1, the will message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""PROTOCOL.md §1 'packet ids': far more sends than there are ids while some are stuck. EMQX crashes here, TBMQ loses."""
+"""docs/protocol.md, section 2: far more sends than there are packet ids, while some are stuck. EMQX crashes here, TBMQ loses."""
 
 from collections import Counter
 
@@ -18,6 +18,8 @@ from state.model import Outcome
 from state.session import Session
 from state.settings import SessionSettings
 from tests.scenarios.scenario import CLIENT, message
+
+pytestmark = [pytest.mark.long, pytest.mark.no_cover]  # no line of its own, and a tracer doubles its time
 
 SENDS = 200_500
 """Three times round."""

@@ -1,4 +1,4 @@
-"""The documents tell the truth: what docs/spec_compliance.md names exists, and what is generated is fresh."""
+"""The documents tell the truth: what they name exists, what is generated is fresh, nothing outside the repository is cited."""
 
 import ast
 import re
@@ -10,7 +10,39 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 COMPLIANCE = ROOT / "docs" / "spec_compliance.md"
+PROTOCOL = ROOT / "docs" / "protocol.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 TAG = re.compile(r"\[MQTT-[0-9.]+-[0-9]+\]")
+
+NOT_IN_THE_REPOSITORY = re.compile(
+    r"(?-i:\b(?:PROTOCOL|DESIGN|STYLE|FASTPATH|PLATFORM)(?:\.md\b|, chapter\b| §))"
+    r"|\bthe seeds?\b|\bseed documents?\b|_seeds_|\bhouse (?:style|rules?)\b"
+    r"|\bthe design (?:says|gives|asks|wants|has|of Inflight)\b"
+    r"|/work/",
+    re.IGNORECASE,
+)
+"""Names of documents that a reader of the repository cannot open."""
+CITED_SECTIONS = re.compile(r"protocol\.md`?\)?,? (?:§|sections? )(\d+)(?: (?:to|and|–) §?(\d+))?")
+
+
+def text_files() -> dict[str, str]:
+    """Path and text of every tracked file; of every file beneath the root where this is no checkout of git."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, timeout=60, check=False)
+    if listed.returncode == 0:
+        paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if path.relative_to(ROOT).parts[0] not in (".venv", ".cache", "var")]
+    texts: dict[str, str] = {}
+    for path in paths:
+        if path.is_file():
+            try:
+                texts[str(path.relative_to(ROOT))] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue  # fixtures of stored bytes
+    return texts
+
+
+TEXTS = text_files()
 
 
 def compliance_rows() -> list[list[str]]:
@@ -66,15 +98,73 @@ def test_what_a_row_names_exists_and_carries_the_statement(row: list[str]) -> No
 
 
 def test_every_tag_in_the_code_has_its_row() -> None:
-    """A statement that the session or the gateway claims to keep is traced."""
+    """A statement that the session, the gateway or the bridge claims to keep is traced."""
     listed = {tag for row in ROWS for tag in TAG.findall(" ".join(row))}
-    modules = sorted((ROOT / "state").glob("*.py")) + sorted((ROOT / "sinks" / "mqtt").glob("*.py"))
+    modules = sorted((ROOT / "state").rglob("*.py")) + sorted((ROOT / "sinks").rglob("*.py"))
     # A number of MQTT 3.1.1 says so behind it.
     claimed = {tag for path in modules for tag in TAG.findall(re.sub(rf"{TAG.pattern} of MQTT 3.1.1", "", path.read_text()))}
     assert claimed <= listed, sorted(claimed - listed)
 
 
+@pytest.mark.processes
 def test_the_state_diagram_is_fresh() -> None:
     generator = ROOT / "docs" / "generate_state_diagram.py"
     run = subprocess.run([sys.executable, generator, "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_no_file_cites_a_document_that_the_repository_does_not_have() -> None:
+    """Offenders as `file:line: text`. What may be cited: docs/ and the public standards."""
+    own = str(Path(__file__).relative_to(ROOT))
+    assert len(TEXTS) > 200
+    offenders = [
+        f"{name}:{number}: {found.group()}"
+        for name, text in TEXTS.items()
+        if name != own
+        for number, line in enumerate(text.splitlines(), start=1)
+        for found in NOT_IN_THE_REPOSITORY.finditer(line)
+    ]
+    assert offenders == []
+
+
+def test_every_section_of_the_protocol_that_a_file_cites_exists() -> None:
+    sections = set(re.findall(r"^## (\d+) ", PROTOCOL.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert sections == {"1", "2", "3", "4", "5", "6"}
+    cited = {
+        (name, section)
+        for name, text in TEXTS.items()
+        for found in CITED_SECTIONS.finditer(text)
+        for section in found.groups()
+        if section is not None
+    }
+    assert len(cited) > 3
+    assert [f"{name} cites §{section}" for name, section in sorted(cited) if section not in sections] == []
+
+
+@pytest.mark.parametrize("page", sorted(name for name in TEXTS if name.endswith(".md")))
+def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)", TEXTS[page])
+    here = (ROOT / page).parent
+    assert [target for target in targets if "://" not in target and not (here / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted(name for name in TEXTS if name.endswith(".md") and name != "CHANGELOG.md"))
+def test_every_module_that_a_page_names_exists(page: str) -> None:
+    """In backticks, from the root: `state/session.py`, `streaming/engine/`. spec_compliance.md has a stricter test above."""
+    packages = "state|sinks|streaming|inflight|tests|bench|examples|conf|docs"
+    named = set(re.findall(rf"`((?:{packages})/[\w./]*)`", TEXTS[page]))
+    made = "bench/results/"  # by the benchmarks
+    assert sorted(name for name in named if not name.startswith(made) and not (ROOT / name).exists()) == []
+
+
+@pytest.mark.parametrize("direction", ["To the device", "From the device"])
+def test_the_walk_of_a_message_names_a_file_or_folder_at_every_station(direction: str) -> None:
+    """docs/architecture.md: one line a station, each with what exists."""
+    section = ARCHITECTURE.read_text(encoding="utf-8").split(f"### {direction}\n")[1].split("\n#")[0]
+    stations = [line for line in section.splitlines() if re.match(r"\d+\. ", line)]
+    assert len(stations) >= 8
+    assert [int(line.split(".")[0]) for line in stations] == list(range(1, len(stations) + 1))
+    for station in stations:
+        named = re.findall(r"`([\w/]+(?:\.py|/))`", station)
+        assert named, f"names no file: {station}"
+        assert [name for name in named if not (ROOT / name).exists()] == [], station

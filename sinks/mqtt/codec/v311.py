@@ -24,7 +24,7 @@ from sinks.mqtt.codec.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from sinks.mqtt.codec.topics import is_topic_name
+from sinks.mqtt_topics import is_topic_name
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode, Subscription, Will
 

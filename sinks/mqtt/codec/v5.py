@@ -32,7 +32,7 @@ from sinks.mqtt.codec.packets import (
     Unsubscribe,
 )
 from sinks.mqtt.codec.strings_v5 import check_strings
-from sinks.mqtt.codec.topics import is_shared, is_topic_name
+from sinks.mqtt_topics import is_shared, is_topic_name
 from state.errors import ProtocolViolation
 from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
 

@@ -2,34 +2,43 @@
 
 Steps of an activation, in this order:
 1. read the records of the group, all of them, sorted by (source, partition, offset);
-2. make events of them; what cannot be read becomes a dead letter;
+2. make events of them; what cannot be read is refused (state/dead_letters/refused_record.py);
 3. decode the session, or begin one;
 4. let it handle the events in one activation; a time-out without records is `DeadlineReached`;
 5. store the session and arm its next deadline, or forget it when it is empty;
-6. answer with at most one row, and with no frame at all when there is nothing to say.
+6. answer with one row (several when the answer is very long), and with no frame at all when there is nothing to say.
 
 The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when it executes a micro-batch again.
 """
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-import numpy as np
-import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from state.commands import Command, DeadLetter, RecordTransition, SendReceipt, Transition
+from state.commands import Command
+from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message
 from state.errors import UnreadableRecord
 from state.events import DeadlineReached, Event
-from state.model import Message, Outcome
+from state.model import Message
+from state.records.dead_letters import source_headers
+from state.records.record import SinkRecord
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from streaming.engine.operator.cells import EVENTS, Header, SinkRecord, SourceRecord, decode_source_record, encode_sink_records
+from streaming.engine.operator.cells import (
+    EVENTS,
+    OUTPUT_COLUMN,
+    RECORD_COLUMN,
+    SourceRecord,
+    encode_answer,
+    sorted_records,
+)
+from streaming.engine.operator.frames import Frames, cells_of, frames_of
 from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
-from streaming.engine.operator.to_events import accepted_at, message_event, position, to_event
+from streaming.engine.operator.to_events import message_event, source_topic, to_event, unread_message
 from streaming.engine.operator.to_records import to_records
 
 STATE_ROW_VERSION: Final = 1
@@ -38,23 +47,13 @@ STATE_SCHEMA: Final = (
     "next_deadline_ms long, blob binary"
 )
 """One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
-_OUTPUT_COLUMN: Final = "records"
-OUTPUT_SCHEMA: Final = f"{_OUTPUT_COLUMN} binary"
+OUTPUT_SCHEMA: Final = f"{OUTPUT_COLUMN} binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
-SOURCE_TOPIC: Final = "x-source-topic"
-SOURCE_KEY: Final = "x-source-key"
-_SHOWN_KEY_BYTES: Final = 1_024
-_RECORD_COLUMN: Final = 1
-_COLUMNS: Final = pd.Index([_OUTPUT_COLUMN])
-_ONE_ROW: Final = pd.RangeIndex(1)
-_MAX_CELL_RECORD_BYTES: Final = 16_777_216
-"""A cell may hold many records; far below the 2 GiB that a cell of the JVM can have, base64 and all."""
 _YOUNG_OBJECTS: Final = 200_000
 _LONGEST_TIMER_MS: Final = 365 * 86_400_000
 
-Frames: TypeAlias = Iterator[pd.DataFrame]
 Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
 
 
@@ -71,23 +70,23 @@ class SessionOperator:
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         """An activation on PySpark's stock path."""
-        return iter([_frame(cell) for cell in self.activate(key, _cells_of(frames), state)])
+        return frames_of(self.activate(key, cells_of(frames), state))
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
         """An activation: cells in, cells out. The function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
-        incoming = [] if state.hasTimedOut else _sorted_records(cells)  # 1
+        records = [] if state.hasTimedOut else sorted_records(cells)  # 1
         if client_id == UNADDRESSED:
             state.remove()
-            return _encoded(self._unaddressed(incoming, now_ms))
+            return encode_answer(self._unaddressed(records, now_ms))
         events: list[tuple[SourceRecord, Event]] = []
-        outgoing: list[SinkRecord] = []
-        for record in incoming:  # 2
+        answer: list[SinkRecord] = []
+        for record in records:  # 2
             try:
                 events.append((record, to_event(record, self._settings, now_ms=now_ms)))
             except UnreadableRecord as error:
-                outgoing += self._unreadable(record, client_id, str(error), now_ms)
+                answer += self._unreadable(record, client_id, str(error), now_ms)
         session = self._session(client_id, state)  # 3
         try:
             commands = session.handle_all([event for _, event in events] or [DeadlineReached()], now_ms=now_ms)  # 4
@@ -96,10 +95,10 @@ class SessionOperator:
             if not events:
                 raise
             session, blob, commands, refused = self._one_by_one(events, client_id, state, now_ms)
-            outgoing += refused
-        outgoing += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
+            answer += refused
+        answer += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
         _store(session, blob, state, now_ms)  # 5
-        return _encoded(outgoing)  # 6
+        return encode_answer(answer)  # 6
 
     def _session(self, client_id: str, state: GroupState) -> Session:
         settings = self._settings_of(client_id)
@@ -138,53 +137,36 @@ class SessionOperator:
 
     def _unaddressed(self, records: list[SourceRecord], now_ms: int) -> list[SinkRecord]:
         """Dead letters for records whose key names no client."""
-        outgoing: list[SinkRecord] = []
+        answer: list[SinkRecord] = []
         for record in records:
-            fault = _fault_of_key(record.key, self._settings.max_client_id_bytes)
+            fault = fault_of_key(record.key, max_client_id_bytes=self._settings.limits.max_client_id_bytes)
             if record.source == EVENTS:
-                outgoing += self._unreadable(record, UNADDRESSED, fault, now_ms)
+                answer += self._unreadable(record, UNADDRESSED, fault, now_ms)
             else:
                 # The contract of the headers is read too: the dead letter then has all that is known of the message.
                 message = message_event(record, self._settings, now_ms=now_ms).message
-                outgoing += self._refusal(record, message, UNADDRESSED, fault, now_ms)
-        return outgoing
+                answer += self._refused(record, message, UNADDRESSED, fault, now_ms)
+        return answer
 
     def _unreadable(self, record: SourceRecord, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
-        message = Message(
-            message_id=position(record, self._settings),
-            topic="",
-            payload=record.value or b"",
-            accepted_ms=accepted_at(record, now_ms=now_ms),
-        )
-        return self._refusal(record, message, client_id, detail, now_ms)
+        return self._refused(record, unread_message(record, self._settings, now_ms=now_ms), client_id, detail, now_ms)
 
-    def _refusal(self, record: SourceRecord, message: Message, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
-        """What leaves when a record never reaches a session: ledger row, dead letter and, for a message, its receipt."""
-        commands: list[Command] = [
-            RecordTransition(
-                transition=Transition.REFUSED,
-                time_ms=now_ms,
-                message_id=message.message_id,
-                outcome=Outcome.INVALID,
-                detail=detail,
-            ),
-            DeadLetter(message=message, reason=Outcome.INVALID, time_ms=now_ms, detail=detail),
-        ]
-        topics = self._settings.topics
-        source = topics.events
-        if record.source != EVENTS:
-            source = topics.messages
-            commands.append(_receipt_of_refusal(message, client_id, detail, now_ms))
-        extra = [Header(SOURCE_TOPIC, source.encode())]
-        if record.key is not None:
-            extra.append(Header(SOURCE_KEY, record.key[:_SHOWN_KEY_BYTES]))
-        return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings, extra_headers=tuple(extra))
+    def _refused(self, record: SourceRecord, message: Message, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
+        """What leaves when a record never reaches a session."""
+        refuse = refuse_event if record.source == EVENTS else refuse_message
+        return to_records(
+            refuse(message, client_id=client_id, detail=detail, now_ms=now_ms),
+            client_id=client_id,
+            now_ms=now_ms,
+            settings=self._settings,
+            extra_headers=tuple(source_headers(source_topic(record, self._settings), record.key)),
+        )
 
 
 def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
     operator = _operator_of_process(settings)
     if settings.lean_worker:
-        use_lean_worker(operator.activate, value_column=_RECORD_COLUMN, output_column=_OUTPUT_COLUMN)
+        use_lean_worker(operator.activate, value_column=RECORD_COLUMN, output_column=OUTPUT_COLUMN)
     return operator
 
 
@@ -197,23 +179,6 @@ def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
     return SessionOperator(settings)
-
-
-def _cells_of(frames: Frames) -> Iterator[bytes]:
-    # By position: to take a column by its name costs a tenth of what Python does for a client. tests/spark pins the order.
-    return (cell for frame in frames for cell in frame.to_numpy()[:, _RECORD_COLUMN])
-
-
-def _sorted_records(cells: Iterable[bytes]) -> list[SourceRecord]:
-    records = [decode_source_record(cell) for cell in cells]
-    if len(records) > 1:
-        # Spark gives the rows of a group in any order.
-        records.sort(key=_order)
-    return records
-
-
-def _order(record: SourceRecord) -> tuple[int, int, int]:
-    return (record.source, record.partition, record.offset)
 
 
 def _store(session: Session, blob: bytes, state: GroupState, now_ms: int) -> None:
@@ -240,53 +205,3 @@ def _store(session: Session, blob: bytes, state: GroupState, now_ms: int) -> Non
     )
     if deadline_ms is not None:
         state.setTimeoutDuration(max(1, deadline_ms - now_ms))
-
-
-def _receipt_of_refusal(message: Message, client_id: str, detail: str, now_ms: int) -> SendReceipt:
-    return SendReceipt(
-        message_id=message.message_id,
-        client_id=client_id,
-        outcome=Outcome.INVALID,
-        reason_code=0,
-        attempts=0,
-        accepted_ms=message.accepted_ms,
-        first_sent_ms=None,
-        outcome_ms=now_ms,
-        detail=detail,
-    )
-
-
-def _fault_of_key(key: bytes | None, max_bytes: int) -> str:
-    if not key:
-        return "the record has no key: the key of a record is the client id that it is for"
-    try:
-        key.decode()
-    except UnicodeDecodeError:
-        return "the key is not UTF-8: the key of a record is the client id that it is for"
-    return f"the key has {len(key)} bytes: a client id has at most {max_bytes}"
-
-
-def _encoded(records: list[SinkRecord]) -> list[bytes]:
-    return [encode_sink_records(part) for part in _cells(records)]
-
-
-def _cells(records: list[SinkRecord]) -> list[list[SinkRecord]]:
-    """Nearly always one cell; a session that ends with a long queue may need several."""
-    if not records:
-        return []
-    cells: list[list[SinkRecord]] = [[]]
-    size = 0
-    for record in records:
-        size += len(record.value or b"")
-        if size > _MAX_CELL_RECORD_BYTES and cells[-1]:
-            cells.append([])
-            size = len(record.value or b"")
-        cells[-1].append(record)
-    return cells
-
-
-def _frame(cell: bytes) -> pd.DataFrame:
-    # An object array and ready indexes: a third of what `pd.DataFrame({"records": [cell]})` costs.
-    values = np.empty((1, 1), dtype=object)
-    values[0, 0] = cell
-    return pd.DataFrame(values, index=_ONE_ROW, columns=_COLUMNS, dtype=object, copy=False)

@@ -10,21 +10,8 @@ from functools import cache, lru_cache
 
 from state.dead_letters.exchanges import NO_EXCHANGES, Exchanges
 from state.dead_letters.policy import Policies, Policy
+from state.records.settings import RecordLimits, Topics
 from state.settings import SessionSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topics:
-    """Names of the Kafka topics, `messages` and `events` in, the others out."""
-
-    messages: str = "inflight.messages"
-    events: str = "inflight.events"
-    commands: str = "inflight.commands"
-    uplink: str = "inflight.uplink"
-    receipts: str = "inflight.receipts"
-    dead_letters: str = "inflight.dead-letters"
-    ledger: str = "inflight.ledger"
-    throttle: str = "inflight.throttle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,37 +26,21 @@ class Profile:
 class PipelineSettings:
     """commands_partitions: of the topic `commands`; a connection that names another one cannot exist, and Kafka's producer would
     wait for such a partition until the query dies.
-    max_payload_bytes: a larger message is a dead letter with reason `invalid`.
-    max_headers_bytes: the same for the names and values of all headers of one message together.
-    max_record_bytes: no record that we write is larger than about this, so that no broker refuses one and stops the query;
-    batches of commands and of ledger rows are divided, payloads of dead letters that were never acceptable are cut.
-    max_client_id_bytes: a longer key of a record addresses nobody; gateways refuse such clients.
     receipts, ledger: whether these records are written at all. profiles: the first match holds.
     policies: the highest priority holds, whichever profile does. exchanges: for all clients.
     lean_worker: without pandas where this PySpark allows it (lean_worker.py).
     """
 
     commands_partitions: int
-    topics: Topics = Topics()
+    topics: Topics = field(default_factory=Topics)
     session: SessionSettings = field(default_factory=SessionSettings)
     profiles: tuple[Profile, ...] = ()
     policies: tuple[Policy, ...] = ()
     exchanges: Exchanges = NO_EXCHANGES
-    max_payload_bytes: int = 262_144
-    max_headers_bytes: int = 65_536
-    max_record_bytes: int = 900_000
-    max_client_id_bytes: int = 1_024
+    limits: RecordLimits = field(default_factory=RecordLimits)
     receipts: bool = True
     ledger: bool = True
     lean_worker: bool = True
-
-    def __post_init__(self) -> None:
-        needed = self.max_payload_bytes + 2 * self.max_headers_bytes
-        if needed > self.max_record_bytes:
-            raise ValueError(
-                f"max_record_bytes is {self.max_record_bytes}, but a message of the largest size needs {needed}: "
-                "raise max_record_bytes (and max.message.bytes of the topics) or lower max_payload_bytes"
-            )
 
 
 class SettingsOfClients:

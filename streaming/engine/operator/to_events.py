@@ -1,23 +1,18 @@
 """A record of Kafka → an event of the session. Deterministic: the same record and the same `now_ms` give the same event.
 
 Whatever bytes a record has, the result is an event or `UnreadableRecord`; both end as something that leaves the query, never as
-an exception that stops it.
+an exception that stops it. The formats are in state/records/messages.py and state/records/events.py.
 """
 
-import msgspec
-
+from state.dead_letters.refused_record import unread
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, Event, LoggedEvent, MessageRefused, MessageReturned, MessageSubmitted, PublishReceived
-from state.records.codec import decode_event
+from state.events import ClientConnected, Event, LoggedEvent, MessageRefused, MessageSubmitted
+from state.model import Message
+from state.records import messages
+from state.records.events import completed, decode_event
+from state.records.record import accepted_at, position
 from streaming.engine.operator.cells import EVENTS, SourceRecord
-from streaming.engine.operator.message_headers import BrokenContract, headers_bytes, parse_broken_message, parse_message
 from streaming.engine.operator.settings import PipelineSettings
-
-
-def position(record: SourceRecord, settings: PipelineSettings) -> str:
-    """`topic-partition-offset`: unique and the same whenever the micro-batch is executed, so ids are made of it."""
-    topic = settings.topics.events if record.source == EVENTS else settings.topics.messages
-    return f"{topic}-{record.partition}-{record.offset}"
 
 
 def to_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Event:
@@ -28,32 +23,28 @@ def to_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -
 
 
 def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageSubmitted | MessageRefused:
-    """A record of `inflight.messages`; `MessageRefused` says what breaks the contract.
-
-    A null value (a tombstone) is an empty payload, which MQTT allows: it is how a backend clears a retained value.
-    """
-    payload = record.value or b""
-    default_message_id = position(record, settings)
-    accepted_ms = accepted_at(record, now_ms=now_ms)
-    try:
-        _check_sizes(record, payload, settings)
-        message, explicit_id = parse_message(
-            record.headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id
-        )
-        return MessageSubmitted(message=message, explicit_id=explicit_id)
-    except BrokenContract as refusal:
-        message = parse_broken_message(
-            record.headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id
-        )
-        return MessageRefused(message=message, detail=str(refusal))
+    """A record of `inflight.messages`; `MessageRefused` says what breaks the contract."""
+    return messages.message_event(
+        record.headers,
+        record.value,
+        accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
+        default_message_id=position(settings.topics.messages, record.partition, record.offset),
+        limits=settings.limits,
+    )
 
 
-def accepted_at(record: SourceRecord, *, now_ms: int) -> int:
-    """When Kafka took the record, from which its time to live counts.
+def unread_message(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Message:
+    """A record that is no event, or on which the session failed, as the message of its dead letter."""
+    return unread(
+        record.value,
+        message_id=position(source_topic(record, settings), record.partition, record.offset),
+        accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
+    )
 
-    Producers choose that time: one before 1970 or after this micro-batch began is replaced by the latter.
-    """
-    return record.timestamp_ms if 0 < record.timestamp_ms <= now_ms else now_ms
+
+def source_topic(record: SourceRecord, settings: PipelineSettings) -> str:
+    """The topic that the record was read from."""
+    return settings.topics.events if record.source == EVENTS else settings.topics.messages
 
 
 def _logged_event(record: SourceRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
@@ -63,18 +54,10 @@ def _logged_event(record: SourceRecord, settings: PipelineSettings, now_ms: int)
             f"the gateway names partition {event.commands_partition} of {settings.topics.commands}, which had "
             f"{settings.commands_partitions} when the engine started: restart the engine if partitions were added"
         )
-    if isinstance(event, MessageReturned):
-        message = msgspec.structs.replace(event.message, accepted_ms=accepted_at(record, now_ms=now_ms))
-        return msgspec.structs.replace(event, message=message)
-    if isinstance(event, PublishReceived):
-        return msgspec.structs.replace(event, publication_id=position(record, settings))
-    return event
-
-
-def _check_sizes(record: SourceRecord, payload: bytes, settings: PipelineSettings) -> None:
-    if len(payload) > settings.max_payload_bytes:
-        raise BrokenContract(
-            f"the payload has {len(payload)} bytes: {settings.max_payload_bytes} are allowed (engine.max_payload_bytes)"
-        )
-    if record.headers and (size := headers_bytes(record.headers)) > settings.max_headers_bytes:
-        raise BrokenContract(f"the headers have {size} bytes: {settings.max_headers_bytes} are allowed")
+    return completed(
+        event,
+        topic=settings.topics.events,
+        partition=record.partition,
+        offset=record.offset,
+        accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
+    )

@@ -9,7 +9,8 @@ import pytest
 
 import state
 
-SOURCES = sorted(Path(next(iter(state.__path__))).glob("*.py"))
+ROOT = Path(next(iter(state.__path__)))
+SOURCES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py")
 
 WORLD = ("pyspark", "delta", "pandas", "pyarrow", "numpy", "kafka", "paho", "mqtt5", "structlog", "prometheus_client")
 CLOCKS_AND_CHANCE = {"time", "datetime", "random", "secrets", "uuid", "os", "logging", "socket", "asyncio", "threading"}
@@ -22,22 +23,26 @@ BUILTINS = {
 }
 
 
+def module(source: Path) -> str:
+    return ".".join(("state", *source.relative_to(ROOT).with_suffix("").parts))
+
+
+@pytest.mark.processes
 def test_a_fresh_interpreter_that_imports_all_of_state_has_loaded_nothing_of_the_world() -> None:
-    modules = [f"state.{source.stem}" for source in SOURCES if source.stem != "__init__"]
+    modules = [module(source) for source in SOURCES]
     script = f"""
 import sys
 for module in {modules!r}:
     __import__(module)
 print(*sorted(sys.modules))
 """
-    root = SOURCES[0].parent.parent
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root, timeout=60)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT.parent, timeout=60)
     loaded = {name.split(".")[0] for name in run.stdout.split()}
     assert "state" in loaded
     assert loaded.isdisjoint(WORLD)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+@pytest.mark.parametrize("source", SOURCES, ids=module)
 def test_no_module_of_state_imports_a_clock_or_chance_or_calls_what_differs_between_processes(source: Path) -> None:
     for node in ast.walk(ast.parse(source.read_text())):
         match node:
@@ -52,7 +57,7 @@ def test_no_module_of_state_imports_a_clock_or_chance_or_calls_what_differs_betw
             assert node.func.id not in BUILTINS, f"{source.name}:{node.lineno}: {node.func.id}() {BUILTINS[node.func.id]}"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+@pytest.mark.parametrize("source", SOURCES, ids=module)
 def test_no_module_of_state_iterates_over_a_set_to_make_something(source: Path) -> None:
     """The order of a set of texts differs between processes, and commands have an order."""
     for node in ast.walk(ast.parse(source.read_text())):

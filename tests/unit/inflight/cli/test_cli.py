@@ -40,11 +40,13 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "Usage" in result.output
 
 
+@pytest.mark.processes
 def test_the_command_line_starts_without_heavy_imports() -> None:
     code = f"import sys, inflight.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.processes
 def test_help_takes_less_than_half_a_second_of_cpu() -> None:
     spent = []
     for _ in range(3):  # CPU time, because the machine may be busy; the best, because caches may be cold
@@ -65,6 +67,7 @@ def test_the_demo_of_the_bridge_says_how_to_install_mosquitto_before_it_starts_a
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.processes
 def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path) -> None:
     shown = run("config", "--set", "max_inflight=7")
     assert shown.returncode == 0
@@ -74,6 +77,7 @@ def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path) -> None:
     assert run("config", "--config", str(copy)).stdout == shown.stdout
 
 
+@pytest.mark.processes
 def test_every_command_with_settings_refuses_a_wrong_key_before_anything_starts() -> None:
     for command in ("up", "engine", "gateway", "topics"):
         result = run(command, "--set", "max_inflihgt=7")
@@ -98,8 +102,9 @@ def test_send_refuses_what_breaks_the_contract_of_messages(arguments: list[str],
     assert words in result.output
 
 
+@pytest.mark.processes
 def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
-    options = ["--kafka", f"127.0.0.1:{free_port()}", "--set", "kafka.options.bootstrap_timeout_ms=500"]
+    options = ["--kafka", f"127.0.0.1:{free_port()}", "--set", "kafka.options.bootstrap_timeout_ms=500", "--timeout", "1s"]
     result = run("send", "client", "topic", "--payload", "x", *options)
     assert result.returncode == 1
     assert "is `inflight up` running" in result.stderr
@@ -107,6 +112,7 @@ def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("command", ["gateway", "bridge"])
+@pytest.mark.processes
 def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(command: str) -> None:
     server = f"127.0.0.1:{free_port()}"
     options = [f"kafka.bootstrap_servers={server}", "kafka.options.bootstrap_timeout_ms=500", "gateway.port=0"]
@@ -156,6 +162,7 @@ def test_the_environment_in_compose_is_a_valid_configuration(monkeypatch: pytest
     assert settings.gateway.host == "0.0.0.0"
 
 
+@pytest.mark.processes
 def test_endpoints_are_only_believed_while_their_up_is_alive(tmp_path: Path) -> None:
     assert Endpoints.read(tmp_path) == Endpoints()
     ended = subprocess.Popen([sys.executable, "-c", ""])

@@ -10,6 +10,8 @@ from inflight.local import class_data_sharing as class_archive
 from inflight.local.class_data_sharing import archive_options, ensure_class_archives
 from inflight.local.jars import Jars
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def jars(tmp_path: Path) -> Jars:

@@ -10,6 +10,8 @@ from inflight.local import jars
 from inflight.local.errors import JarResolutionFailed
 from inflight.local.jars import artifact_name, ensure_jars, pyspark_jars
 
+pytestmark = pytest.mark.processes
+
 FAKE_IVY = """#!/bin/sh
 # Called as: java -cp JARS org.apache.ivy.Main -ivy FILE -retrieve PATTERN
 [ "$1" = "-version" ] && { echo 'openjdk version "17.0.1"' >&2; exit 0; }

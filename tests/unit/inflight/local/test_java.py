@@ -7,6 +7,8 @@ import pytest
 from inflight.local.errors import MissingPrerequisite
 from inflight.local.java import MINIMUM_JAVA, find_java, parse_version
 
+pytestmark = pytest.mark.processes
+
 
 def fake_java(directory: Path, version: str, status: int = 0) -> Path:
     executable = directory / "bin" / "java"

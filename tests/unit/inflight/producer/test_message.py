@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inflight.producer.message import OutgoingMessage, build_message
+from inflight.producer.message import MessageRecord, build_message
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
 from state.model import QoS
-from streaming.engine.operator.cells import Header
-from streaming.engine.operator.message_headers import parse_message
+from state.records.messages import parse_message
+from state.records.record import Header
 
 SETTINGS = ProducerSettings()
 
 
-def build(client_id: str = "client", topic: str = "a/b", payload: Any = b"x", **options: Any) -> OutgoingMessage:
+def build(client_id: str = "client", topic: str = "a/b", payload: Any = b"x", **options: Any) -> MessageRecord:
     return build_message(client_id, topic, payload, settings=SETTINGS, **options)
 
 
-def read(message: OutgoingMessage) -> Any:
+def read(message: MessageRecord) -> Any:
     """As the engine reads it."""
     headers = tuple(Header(name, value) for name, value in message.headers)
     return parse_message(headers, payload=message.value, accepted_ms=1_000, default_message_id="position")[0]

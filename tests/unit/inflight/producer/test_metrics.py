@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-import inflight.producer
-from inflight.producer import Attempt, Cause, ProducerSettings
+import inflight
+from inflight import Attempt, Cause, ProducerSettings
 from inflight.producer.metrics import ProducerMetrics, producer_metrics
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "producer.md").read_text(encoding="utf-8")
@@ -44,9 +44,10 @@ def test_producers_of_one_process_count_together() -> None:
 def test_the_names_and_settings_in_the_document_exist() -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL))
     compile(code, "docs/producer.md", "exec")
+    assert set(re.findall(r"^\s*(?:from|import) .*", code, re.MULTILINE)) == {"from inflight import Producer, SendFailed"}
     spoken_of = set(re.findall(r"`(?:except )?([A-Z]\w+(?:Failed|Closed|Message|Settings|Result))\b", DOCUMENT))
     assert {"SendFailed", "SomeSendsFailed", "InvalidMessage", "ProducerClosed", "TransactionFailed"} <= spoken_of
-    assert spoken_of <= set(inflight.producer.__all__)
+    assert spoken_of <= set(inflight.__all__)
     settings = {field.name for field in dataclasses.fields(ProducerSettings)}
     assert set(re.findall(r"`((?:max|attempt|deadline|transaction|transactional|throttle)_\w+)`", DOCUMENT)) <= settings | {
         "max_mqueue_len", "max_mqueue_bytes",

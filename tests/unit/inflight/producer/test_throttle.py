@@ -1,6 +1,13 @@
 """The table of throttled clients."""
 
-from inflight.producer.throttle import ThrottleTable
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from inflight.producer.throttle import ThrottleFollower, ThrottleTable
 from state.records.throttle import Throttle
 
 
@@ -42,3 +49,52 @@ def test_reading_the_topic_again_forgets_what_is_not_in_it_any_more() -> None:
     assert table.of("old") is None
     assert table.of("gone") is None
     assert table.of("new") is not None
+
+
+class FakeConsumer:
+    """One partition, two records to a poll. more: what is written after the first read to the end."""
+
+    def __init__(self, records: list[tuple[bytes, bytes | None]], more: list[tuple[bytes, bytes | None]]) -> None:
+        self._records = records
+        self._more = more
+        self._end = len(records)
+        self._position = 0
+
+    def partitions_for_topic(self, _topic: str) -> set[int]:
+        return {0}
+
+    def assign(self, _partitions: object) -> None: ...
+
+    def seek_to_beginning(self, *_partitions: object) -> None: ...
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self._end)
+
+    def position(self, _partition: TopicPartition) -> int:
+        return self._position
+
+    def poll(self, *, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        assert timeout_ms > 0
+        log = self._records + self._more
+        found = log[self._position : self._position + 2]
+        self._position += len(found)
+        return {TopicPartition("t", 0): [SimpleNamespace(key=key, value=value) for key, value in found]}
+
+    def close(self, **_options: object) -> None: ...
+
+
+def test_the_topic_is_read_to_its_end_before_it_is_known_and_then_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [(b"old", b"{}"), (b"slow", b"{}"), (b"old", None)]
+    consumer = FakeConsumer(records, more=[(b"new", b"{}"), (b"slow", None)])
+    monkeypatch.setattr("inflight.producer.throttle.KafkaConsumer", lambda **_config: consumer)
+    table = ThrottleTable()
+    table.apply(b"stale", b"{}")
+    follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", options={})
+    follower.start()
+    assert follower.wait_known(5.0)
+    assert table.of("stale") is None
+    assert table.of("old") is None
+    deadline = time.monotonic() + 5.0
+    while table.of("new") is None or table.of("slow") is not None:
+        assert time.monotonic() < deadline, "the records after the end are followed"
+    follower.close()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sinks.bridge.paho_properties import BrokerLimits
+from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.routes import Route, Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 

@@ -1,11 +1,11 @@
-"""The death history and the cycle rule. PROTOCOL.md §6; the stories are in tests/scenarios/test_dead_letters.py."""
+"""The death history and the cycle rule. docs/protocol.md, section 6; the stories are in tests/scenarios/test_dead_letters.py."""
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.dead_letters.dead_letter import closes_cycle, dead_letter, death_count, fitted, return_id, with_death
+from state.dead_letters.dead_letter import closes_cycle, dead_letter, death_count, return_id, with_death
 from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType
 from state.dead_letters.policy import Policy
 from state.model import Death, DeathHistory, Destination, DestinationKind, Message, Outcome
@@ -156,25 +156,6 @@ def test_repetitions_of_one_return_have_one_id_and_other_returns_another() -> No
     once = died(MESSAGE, ("q", Outcome.EXPIRED))
     assert return_id(once) == return_id(died(MESSAGE, ("q", Outcome.EXPIRED)))
     assert len({return_id(message) for message in (MESSAGE, once, died(once, ("q", Outcome.EXPIRED)))}) == 3
-
-
-@given(st.integers(0, 5_000), st.lists(st.text(max_size=200), min_size=1, max_size=20))
-def test_a_history_can_be_cut_to_a_size_and_keeps_the_newest_death(max_bytes: int, queues: list[str]) -> None:
-    message = MESSAGE
-    for queue in queues:
-        message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=0, exchange="x", override=queue)
-    cut = fitted(history(message), max_bytes)
-    assert cut.deaths[0].queue == queues[-1]
-    assert cut.first_queue == queues[0]
-    sizes = [len(msgspec.json.encode((death.queue, death.exchange, death.routing_keys))) + 160 for death in cut.deaths]
-    assert len(sizes) == 1 or sum(sizes) <= max_bytes
-    assert fitted(cut, max_bytes) == cut
-
-
-def test_a_history_that_is_still_too_long_without_its_routing_keys_gives_up_its_oldest_deaths() -> None:
-    message = died(MESSAGE, *((name * 100, Outcome.EXPIRED) for name in "abc"))
-    assert [death.queue[0] for death in fitted(history(message), 600).deaths] == ["c", "b"]
-    assert [death.queue[0] for death in fitted(history(message), 1).deaths] == ["c"]
 
 
 def test_one_letter_for_each_destination_and_the_reason_on_it() -> None:

@@ -1,4 +1,4 @@
-"""Exchanges: RabbitMQ's matching rules. PROTOCOL.md §6."""
+"""Exchanges: RabbitMQ's matching rules. docs/protocol.md, section 6."""
 
 import re
 

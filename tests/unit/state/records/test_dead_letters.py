@@ -1,31 +1,22 @@
-"""The death history as Kafka headers, and receipts as JSON: the two public forms of dead lettering."""
+"""state.records.dead_letters: the message, and its death history as Kafka headers."""
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from state.commands import SendReceipt
+from state.commands import DeadLetter
 from state.dead_letters.dead_letter import with_death
-from state.model import Message, Outcome
-from streaming.engine.operator.cells import Header
-from streaming.engine.operator.death_headers import carried_headers, death_headers, parse_death_headers
-from streaming.engine.operator.receipts import Receipt, receipt_records
-from streaming.engine.operator.settings import PipelineSettings
+from state.model import DeathHistory, Message, Outcome, PublishProperties, QoS
+from state.records.dead_letters import carried_headers, dead_letter_record, death_headers, fitted, parse_death_headers
+from state.records.messages import parse_message
+from state.records.record import Header, SinkRecord
+from state.records.settings import RecordLimits, Topics
 
-SETTINGS = PipelineSettings(commands_partitions=1)
-SCHEMA = Path(__file__).parents[4] / "docs" / "receipt.schema.json"
-RECEIPT = SendReceipt(
-    message_id="m",
-    client_id="lamp",
-    outcome=Outcome.DELIVERED,
-    reason_code=0,
-    attempts=1,
-    accepted_ms=1,
-    first_sent_ms=2,
-    outcome_ms=3,
-)
+LIMITS = RecordLimits()
+NOW = 1_700_000_000_000
 
 
 def message() -> Message:
@@ -89,32 +80,78 @@ def test_foreign_histories_are_set_apart_and_replace_the_ones_that_were_set_apar
     ]
 
 
-def test_the_schema_in_docs_is_that_of_the_code() -> None:
-    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == msgspec.json.schema(Receipt)
+def dead_letter(message: Message, detail: str = "") -> SinkRecord:
+    dead = with_death(message, queue="ü", reason=Outcome.EXPIRED, time_ms=NOW, exchange="dead-letters")
+    letter = DeadLetter(message=dead, reason=Outcome.EXPIRED, time_ms=NOW, detail=detail)
+    return dead_letter_record(letter, client_id="ü", topics=Topics(), limits=LIMITS)
 
 
-def test_every_receipt_has_every_field_of_the_schema() -> None:
-    required = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["Receipt"]["required"]
-    lost = msgspec.structs.replace(RECEIPT, correlation_data=b"\xff", outcome=Outcome.DEAD_LETTER_UNROUTABLE)
-    for receipt in (RECEIPT, lost):
-        (record,) = receipt_records(receipt, SETTINGS)
-        assert sorted(json.loads(record.value)) == sorted(required)
-        assert msgspec.json.decode(record.value, type=Receipt).outcome == receipt.outcome
+def test_a_dead_letter_has_its_history_and_is_the_message_again_when_it_is_sent_again() -> None:
+    properties = PublishProperties(content_type="text/plain", correlation_data=b"\xff", user_properties=(("a", "b"),))
+    message = Message(
+        message_id="id-1", topic="a/b", payload=b"\x00", qos=QoS.EXACTLY_ONCE, retain=True, priority=7, accepted_ms=5,
+        expires_at_ms=15, expiration_ms=10, properties=properties, headers=(("x-other", b"\xff"),),
+    )  # fmt: skip
+    record = dead_letter(message, "too late")
+    headers = {header.key: header.value for header in record.headers or ()}
+    assert json.loads(headers["x-death"] or b"") == [
+        {
+            "queue": "ü", "reason": "expired", "count": 1, "time": NOW, "exchange": "", "routing-keys": ["a/b"],
+            "original-expiration": "10",
+        }
+    ]  # fmt: skip
+    assert headers["x-first-death-reason"] == headers["x-last-death-reason"] == b"expired"
+    assert headers["x-detail"] == b"too late"
+    assert "expiration" not in headers
+    again, explicit = parse_message(record.headers or (), payload=record.value, accepted_ms=5, default_message_id="other")
+    assert explicit
+    assert msgspec.structs.replace(again, headers=()) == msgspec.structs.replace(
+        message, headers=(), expires_at_ms=None, expiration_ms=None
+    )
 
 
-@pytest.mark.parametrize("response_topic", ["client:app", "client:a/b:c"])
-def test_the_client_that_a_response_topic_names_gets_the_receipt_as_a_message(response_topic: str) -> None:
-    receipt = msgspec.structs.replace(RECEIPT, response_topic=response_topic, correlation_data=b"c")
-    record, to_client = receipt_records(receipt, SETTINGS)
-    assert (to_client.topic, to_client.key.decode()) == ("inflight.messages", response_topic.removeprefix("client:"))
-    assert to_client.value == record.value
-    headers = {header.key: header.value for header in to_client.headers or ()}
-    assert headers["mqtt-topic"] == response_topic.encode()
-    assert headers["correlation-data"] == b"c"
-    (_, again) = receipt_records(receipt, SETTINGS)
-    assert again == to_client, "a repeated micro-batch writes the same message id"
+def test_what_was_too_large_to_be_a_message_is_cut_to_a_record_that_kafka_takes() -> None:
+    huge = tuple((f"h{number}", b"v" * 9_000) for number in range(90))
+    record = dead_letter(Message(message_id="m", topic="t", payload=b"p" * 5_000_000, headers=huge))
+    headers = record.headers or ()
+    assert Header("x-truncated-from-bytes", b"5000000") in headers
+    assert len(record.value) + sum(len(h.key) + len(h.value or b"") for h in headers) < LIMITS.max_record_bytes
 
 
-@pytest.mark.parametrize("response_topic", [None, "client:", "answers/x", "client:" + "x" * 2_000])
-def test_other_response_topics_name_nobody(response_topic: str | None) -> None:
-    assert len(list(receipt_records(msgspec.structs.replace(RECEIPT, response_topic=response_topic), SETTINGS))) == 1
+MESSAGE = Message(message_id="m", topic="a/b", payload=b"p", expiration_ms=5_000, expires_at_ms=9_000, accepted_ms=4_000)
+
+
+def history(message: Message) -> DeathHistory:
+    assert message.history is not None
+    return message.history
+
+
+@given(st.integers(0, 5_000), st.lists(st.text(max_size=200), min_size=1, max_size=20))
+def test_a_history_can_be_cut_to_a_size_and_keeps_the_newest_death(max_bytes: int, queues: list[str]) -> None:
+    message = MESSAGE
+    for queue in queues:
+        message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=0, exchange="x", override=queue)
+    cut = fitted(history(message), max_bytes)
+    assert cut.deaths[0].queue == queues[-1]
+    assert cut.first_queue == queues[0]
+    sizes = [len(msgspec.json.encode((death.queue, death.exchange, death.routing_keys))) + 160 for death in cut.deaths]
+    assert len(sizes) == 1 or sum(sizes) <= max_bytes
+    assert fitted(cut, max_bytes) == cut
+
+
+def test_a_history_that_is_too_long_loses_the_routing_keys_of_its_oldest_deaths_first() -> None:
+    message = MESSAGE
+    for queue in "abc":
+        message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=0, exchange="x", override="k" * 100)
+    whole = history(message)
+    cut = fitted(whole, sum(len(msgspec.json.encode((d.queue, d.exchange, d.routing_keys))) + 160 for d in whole.deaths) - 1)
+    assert [death.queue for death in cut.deaths] == ["c", "b", "a"]
+    assert [bool(death.routing_keys) for death in cut.deaths] == [True, True, False]
+
+
+def test_a_history_that_is_still_too_long_without_its_routing_keys_gives_up_its_oldest_deaths() -> None:
+    message = MESSAGE
+    for number, name in enumerate("abc"):
+        message = with_death(message, queue=name * 100, reason=Outcome.EXPIRED, time_ms=1_000 * (number + 1), exchange="x")
+    assert [death.queue[0] for death in fitted(history(message), 600).deaths] == ["c", "b"]
+    assert [death.queue[0] for death in fitted(history(message), 1).deaths] == ["c"]

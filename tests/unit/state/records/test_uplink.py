@@ -1,5 +1,7 @@
 """state.records.uplink"""
 
+import pytest
+
 from state.model import PublishProperties, QoS
 from state.records.uplink import uplink_headers
 
@@ -35,3 +37,17 @@ def test_everything_that_an_uplink_record_can_say() -> None:
         ("user-k", b"1"),
         ("user-k", b"2"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "header"),
+    [
+        (PublishProperties(content_type="text/plain"), ("content-type", b"text/plain")),
+        (PublishProperties(response_topic="r/t"), ("response-topic", b"r/t")),
+        (PublishProperties(correlation_data=b""), ("correlation-data", b"")),
+        (PublishProperties(payload_format=0), ("payload-format", b"0")),
+    ],
+)
+def test_a_property_that_is_not_given_has_no_header(properties: PublishProperties, header: tuple[str, bytes]) -> None:
+    headers = uplink_headers(client_id="c", inflight_id="i", topic="t", qos=QoS.AT_LEAST_ONCE, properties=properties)
+    assert headers[5:] == [header]

@@ -1,7 +1,6 @@
 """The archive's keeper: what dies is started again, and nothing of it reaches the engine."""
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ from pyspark.errors import AnalysisException
 
 from streaming.archive.keeper import ArchiveKeeper
 from streaming.config.settings import Settings
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 10.0
 
@@ -27,13 +27,6 @@ class FakeQuery:
         self.stopped = True
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def keeper(start: Callable[..., Any], **archive: object) -> ArchiveKeeper:
     return ArchiveKeeper(None, Settings(archive={"enabled": True} | archive), start_query=start, first_pause_s=0.01)  # type: ignore[arg-type]
 
@@ -47,7 +40,7 @@ def test_a_query_that_dies_is_reported_and_started_again() -> None:
 
     with keeper(start) as kept:
         kept.start()
-        until(lambda: len(started) == 3)
+        wait_until(lambda: len(started) == 3, "the query is started again")
         assert kept.failures == 2
         assert kept.last_failure == "disk full"
     assert started[-1].stopped
@@ -64,7 +57,7 @@ def test_tables_that_cannot_be_made_are_tried_again_and_raise_nothing() -> None:
         kept.start()
         assert attempts.acquire(timeout=DEADLINE_S)
         assert attempts.acquire(timeout=DEADLINE_S)
-        until(lambda: kept.failures >= 2)
+        wait_until(lambda: kept.failures >= 2, "two failures are counted")
     assert "no such file system" in (kept.last_failure or "")
 
 

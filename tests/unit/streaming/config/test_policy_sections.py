@@ -70,7 +70,8 @@ def test_the_example_in_conf_is_a_delayed_retry_that_its_owner_may_have() -> Non
         "doors",
         "default",
     ]
-    assert settings.session_settings_for("delay/lamp-1").session_expiry_interval_s == 0xFFFF_FFFF
+    settings_of = SettingsOfClients(pipeline_settings(settings, commands_partitions=1)).of
+    assert settings_of("delay/lamp-1").session_expiry_interval_s == 0xFFFF_FFFF
 
 
 def test_the_topics_that_bindings_name_are_created_and_checked_like_the_others() -> None:

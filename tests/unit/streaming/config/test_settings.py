@@ -2,23 +2,38 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
+from state.dead_letters.exchanges import Exchange
+from state.dead_letters.policy import Permission, Policy
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
+from streaming.config.mqtt_sections import BridgeSection, GatewaySection
+from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
 from streaming.config.resources import conf_file
+from streaming.config.section import Section
+from streaming.config.sections import BackoffSection, SessionSection
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import NEVER_MS, format_duration, format_size, parse_duration_ms, parse_size_bytes
+from streaming.engine.operator.settings import SettingsOfClients
+from streaming.engine.run import pipeline_settings
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "my.toml"
+
+
+def session_settings_of(settings: Settings, client_id: str) -> SessionSettings:
+    """As the engine finds them."""
+    return SettingsOfClients(pipeline_settings(settings, commands_partitions=1)).of(client_id)
 
 
 def complaints(*overrides: str, config: Path | None = None) -> list[str]:
@@ -44,8 +59,47 @@ def test_the_defaults_are_those_of_the_session_and_of_the_gateway() -> None:
     ours = dataclasses.asdict(gateway_settings(Settings()))
     theirs = dataclasses.asdict(GatewaySettings())
     different = {key for key in theirs if ours[key] != theirs[key]}
-    # The engine's records bound what a device may send; and Kafka's security is spelt out.
-    assert different == {"max_packet_size_bytes", "kafka_options"}
+    assert different == {"kafka_options"}, "Kafka's security is spelt out"
+
+
+FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "commands_topic", "uplink_topic"}
+
+
+@pytest.mark.parametrize(
+    ("section", "plain", "only_in_section", "only_in_plain"),
+    [
+        (GatewaySection, GatewaySettings, set(), FROM_KAFKA_AND_TOPICS),
+        (
+            BridgeSection,
+            BridgeSettings,
+            {"keep_alive_ms", "session_expiry_ms"},
+            {"keep_alive_s", "session_expiry_s"} | FROM_KAFKA_AND_TOPICS,
+        ),
+        (
+            SessionSection,
+            SessionSettings,
+            {"retry_interval", "await_rel_timeout", "session_expiry_interval"},
+            {
+                "retry_interval_ms",
+                "later_retry_intervals_ms",
+                "await_rel_timeout_ms",
+                "session_expiry_interval_s",
+                "policy",
+                "exchanges",
+            },
+        ),
+        (BackoffSection, BackoffSettings, {"initial", "max"}, {"initial_ms", "max_ms"}),
+        (PolicySection, Policy, {"message_ttl"}, {"message_ttl_ms"}),
+        (ExchangeSection, Exchange, set(), set()),
+        (PermissionSection, Permission, set(), set()),
+    ],
+)
+def test_no_key_exists_in_the_section_or_in_the_plain_class_only(
+    section: type[Section], plain: Any, only_in_section: set[str], only_in_plain: set[str]
+) -> None:
+    keys, fields = set(section.model_fields), {field.name for field in dataclasses.fields(plain)}
+    assert keys - fields == only_in_section
+    assert fields - keys == only_in_plain
 
 
 def test_every_gateway_setting_can_be_configured() -> None:
@@ -99,7 +153,7 @@ def test_nested_keys_come_from_the_environment_too(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("INFLIGHT__PROFILES", '[{"clients": "x", "prefetch": 3}]')
     settings = load_settings()
     assert settings.session.backoff.max == 180_000
-    assert settings.session_settings_for("x").prefetch == 3
+    assert session_settings_of(settings, "x").prefetch == 3
 
 
 def test_a_profile_changes_only_what_it_names_and_the_first_match_holds(file: Path) -> None:
@@ -118,11 +172,11 @@ def test_a_profile_changes_only_what_it_names_and_the_first_match_holds(file: Pa
         """
     )
     settings = load_settings(file)
-    assert [pattern for pattern, _ in settings.profiles] == ["internal-*", "*"]
-    internal = settings.session_settings_for("internal-9")
+    assert [pattern for pattern, _ in settings.session_profiles] == ["internal-*", "*"]
+    internal = session_settings_of(settings, "internal-9")
     assert (internal.max_inflight, internal.prefetch) == (128, 7)
     assert (internal.backoff.initial_ms, internal.backoff.max_ms) == (3_000, 200_000)
-    assert settings.session_settings_for("other").max_inflight == 4
+    assert session_settings_of(settings, "other").max_inflight == 4
 
 
 def test_a_wrong_key_is_named_with_its_line_and_the_nearest_one(file: Path) -> None:
@@ -176,9 +230,9 @@ def test_one_duration_is_one_duration_wherever_it_is_written(
 
 def test_a_profile_may_have_a_schedule_of_its_own() -> None:
     settings = load_settings(overrides=['profiles=[{"clients": "far-*", "retry_interval": ["1m", "1h"]}]'])
-    far = settings.session_settings_for("far-1")
+    far = session_settings_of(settings, "far-1")
     assert (far.retry_interval_ms, far.later_retry_intervals_ms) == (60_000, (3_600_000,))
-    assert settings.session_settings_for("near").later_retry_intervals_ms == ()
+    assert session_settings_of(settings, "near").later_retry_intervals_ms == ()
 
 
 @pytest.mark.parametrize(
@@ -205,7 +259,7 @@ def test_a_wrong_schedule_is_refused_before_anything_starts(schedule: str, words
     [
         ("retry_interval=1ms", "allowed: 100ms … 1d"),
         ("retry_interval=soon", "write for example 30s"),
-        ("max_mqueue_bytes=1Mb", "write for example 256KiB"),
+        ("max_mqueue_bytes=1Mx", "write for example 256KiB"),
         ("retry_mqtt5=never", "allowed: reconnect, timer, wait"),
         ("mqueue_store_qos0=perhaps", "allowed: true, false"),
         ("session_expiry_interval=1500ms", "multiple of 1000"),
@@ -341,6 +395,12 @@ def test_what_is_no_duration_is_refused(nonsense: object) -> None:
 )
 def test_sizes_are_written_as_people_do(text: str, size: int) -> None:
     assert parse_size_bytes(text) == size
+
+
+@pytest.mark.parametrize("nonsense", ["", "MiB", "-5", "1.5", "1XB", "1MiB2", True, 1.5, None, "1e3", "٣MiB"])
+def test_what_is_no_size_is_refused(nonsense: object) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        parse_size_bytes(nonsense)
 
 
 @given(st.integers(min_value=0, max_value=NEVER_MS))

@@ -12,7 +12,7 @@ from streaming.config.settings import load_settings
 from streaming.engine.back_pressure import BackPressure, EngineLoad, EngineWatermarks, free_disk_of
 from streaming.engine.progress import BatchProgress
 
-MARKS = ThrottleSection(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
+WATERMARKS = ThrottleSection(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
 
 
 def load(*, lag: int = 0, state: int = 0, disk: int | None = 1_000) -> EngineLoad:
@@ -41,33 +41,33 @@ class FakeTopic:
         pass
 
 
-def test_a_lag_counts_from_its_high_mark_until_it_is_down_to_the_low_one() -> None:
-    marks = EngineWatermarks(MARKS)
-    verdicts = [bool(marks.judge(load(lag=lag))) for lag in (0, 99, 100, 50, 11, 10, 99, 100)]
+def test_a_lag_counts_from_its_high_watermark_until_it_is_down_to_the_low_one() -> None:
+    watermarks = EngineWatermarks(WATERMARKS)
+    verdicts = [bool(watermarks.judge(load(lag=lag))) for lag in (0, 99, 100, 50, 11, 10, 99, 100)]
     assert verdicts == [False, False, True, True, True, False, False, True]
 
 
 def test_a_disk_counts_from_little_until_there_is_enough() -> None:
-    marks = EngineWatermarks(MARKS)
-    verdicts = [bool(marks.judge(load(disk=free))) for free in (100, 51, 50, 60, 79, 80, 51)]
+    watermarks = EngineWatermarks(WATERMARKS)
+    verdicts = [bool(watermarks.judge(load(disk=free))) for free in (100, 51, 50, 60, 79, 80, 51)]
     assert verdicts == [False, False, True, True, True, False, False]
 
 
-def test_backends_wait_until_everything_is_below_its_mark_and_are_told_what_is_not() -> None:
-    marks = EngineWatermarks(MARKS)
-    assert marks.judge(load(lag=200, state=2_000)) == "the engine is 200 records behind; the session state has 2000B"
-    assert marks.judge(load(lag=0, state=600)) == "the session state has 600B"
-    assert marks.judge(load()) == ""
+def test_backends_wait_until_everything_is_below_its_watermark_and_are_told_what_is_not() -> None:
+    watermarks = EngineWatermarks(WATERMARKS)
+    assert watermarks.judge(load(lag=200, state=2_000)) == "the engine is 200 records behind; the session state has 2000B"
+    assert watermarks.judge(load(lag=0, state=600)) == "the session state has 600B"
+    assert watermarks.judge(load()) == ""
 
 
-def test_a_mark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
-    marks = EngineWatermarks(ThrottleSection(lag_high=0, lag_low=0, state_high=0, state_low=0))
-    assert marks.judge(load(lag=10**9, state=10**12, disk=None)) == ""
+def test_a_watermark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
+    watermarks = EngineWatermarks(ThrottleSection(lag_high=0, lag_low=0, state_high=0, state_low=0))
+    assert watermarks.judge(load(lag=10**9, state=10**12, disk=None)) == ""
 
 
 def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:
     topic = FakeTopic()
-    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.observe(batch())
     assert topic.written == [], "the engine is not ready"
     throttle.start()
@@ -81,7 +81,7 @@ def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:
 
 def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later() -> None:
     topic, now_ms = FakeTopic(), [0]
-    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: now_ms[0])
+    throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: now_ms[0])
     throttle.start()
     topic.down = True
     throttle.observe(batch())
@@ -96,7 +96,7 @@ def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later(
 
 def test_an_engine_on_a_new_checkpoint_frees_the_clients_that_an_older_one_has_throttled() -> None:
     topic = FakeTopic()
-    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.observe(batch(number=0))
     throttle.start()
     for number in (1, 2):
@@ -106,7 +106,7 @@ def test_an_engine_on_a_new_checkpoint_frees_the_clients_that_an_older_one_has_t
 
 def test_an_engine_that_goes_on_leaves_them_to_their_sessions() -> None:
     topic = FakeTopic()
-    throttle = BackPressure(MARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
+    throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.start()
     throttle.observe(batch(number=41))
     assert topic.forgotten == []

@@ -8,14 +8,13 @@ import pytest
 from state.dead_letters.dead_letter import with_death
 from state.events import MessageReturned
 from state.model import Message, Outcome, PublishProperties, QoS
-from state.records.codec import decode_event
-from state.records.messages import parse_message
+from state.records.dead_letters import REPLAY_OF, REPLAYS, carried_headers, death_headers
+from state.records.events import decode_event
+from state.records.messages import format_message, parse_message
+from state.records.record import Header
 from streaming.config.settings import Settings
-from streaming.engine.operator.cells import Header
-from streaming.engine.operator.death_headers import carried_headers, death_headers
-from streaming.engine.operator.message_headers import format_message
 from streaming.history.errors import BadQuestion
-from streaming.history.replay import REPLAY_OF, REPLAYS, Letter, ReplayCount, Replayer, ReplayOptions, parse_rate, to_letter
+from streaming.history.replay import Letter, ReplayCount, Replayer, ReplayOptions, parse_rate, to_letter
 
 MESSAGE = Message(
     message_id="m-1",

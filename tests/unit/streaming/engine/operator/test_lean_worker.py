@@ -20,7 +20,8 @@ from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from state.events import ClientConnected, PubAckReceived
-from state.records.codec import decode_command_batch, encode_event
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from streaming.engine.operator import lean_streams, lean_worker
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.lean_streams import LeanState

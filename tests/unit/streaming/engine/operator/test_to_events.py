@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived
 from state.model import Message, PublishProperties, QoS
-from state.records.codec import encode_event
-from streaming.engine.operator.cells import EVENTS, MESSAGES, Header, SourceRecord
+from state.records.events import encode_event
+from state.records.record import Header
+from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.to_events import to_event
 

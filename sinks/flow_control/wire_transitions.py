@@ -1,0 +1,135 @@
+"""The legal steps of one packet id on one connection to a device, as a table. Nothing else of the sinks compares these phases.
+
+Rules, one row each below:
+
+ 1. The first PUBLISH of an exchange goes out when a slot of the device's Receive Maximum is free [MQTT-4.9.0-2]; it holds the
+    slot in the phases of `HOLDS_SLOT` and in no other.
+ 2. PUBACK, PUBCOMP and a PUBREC of 0x80 and above finish the exchange and free the slot; a PUBREC below 0x80 keeps it.
+ 3. A PUBREC that may be answered is answered by PUBREL at once, also one that comes again. All others are left to the session.
+ 4. After PUBREC no PUBLISH is sent again [MQTT-4.3.3-6], nor after the end of the exchange: a completed QoS 2 message that is
+    sent again would be delivered twice. The session retries by its own clock and cannot know of either yet.
+ 5. A PUBREL that the session sends again on a new connection takes no slot.
+ 6. An acknowledgement of the wrong kind, or for an unknown packet id, changes nothing: the session judges it.
+
+Theory of operation. A packet id is in exactly one phase; ABSENT is the phase of every id that nothing has been sent for on this
+connection. A message that waits for a slot has not changed anything on the wire yet: it stands in a queue (`WireMeter`), and the
+phase of its id is still that of the exchange before it. A packet id stays FINISHED until its next message goes out, so that a
+resend that has come too late is known. The table has a row for every phase and every event: all of them can happen.
+"""
+
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+
+class WirePhase(IntEnum):
+    """What is open for a packet id. Integers, because the table is read for every packet."""
+
+    ABSENT = 0
+    AWAITING_PUBACK = 1
+    AWAITING_PUBREC = 2
+    AWAITING_PUBCOMP = 3
+    RELEASED = 4
+    """The session has sent PUBREL for a PUBLISH of an earlier connection."""
+    FINISHED = 5
+    """The exchange ended on this connection."""
+
+
+class WireEvent(IntEnum):
+    PUBLISH = 0
+    """The session sends a message for the first time on any connection."""
+    RESEND = 1
+    """The session sends it again: DUP is set."""
+    SLOT_FOR_QOS1 = 2
+    """It is this message's turn, and there is a slot for it."""
+    SLOT_FOR_QOS2 = 3
+    PUBACK = 4
+    PUBREC = 5
+    PUBREC_REFUSED = 6
+    PUBREL = 7
+    """The session sends PUBREL."""
+    PUBCOMP = 8
+    WITHDRAW = 9
+    """The session has given the message up."""
+
+
+class WireAction(IntEnum):
+    NOTHING = 0
+    WAIT_FOR_SLOT = 1
+    WRITE_PUBLISH = 2
+    DROP_RESEND = 3
+    ANSWER_PUBREL = 4
+
+
+WireTable: TypeAlias = dict[tuple[WirePhase, WireEvent], tuple[WirePhase, WireAction]]
+
+HOLDS_SLOT: Final = frozenset({WirePhase.AWAITING_PUBACK, WirePhase.AWAITING_PUBREC, WirePhase.AWAITING_PUBCOMP})
+
+_P, _E, _A = WirePhase, WireEvent, WireAction
+
+WIRE: Final[WireTable] = {
+    (_P.ABSENT, _E.PUBLISH): (_P.ABSENT, _A.WAIT_FOR_SLOT),
+    (_P.ABSENT, _E.RESEND): (_P.ABSENT, _A.WAIT_FOR_SLOT),  # a replay on a new connection
+    (_P.ABSENT, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.ABSENT, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.ABSENT, _E.PUBACK): (_P.ABSENT, _A.NOTHING),
+    (_P.ABSENT, _E.PUBREC): (_P.ABSENT, _A.NOTHING),
+    (_P.ABSENT, _E.PUBREC_REFUSED): (_P.ABSENT, _A.NOTHING),
+    (_P.ABSENT, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
+    (_P.ABSENT, _E.PUBCOMP): (_P.ABSENT, _A.NOTHING),
+    (_P.ABSENT, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    #
+    (_P.AWAITING_PUBACK, _E.PUBLISH): (_P.AWAITING_PUBACK, _A.WAIT_FOR_SLOT),  # the next message under this id
+    (_P.AWAITING_PUBACK, _E.RESEND): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBACK, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBACK, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBACK, _E.PUBACK): (_P.FINISHED, _A.NOTHING),  # [MQTT-4.9.0-2]
+    (_P.AWAITING_PUBACK, _E.PUBREC): (_P.AWAITING_PUBACK, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.PUBREC_REFUSED): (_P.AWAITING_PUBACK, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.PUBREL): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.PUBCOMP): (_P.AWAITING_PUBACK, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    #
+    (_P.AWAITING_PUBREC, _E.PUBLISH): (_P.AWAITING_PUBREC, _A.WAIT_FOR_SLOT),
+    (_P.AWAITING_PUBREC, _E.RESEND): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBREC, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBREC, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBREC, _E.PUBACK): (_P.AWAITING_PUBREC, _A.NOTHING),
+    (_P.AWAITING_PUBREC, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.ANSWER_PUBREL),  # [MQTT-4.3.3-4]
+    (_P.AWAITING_PUBREC, _E.PUBREC_REFUSED): (_P.FINISHED, _A.NOTHING),  # [MQTT-4.4.0-2] [MQTT-4.9.0-2]
+    (_P.AWAITING_PUBREC, _E.PUBREL): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBREC, _E.PUBCOMP): (_P.AWAITING_PUBREC, _A.NOTHING),
+    (_P.AWAITING_PUBREC, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    #
+    (_P.AWAITING_PUBCOMP, _E.PUBLISH): (_P.AWAITING_PUBCOMP, _A.WAIT_FOR_SLOT),
+    (_P.AWAITING_PUBCOMP, _E.RESEND): (_P.AWAITING_PUBCOMP, _A.DROP_RESEND),  # [MQTT-4.3.3-6]
+    (_P.AWAITING_PUBCOMP, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBCOMP, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.AWAITING_PUBCOMP, _E.PUBACK): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBCOMP, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.ANSWER_PUBREL),
+    (_P.AWAITING_PUBCOMP, _E.PUBREC_REFUSED): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBCOMP, _E.PUBREL): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBCOMP, _E.PUBCOMP): (_P.FINISHED, _A.NOTHING),  # [MQTT-4.9.0-2]
+    (_P.AWAITING_PUBCOMP, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    #
+    (_P.RELEASED, _E.PUBLISH): (_P.RELEASED, _A.WAIT_FOR_SLOT),
+    (_P.RELEASED, _E.RESEND): (_P.RELEASED, _A.DROP_RESEND),  # [MQTT-4.3.3-6]
+    (_P.RELEASED, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.RELEASED, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.RELEASED, _E.PUBACK): (_P.RELEASED, _A.NOTHING),
+    (_P.RELEASED, _E.PUBREC): (_P.RELEASED, _A.ANSWER_PUBREL),
+    (_P.RELEASED, _E.PUBREC_REFUSED): (_P.RELEASED, _A.NOTHING),
+    (_P.RELEASED, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
+    (_P.RELEASED, _E.PUBCOMP): (_P.FINISHED, _A.NOTHING),
+    (_P.RELEASED, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    #
+    (_P.FINISHED, _E.PUBLISH): (_P.FINISHED, _A.WAIT_FOR_SLOT),
+    (_P.FINISHED, _E.RESEND): (_P.FINISHED, _A.DROP_RESEND),
+    (_P.FINISHED, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.FINISHED, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
+    (_P.FINISHED, _E.PUBACK): (_P.FINISHED, _A.NOTHING),
+    (_P.FINISHED, _E.PUBREC): (_P.FINISHED, _A.NOTHING),
+    (_P.FINISHED, _E.PUBREC_REFUSED): (_P.FINISHED, _A.NOTHING),
+    (_P.FINISHED, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
+    (_P.FINISHED, _E.PUBCOMP): (_P.FINISHED, _A.NOTHING),
+    (_P.FINISHED, _E.WITHDRAW): (_P.FINISHED, _A.NOTHING),
+}

@@ -1,0 +1,234 @@
+"""Reading the commands topic on an asyncio loop, and kafka-python's consumer behind it.
+
+The consumer has a thread of its own. Records cross over in batches, one wake-up of the loop for many. All methods are called on
+the loop, all callbacks run on it.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import structlog
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.errors import KafkaError
+
+_log: Final = structlog.get_logger(__name__)
+_COMMIT_INTERVAL_S: Final = 1.0
+_BATCHES_AHEAD: Final = 4
+_POLL_TIMEOUT_MS: Final = 200
+_RESTART_PAUSE_S: Final = 1.0
+
+
+class CommandListener(Protocol):
+    """Who carries commands out."""
+
+    def partitions_assigned(self, partitions: frozenset[int]) -> None:
+        """Every record written to these from now on will come."""
+
+    def partitions_revoked(self, partitions: frozenset[int]) -> None:
+        """Somebody else reads these now."""
+
+    def commands(self, partition: int, values: list[bytes]) -> None:
+        """The next records, in order. They count as carried out when this returns."""
+
+
+class CommandTail(Protocol):
+    """Reads the commands topic as a member of a consumer group."""
+
+    def start(self, listener: CommandListener) -> None: ...
+
+    async def close(self, timeout_s: float) -> None: ...
+
+
+class KafkaCommandTail:
+    """CommandTail on a consumer in a thread of its own.
+
+    A partition is announced only when its start position is fixed: what the group has committed, else the end of the log.
+    Offsets of what the listener has carried out are committed about once a second. Partitions move one by one (cooperative
+    rebalancing): a new gateway costs only the devices of the partitions that it gets their connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        topic: str,
+        group_id: str,
+        group_instance_id: str | None,
+        session_timeout_ms: int,
+        fetch_max_wait_ms: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._topic = topic
+        self._config: dict[str, Any] = {
+            "bootstrap_servers": bootstrap_servers,
+            "group_id": group_id,
+            "group_instance_id": group_instance_id,
+            "session_timeout_ms": session_timeout_ms,
+            "heartbeat_interval_ms": max(100, session_timeout_ms // 4),
+            "fetch_max_wait_ms": fetch_max_wait_ms,
+            "fetch_min_bytes": 1,
+            "auto_offset_reset": "latest",
+            "enable_auto_commit": False,
+            "allow_auto_create_topics": False,
+            "max_poll_records": 500,
+            "reconnect_backoff_max_ms": 1_000,
+            "metrics_enabled": False,
+            "partition_assignment_strategy": (CooperativeStickyAssignor,),
+            **options,
+        }
+        self._stopping = threading.Event()
+        self._room = threading.Semaphore(_BATCHES_AHEAD)
+        self._changes: deque[tuple[bool, frozenset[int]]] = deque()
+        self._carried_out: dict[int, int] = {}
+        self._owned: set[int] = set()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: CommandListener | None = None
+
+    def start(self, listener: CommandListener) -> None:
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="inflight-commands", daemon=True)
+        self._thread.start()
+
+    async def close(self, timeout_s: float) -> None:
+        self._stopping.set()
+        thread = self._thread
+        if thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, thread.join, timeout_s)
+
+    # --- on the consumer's thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._consume()
+            except Exception as error:  # noqa: BLE001 - whatever it was, a new consumer is the cure
+                _log.warning("commands_consumer_failed", error=repr(error), action="a new consumer starts in a second")
+            if self._owned:
+                self._on_loop(self._revoked, frozenset(self._owned))
+                self._owned.clear()
+            self._changes.clear()
+            self._stopping.wait(_RESTART_PAUSE_S if not self._stopping.is_set() else 0)
+
+    def _consume(self) -> None:
+        consumer = KafkaConsumer(**self._config)
+        try:
+            consumer.subscribe([self._topic], listener=_Rebalance(self._topic, self._changes))
+            next_commit = time.monotonic() + _COMMIT_INTERVAL_S
+            committed: dict[int, int] = {}
+            while not self._stopping.is_set():
+                batches = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
+                self._follow_assignment(consumer)
+                for partition, records in batches.items():
+                    if partition.partition in self._owned and not self._hand_over(partition.partition, records):
+                        return
+                if time.monotonic() >= next_commit:
+                    next_commit = time.monotonic() + _COMMIT_INTERVAL_S
+                    self._commit(consumer, committed)
+            self._commit_and_wait(consumer)
+        finally:
+            consumer.close(autocommit=False, timeout_ms=2_000)
+
+    def _follow_assignment(self, consumer: Any) -> None:
+        while self._changes:
+            is_assignment, partitions = self._changes.popleft()
+            if is_assignment:
+                for partition in partitions:
+                    # Resolves and fixes the start, so that a connection that chooses the partition misses no command.
+                    self._carried_out[partition] = consumer.position(TopicPartition(self._topic, partition), timeout_ms=10_000)
+                self._owned |= partitions
+                self._on_loop(self._assigned, partitions)
+            else:
+                self._owned -= partitions
+                self._on_loop(self._revoked, partitions)
+
+    def _hand_over(self, partition: int, records: list[Any]) -> bool:
+        """False: stopping."""
+        while not self._room.acquire(timeout=0.2):
+            if self._stopping.is_set():
+                return False
+        values = [record.value for record in records if record.value is not None]
+        self._on_loop(self._deliver, partition, values, records[-1].offset + 1)
+        return True
+
+    def _commit(self, consumer: Any, committed: dict[int, int]) -> None:
+        """Does not wait: commands must not. One that fails is covered by the next."""
+        offsets = {
+            partition: offset
+            for partition, offset in self._carried_out.copy().items()
+            if partition in self._owned and committed.get(partition) != offset
+        }
+        if not offsets:
+            return
+
+        def committed_or_not(_offsets: object, outcome: object) -> None:
+            if isinstance(outcome, BaseException):
+                _log.debug("commit_failed", error=repr(outcome))
+            else:
+                committed.update(offsets)
+
+        consumer.commit_async(
+            {TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()},
+            callback=committed_or_not,
+        )
+
+    def _commit_and_wait(self, consumer: Any) -> None:
+        offsets = {
+            TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1)
+            for partition, offset in self._carried_out.copy().items()
+            if partition in self._owned
+        }
+        if offsets:
+            with contextlib.suppress(KafkaError):  # they are read again, and known by their sequence numbers or answered
+                consumer.commit(offsets, timeout_ms=1_000)
+
+    def _on_loop(self, method: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(method, *args)
+        except RuntimeError:
+            self._stopping.set()  # the loop is closed
+
+    # --- on the loop --------------------------------------------------------------------------------------------------------
+
+    def _assigned(self, partitions: frozenset[int]) -> None:
+        assert self._listener is not None
+        self._listener.partitions_assigned(partitions)
+
+    def _revoked(self, partitions: frozenset[int]) -> None:
+        assert self._listener is not None
+        self._listener.partitions_revoked(partitions)
+
+    def _deliver(self, partition: int, values: list[bytes], next_offset: int) -> None:
+        assert self._listener is not None
+        try:
+            self._listener.commands(partition, values)
+            self._carried_out[partition] = next_offset
+        finally:
+            self._room.release()
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Only takes notes: it runs on the consumer's I/O loop, which must not wait."""
+
+    def __init__(self, topic: str, changes: deque[tuple[bool, frozenset[int]]]) -> None:
+        self._topic = topic
+        self._changes = changes
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._note(True, assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._note(False, revoked)
+
+    def _note(self, is_assignment: bool, partitions: Iterable[TopicPartition]) -> None:
+        numbers = frozenset(partition.partition for partition in partitions if partition.topic == self._topic)
+        if numbers:
+            self._changes.append((is_assignment, numbers))

@@ -1,0 +1,199 @@
+"""A device whose CONNECT was accepted: what its packets mean, and what the engine's commands do to it.
+
+1. What the device says becomes a record first; the answer goes out when Kafka has confirmed the record, in the order of the
+   requests [MQTT-4.6.0-2].
+2. Packet ids, retries, the judgement of acknowledgements: all the session's. Kept here are only the window of what is on this
+   wire (`Outbound`), the packet ids that await PUBREL (`Inbound`) and which topic filters exist (`SubscriptionJudge`).
+"""
+
+from sinks.mqtt.codec.packets import (
+    PING_RESP,
+    Connect,
+    Disconnect,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+    Unsubscribe,
+)
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.handshake import Codec
+from sinks.mqtt.connection.inbound import Inbound
+from sinks.mqtt.connection.outbound import Outbound
+from sinks.mqtt.connection.output import ConnectionOutput
+from sinks.mqtt.connection.publish_rate import PublishRate
+from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import AcceptConnection, DropAwaitingRel, GatewayCommand, SendPublish, SendPubRel, WithdrawPublish
+from state.errors import ProtocolViolation
+from state.events import (
+    ClientDisconnected,
+    PubAckReceived,
+    PubCompReceived,
+    PubRecReceived,
+    PubRelReceived,
+    Subscribed,
+    Unsubscribed,
+)
+from state.model import ReasonCode
+
+
+class ConnectedDevice:
+    """connect: what the device asked for; accept: what it got. Times are milliseconds of one monotonic clock."""
+
+    __slots__ = (
+        "_connect",
+        "_connection_id",
+        "_counters",
+        "_decode",
+        "_inbound",
+        "_outbound",
+        "_output",
+        "_records",
+        "_subscriptions",
+    )
+
+    def __init__(
+        self,
+        connect: Connect,
+        accept: AcceptConnection,
+        *,
+        client_id: str,
+        codec: Codec,
+        output: ConnectionOutput,
+        counters: GatewayCounters,
+        settings: GatewaySettings,
+        is_blocked: bool,
+        now_ms: int,
+    ) -> None:
+        self._connect = connect
+        self._connection_id = accept.connection_id
+        self._counters = counters
+        self._decode = codec.decode
+        self._output = output
+        self._records = output.records
+        self._outbound = Outbound(
+            send_quota=accept.send_quota,
+            encode=codec.encode,
+            output=output.packets,
+            counters=counters,
+            is_blocked=is_blocked,
+        )
+        self._inbound = Inbound(
+            client_id=client_id,
+            connection_id=accept.connection_id,
+            is_v5=connect.protocol_version >= 5,
+            encode=codec.encode,
+            publish_rate=PublishRate(settings.max_publish_rate, now_ms),
+            topic_alias_maximum=settings.topic_alias_maximum,
+            awaiting_rel=accept.awaiting_rel,
+            max_awaiting_rel=accept.max_awaiting_rel,
+        )
+        self._subscriptions = SubscriptionJudge(accept.topic_filters)
+
+    # --- from the engine ------------------------------------------------------------------------------------------------------
+
+    def apply(self, command: GatewayCommand, now_ms: int) -> None:
+        """Carry a command out; the two that open and close a connection are not for here."""
+        match command:
+            case SendPublish():
+                self._outbound.send(command, now_ms)
+            case SendPubRel():
+                self._outbound.release(command.packet_id)
+                self._output.write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
+            case DropAwaitingRel():
+                self._inbound.forget(command.packet_ids)
+            case WithdrawPublish():
+                self._outbound.withdraw(command.packet_ids, now_ms)
+            case _:
+                pass
+
+    # --- from the device ------------------------------------------------------------------------------------------------------
+
+    def block(self, is_blocked: bool, now_ms: int) -> None:
+        """The device does not take what we write (True), or does again (False)."""
+        self._outbound.block(is_blocked, now_ms)
+
+    def handle(self, packet: bytes, body_start: int, now_ms: int) -> bool:
+        """The next packet. False: it was DISCONNECT, and nothing may follow. Raises ProtocolViolation."""
+        decoded = self._decode(packet, body_start)
+        self._counters.packets_received[type(decoded).__name__] += 1
+        connection_id = self._connection_id
+        match decoded:
+            case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
+                self._outbound.acknowledged(packet_id, now_ms)
+                self._output.tell(
+                    PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
+                )
+            case Publish():
+                self._on_publish(decoded, now_ms)
+            case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
+                answers = self._outbound.received(packet_id, reason_code, now_ms)
+                self._output.tell(
+                    PubRecReceived(
+                        connection_id=connection_id,
+                        packet_id=packet_id,
+                        reason_code=reason_code,
+                        pubrel_sent=answers,
+                        reason=reason,
+                    ),
+                    PubRel(packet_id=packet_id) if answers else None,
+                )
+            case PubComp(packet_id=packet_id, reason_code=reason_code):
+                self._outbound.completed(packet_id, now_ms)
+                self._output.tell(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
+            case PubRel(packet_id=packet_id, reason_code=reason_code):
+                known = self._inbound.release(packet_id)
+                self._output.tell(
+                    PubRelReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code),
+                    PubComp(packet_id=packet_id, reason_code=ReasonCode.SUCCESS if known else ReasonCode.PACKET_ID_NOT_FOUND),
+                )
+            case PingReq():
+                self._output.write(PING_RESP)  # [MQTT-3.12.4-1]
+            case Subscribe():
+                self._on_subscribe(decoded)
+            case Unsubscribe():
+                self._on_unsubscribe(decoded)
+            case Disconnect():
+                self._on_disconnect(decoded)
+                return False
+            case Connect():
+                raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
+        return True
+
+    def _on_publish(self, publish: Publish, now_ms: int) -> None:
+        taken = self._inbound.take(publish, self._records.unanswered_qos1, now_ms)
+        if isinstance(taken, Append):
+            self._records.add(taken)
+        else:
+            self._counters.publishes_refused += 1
+            self._output.answer_in_order(taken)
+
+    def _on_subscribe(self, subscribe: Subscribe) -> None:
+        answer, granted = self._subscriptions.subscribe(subscribe)
+        if granted:  # [MQTT-3.8.4-1]
+            self._output.tell(Subscribed(connection_id=self._connection_id, subscriptions=granted), answer)
+        else:
+            self._output.answer_in_order(answer)
+
+    def _on_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+        answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe)
+        if topic_filters:  # [MQTT-3.10.4-4]
+            self._output.tell(Unsubscribed(connection_id=self._connection_id, topic_filters=topic_filters), answer)
+        else:
+            self._output.answer_in_order(answer)
+
+    def _on_disconnect(self, disconnect: Disconnect) -> None:
+        if disconnect.session_expiry_interval_s and self._connect.session_expiry_interval_s == 0:
+            raise ProtocolViolation("DISCONNECT sets a session expiry where CONNECT had none (MQTT 5, 3.14.2.2.2)")
+        self._output.tell_end(
+            ClientDisconnected(
+                connection_id=self._connection_id,
+                reason_code=disconnect.reason_code,
+                session_expiry_interval_s=disconnect.session_expiry_interval_s,
+            )
+        )

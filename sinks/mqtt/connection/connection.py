@@ -1,0 +1,295 @@
+"""One device's connection, without sockets, Kafka or a clock: bytes, commands, confirmations and time come in by method calls.
+
+Theory of operation
+1. After every call the host takes `take_output()` (bytes for the device) and `take_appends()` (records for Kafka), closes the
+   socket when `is_closed`, reads from it only while `wants_data`, and calls `tick` when `next_deadline_ms()` has come.
+2. CONNECT is judged, registered with the host (so that the answer finds us), and told to the engine; everything else waits in the
+   buffer until `AcceptConnection`.
+3. From then on packets and commands go to `ConnectedDevice`. Records are confirmed in any order, and answers leave in the order
+   of the requests (`AppendQueue`).
+4. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
+"""
+
+from enum import Enum
+from typing import Final, Protocol
+
+from sinks.mqtt.codec.framing import FrameBuffer
+from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.connected_device import ConnectedDevice
+from sinks.mqtt.connection.deadlines import Deadlines
+from sinks.mqtt.connection.handshake import V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.connection.output import ConnectionOutput
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import AcceptConnection, CloseConnection, GatewayCommand
+from state.errors import ProtocolViolation
+from state.events import ConnectionLost
+from state.model import ReasonCode
+
+_EARLY_BYTES: Final = 65_536
+"""Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""
+_NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
+
+
+class Phase(Enum):
+    AWAITING_CONNECT = "awaiting CONNECT"
+    AWAITING_ACCEPT = "awaiting AcceptConnection"
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+class Registrar(Protocol):
+    """The host's part in a CONNECT."""
+
+    def register(self, connection: "Connection") -> tuple[int, int] | None:
+        """A new connection id and the commands partition, None if there is none.
+
+        From now on commands for that id reach the connection.
+        """
+
+    def new_client_id(self) -> str:
+        """For a client that leaves the choice to the server."""
+
+
+class Connection:
+    """See the module. All times are milliseconds of one monotonic clock."""
+
+    def __init__(self, settings: GatewaySettings, registrar: Registrar, counters: GatewayCounters, now_ms: int) -> None:
+        self.phase = Phase.AWAITING_CONNECT
+        self.client_id = ""
+        self.key = b""
+        self.connection_id = 0
+        self.partition = -1
+        self._settings = settings
+        self._registrar = registrar
+        self._counters = counters
+        self._frames = FrameBuffer(settings.max_packet_size_bytes)
+        self._codec = V311  # until CONNECT says
+        self._connect = _NO_CONNECT
+        self._assigned_client_id: str | None = None
+        self._output = ConnectionOutput(settings)
+        self._packets = self._output.packets
+        self._records = self._output.records
+        self._deadlines = Deadlines(settings, now_ms)
+        self._device: ConnectedDevice | None = None
+        """There in the phase CONNECTED, and in no other."""
+        self._peer_gone = False
+        self._last_sequence = 0
+
+    # --- what the host takes ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        return self.phase is Phase.CLOSED
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether to read from the socket. False is our back pressure on the device."""
+        if self._device is not None:
+            return not self._records.is_full and self._deadlines.blocked_since_ms is None
+        return self.phase is not Phase.AWAITING_ACCEPT or len(self._frames) < _EARLY_BYTES
+
+    @property
+    def unconfirmed(self) -> int:
+        """Records taken by the host and not yet confirmed."""
+        return self._records.unconfirmed
+
+    def take_output(self) -> bytes:
+        packets = self._packets
+        if not packets:
+            return b""
+        data = packets[0] if len(packets) == 1 else b"".join(packets)
+        packets.clear()
+        return data
+
+    def take_appends(self) -> list[Append]:
+        """Hand each to Kafka in this order, under `key`; then call `confirm` once for each."""
+        return self._records.take_new()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `tick`; calling it earlier does nothing. Ask again after every call."""
+        return self._deadlines.handshake_ms if self._device is None else self._deadlines.connected_ms()
+
+    # --- what happens -------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        if self.phase is Phase.CLOSED:
+            return
+        self._deadlines.last_received_ms = now_ms
+        self._frames.feed(data)
+        self._process(now_ms)
+
+    def peer_closed(self, now_ms: int) -> None:
+        """No byte will come any more. What has come is still worked off, as far as Kafka keeps pace."""
+        self._peer_gone = True
+        if self._device is not None:
+            self._process(now_ms)
+        else:
+            self._end("the client closed the socket", cause="socket")
+
+    def confirm(self, append: Append, error: Exception | None, now_ms: int, *, too_large: bool = False) -> None:
+        """Kafka has the record, or (error) will never have it."""
+        records = self._records
+        was_full = records.is_full
+        records.settle(append, confirmed=error is None)
+        if error is not None:
+            reason_code = ReasonCode.PACKET_TOO_LARGE if too_large else ReasonCode.SERVER_BUSY
+            self._end("Kafka did not take a record", cause="append", reason_code=reason_code)
+            return
+        if self._device is not None:
+            records.take_answers(self._packets)
+            if was_full and not records.is_full:
+                self._process(now_ms)
+
+    def writing_blocked(self, blocked: bool, now_ms: int) -> None:
+        """The device does not take what we write (True), or does again (False)."""
+        self._deadlines.blocked_since_ms = now_ms if blocked else None
+        if self._device is not None:
+            self._device.block(blocked, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        if self._records.is_full:  # we do not read from it, so we cannot say that it is silent
+            self._deadlines.last_received_ms = now_ms
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms is None or now_ms < deadline_ms:
+            return
+        match self.phase:
+            case Phase.AWAITING_CONNECT:
+                self._end("no CONNECT in time", cause="connect timeout")
+            case Phase.AWAITING_ACCEPT:
+                self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_UNAVAILABLE)
+            case Phase.CONNECTED:  # [MQTT-3.1.2-22]
+                self._end("keep alive", cause="keep alive", reason_code=ReasonCode.KEEP_ALIVE_TIMEOUT)
+            case Phase.CLOSED:
+                pass
+
+    def shut(self, reason: str, reason_code: ReasonCode) -> None:
+        """The gateway stops, or loses the partition over which the engine speaks to this connection."""
+        self._end(reason, cause="gateway", reason_code=reason_code)
+
+    def apply(self, command: GatewayCommand, now_ms: int) -> None:
+        """Carry a command of the engine out, once."""
+        if command.sequence <= self._last_sequence:
+            self._counters.commands_repeated += 1
+            return
+        self._last_sequence = command.sequence
+        self._counters.commands_applied += 1
+        device = self._device
+        if isinstance(command, CloseConnection):
+            self._end(
+                command.reason, cause="engine", reason_code=command.reason_code, tell_engine=False, tell_device=command.reason
+            )
+        elif device is not None:
+            device.apply(command, now_ms)
+        elif isinstance(command, AcceptConnection) and self.phase is Phase.AWAITING_ACCEPT:
+            self._accept(command, now_ms)
+
+    # --- from CONNECT to the end ----------------------------------------------------------------------------------------------
+
+    def _process(self, now_ms: int) -> None:
+        """Work off the buffer, as far as the phase and Kafka allow."""
+        frames, records = self._frames, self._records
+        try:
+            while (device := self._device) is not None and not records.is_full:
+                packet = frames.next_packet()
+                if packet is None:
+                    if self._peer_gone:
+                        self._end("the client closed the socket", cause="socket")
+                    return
+                if not device.handle(*packet, now_ms):
+                    self._close()
+            if self.phase is Phase.AWAITING_CONNECT:
+                packet = frames.next_packet()
+                if packet is not None:
+                    self._open(*packet, now_ms=now_ms)
+        except ConnectionRefused as refusal:
+            self._refuse(refusal)
+        except ProtocolViolation as violation:
+            self._counters.protocol_errors[violation.reason_code] += 1
+            self._end(violation.reason, cause="protocol error", reason_code=violation.reason_code)
+
+    def _open(self, packet: bytes, body_start: int, *, now_ms: int) -> None:
+        """1. judge, 2. register, 3. tell the engine; 4. CONNACK is `_accept`."""
+        self._codec, connect = read_connect(packet, body_start, self._settings)
+        if not connect.client_id:
+            self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
+        self.client_id = self._assigned_client_id or connect.client_id
+        self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
+        registered = self._registrar.register(self)
+        if registered is None:
+            raise ConnectionRefused("no commands partition", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
+        self.connection_id, self.partition = registered
+        self._connect = connect
+        self._output.client_said(self._codec, connect.maximum_packet_size_bytes)
+        self.phase = Phase.AWAITING_ACCEPT
+        self._deadlines.connect_received(now_ms)
+        self._output.tell(connected_event(connect, connection_id=self.connection_id, partition=self.partition))
+
+    def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
+        # CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].
+        answer = connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id)
+        if not self._output.write_if_it_fits(answer):
+            self._end("no room for CONNACK", cause="protocol error", reason_code=ReasonCode.PACKET_TOO_LARGE)
+            return
+        self.phase = Phase.CONNECTED
+        self._device = ConnectedDevice(
+            self._connect,
+            accept,
+            client_id=self.client_id,
+            codec=self._codec,
+            output=self._output,
+            counters=self._counters,
+            settings=self._settings,
+            is_blocked=self._deadlines.blocked_since_ms is not None,
+            now_ms=now_ms,
+        )
+        self._deadlines.accepted(self._connect.keep_alive_s, now_ms)
+        self._counters.connections_accepted += 1
+        self._counters.connections_open += 1
+        self._process(now_ms)
+
+    def _refuse(self, refusal: ConnectionRefused) -> None:
+        self._counters.connections_refused[refusal.reason_code] += 1
+        self._packets.append(refusal.answer)
+        self._close()
+
+    def _end(
+        self,
+        reason: str,
+        *,
+        cause: str,
+        reason_code: int = ReasonCode.SUCCESS,
+        tell_engine: bool = True,
+        tell_device: str = "",
+    ) -> None:
+        """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words."""
+        if self.phase is Phase.CLOSED:
+            return
+        if self.phase is Phase.AWAITING_ACCEPT:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+            self._counters.connections_refused[reason_code] += 1
+            if reason_code:
+                self._output.write_first_that_fits(
+                    ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE)
+                )
+        elif self.phase is Phase.CONNECTED:
+            self._counters.connections_lost[cause] += 1
+            if reason_code:
+                self._output.write_first_that_fits(
+                    Disconnect(reason_code=reason_code, reason=tell_device),
+                    Disconnect(reason_code=reason_code),
+                    Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
+                )
+        if self.connection_id and tell_engine:
+            self._output.tell_end(ConnectionLost(connection_id=self.connection_id, reason=reason))
+        self._close()
+
+    def _close(self) -> None:
+        """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
+        [MQTT-4.13.2-1]."""
+        self._counters.connections_open -= self.phase is Phase.CONNECTED
+        self.phase = Phase.CLOSED
+        self._device = None
+        self._deadlines.handshake_ms = None
+        self._frames.clear()

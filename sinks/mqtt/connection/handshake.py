@@ -1,0 +1,134 @@
+"""CONNECT: which version speaks, whether the gateway lets it in, and the two answers. Pure."""
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from sinks.mqtt.codec import framing, v5, v311
+from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, ServerPacket
+from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt_topics import has_control_character
+from state.commands import AcceptConnection
+from state.errors import ProtocolViolation
+from state.events import ClientConnected
+from state.model import ReasonCode
+
+_NAME: Final = b"\x00\x04MQTT"
+_NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
+
+
+class Codec(msgspec.Struct, frozen=True):
+    """One MQTT version. decode: a whole packet and where its body starts → value, raises ProtocolViolation."""
+
+    protocol_version: int
+    decode: Callable[[bytes, int], ClientPacket]
+    encode: Callable[[ServerPacket], bytes]
+
+
+V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode)
+V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode)
+
+
+class ConnectionRefused(Exception):
+    """Answer CONNACK with this reason, if there is an answer, and close. codec: None = close without a word."""
+
+    def __init__(self, reason: str, *, reason_code: ReasonCode, codec: Codec | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.reason_code = reason_code
+        self.codec = codec
+
+    @property
+    def answer(self) -> bytes:
+        return b"" if self.codec is None else self.codec.encode(ConnAck(reason_code=self.reason_code))
+
+
+def choose_codec(packet: bytes, body_start: int) -> Codec:
+    """By the protocol name and level of the first packet [MQTT-3.1.2-1] [MQTT-3.1.2-2]. Raises ConnectionRefused."""
+    if packet[0] != framing.CONNECT:
+        raise ConnectionRefused(
+            "the first packet is not CONNECT [MQTT-3.1.0-1]", reason_code=ReasonCode.PROTOCOL_ERROR, codec=None
+        )
+    for name in (_NAME, _NAME_OF_MQTT_3_1):
+        if packet.startswith(name, body_start) and len(packet) > body_start + len(name):
+            level = packet[body_start + len(name)]
+            break
+    else:
+        raise ConnectionRefused("not MQTT", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, codec=None)
+    if name == _NAME and level == V311.protocol_version:
+        return V311
+    if name == _NAME and level == V5.protocol_version:
+        return V5
+    raise ConnectionRefused(
+        f"MQTT protocol level {level}, supported are 4 (3.1.1) and 5",
+        reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+        codec=V5 if level > V5.protocol_version else V311,
+    )
+
+
+def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> tuple[Codec, Connect]:
+    """The first packet of a connection, judged by everything but the session. Raises ConnectionRefused."""
+    codec = choose_codec(packet, body_start)
+    try:
+        connect = codec.decode(packet, body_start)
+    except ProtocolViolation as error:
+        # MQTT 3.1.1 closes without CONNACK what is malformed [MQTT-3.1.4-1].
+        answering = codec if codec is V5 else None
+        raise ConnectionRefused(error.reason, reason_code=error.reason_code, codec=answering) from error
+    assert isinstance(connect, Connect)  # its first byte says so
+    if connect.authentication_method is not None:
+        raise ConnectionRefused(
+            "no authentication method is offered [MQTT-4.12.0-1]", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD, codec=codec
+        )
+    client_id = connect.client_id
+    if not client_id and codec is V311 and not connect.clean_start:
+        raise ConnectionRefused(
+            "no client id, but a session to keep [MQTT-3.1.3-8] of MQTT 3.1.1",
+            reason_code=ReasonCode.CLIENT_ID_NOT_VALID,
+            codec=codec,
+        )
+    if len(client_id.encode()) > settings.max_client_id_bytes or has_control_character(client_id):
+        raise ConnectionRefused(
+            f"the client id has control characters or more than {settings.max_client_id_bytes} bytes",
+            reason_code=ReasonCode.CLIENT_ID_NOT_VALID,
+            codec=codec,
+        )
+    if settings.credentials is not None and not _knows(settings.credentials, connect):  # [MQTT-3.1.4-2]
+        raise ConnectionRefused("wrong user name or password", reason_code=ReasonCode.BAD_USER_NAME_OR_PASSWORD, codec=codec)
+    return codec, connect
+
+
+def _knows(credentials: Mapping[str, str], connect: Connect) -> bool:
+    """Takes the same time for an unknown user as for a wrong password."""
+    expected = credentials.get(connect.username) if connect.username is not None else None
+    matches = hmac.compare_digest((expected or "").encode(), connect.password or b"")
+    return matches and expected is not None and connect.password is not None
+
+
+def connected_event(connect: Connect, *, connection_id: int, partition: int) -> ClientConnected:
+    """What the engine is told."""
+    return ClientConnected(
+        connection_id=connection_id,
+        commands_partition=partition,
+        protocol_version=connect.protocol_version,
+        clean_start=connect.clean_start,
+        session_expiry_interval_s=connect.session_expiry_interval_s,
+        receive_maximum=connect.receive_maximum,
+        maximum_packet_size_bytes=connect.maximum_packet_size_bytes,
+        will=connect.will,
+    )
+
+
+def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySettings, *, assigned_client_id: str | None) -> ConnAck:
+    """CONNACK 0x00, with the client id if it is ours [MQTT-3.1.3-7]. Properties that say what is the case anyway are left out."""
+    expiry_s = accept.session_expiry_interval_s
+    return ConnAck(
+        session_present=accept.session_present,
+        session_expiry_interval_s=expiry_s if expiry_s != connect.session_expiry_interval_s else None,
+        receive_maximum=accept.max_awaiting_rel or None,
+        maximum_packet_size_bytes=settings.max_packet_size_bytes,
+        assigned_client_id=assigned_client_id,
+        topic_alias_maximum=settings.topic_alias_maximum,
+    )

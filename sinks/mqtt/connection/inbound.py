@@ -1,0 +1,168 @@
+"""What a device publishes on one connection: topic aliases, our Receive Maximum, the packet ids that await PUBREL."""
+
+from collections.abc import Callable, Iterable
+
+from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.publish_rate import PublishRate
+from state.errors import ProtocolViolation
+from state.events import PublishReceived
+from state.model import PacketId, QoS, ReasonCode
+from state.records.events import encode_event
+from state.records.uplink import uplink_headers
+
+
+class Inbound:
+    """client_id, connection_id: part of each publication's `inflight-id`. encode: of the version that the device speaks.
+
+    awaiting_rel: ids that the session already holds; max_awaiting_rel: how many there may be, 0 = no limit.
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_awaiting_rel",
+        "_client_id",
+        "_connection_id",
+        "_count",
+        "_encode",
+        "_id_prefix",
+        "_is_v5",
+        "_max_awaiting_rel",
+        "_publish_rate",
+        "_topic_alias_maximum",
+    )
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        connection_id: int,
+        is_v5: bool,
+        encode: Callable[[ServerPacket], bytes],
+        publish_rate: PublishRate,
+        topic_alias_maximum: int,
+        awaiting_rel: Iterable[PacketId],
+        max_awaiting_rel: int,
+    ) -> None:
+        self._client_id = client_id
+        self._connection_id = connection_id
+        self._id_prefix = f"{client_id}:{connection_id}:"
+        self._is_v5 = is_v5
+        self._encode = encode
+        self._publish_rate = publish_rate
+        self._topic_alias_maximum = topic_alias_maximum
+        self._awaiting_rel = set(awaiting_rel)
+        self._max_awaiting_rel = max_awaiting_rel
+        self._aliases: dict[int, str] = {}
+        self._count = 0
+
+    def take(self, publish: Publish, unanswered_qos1: int, now_ms: int) -> Append | PubAck | PubRec:
+        """The record for a publication, with the answer that it sets free; or a refusal, which needs no record.
+
+        unanswered_qos1: QoS 1 publications of the device without PUBACK. now_ms: of a monotonic clock. Raises ProtocolViolation.
+        """
+        topic = self.topic_of(publish)
+        refusal = self._refusal(publish, now_ms)
+        if refusal is not None:
+            return refusal
+        if publish.qos == QoS.AT_MOST_ONCE:
+            return Append(publish.payload, headers=self.headers(publish, topic))
+        packet_id = publish.packet_id
+        if publish.qos == QoS.AT_LEAST_ONCE:
+            self.admit_qos1(unanswered_qos1)
+            # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
+            append = Append(publish.payload, self._encode(PubAck(packet_id=packet_id)), self.headers(publish, topic))
+            append.frees_quota = True
+            return append
+        self.admit_qos2(packet_id, unanswered_qos1)
+        received = PublishReceived(
+            connection_id=self._connection_id,
+            packet_id=packet_id,
+            topic=topic,
+            payload=publish.payload,
+            dup=publish.dup,
+            retain=publish.retain,
+            expiry_interval_s=publish.expiry_interval_s,
+            properties=publish.properties,
+        )
+        return Append(encode_event(received), self._encode(PubRec(packet_id=packet_id)))  # [MQTT-4.3.3-8]
+
+    def _refusal(self, publish: Publish, now_ms: int) -> PubAck | PubRec | None:
+        """Of what comes too fast. It ends the exchange [MQTT-4.4.0-2], so nothing of it is kept [MQTT-4.3.3-9]; the device
+        decides when it tries again. MQTT 3.1.1 and QoS 0 have no way to refuse."""
+        qos, packet_id = publish.qos, publish.packet_id
+        if not self._is_v5 or qos == QoS.AT_MOST_ONCE:
+            return None
+        if qos == QoS.EXACTLY_ONCE and self.awaits_release(packet_id):
+            return None  # it was accepted, and only our answer was lost
+        if self._publish_rate.admit(now_ms):
+            return None
+        answer = PubAck if qos == QoS.AT_LEAST_ONCE else PubRec
+        return answer(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED)
+
+    def topic_of(self, publish: Publish) -> str:
+        """The topic name, alias resolved and remembered [MQTT-3.3.2-12] for this connection [MQTT-3.3.2-7]. Raises
+        ProtocolViolation."""
+        topic, alias = publish.topic, publish.topic_alias
+        if alias is None:
+            return topic
+        if alias > self._topic_alias_maximum:
+            raise ProtocolViolation(
+                f"topic alias {alias}, the maximum is {self._topic_alias_maximum} [MQTT-3.3.2-9]",
+                reason_code=ReasonCode.TOPIC_ALIAS_INVALID,
+            )
+        if topic:
+            self._aliases[alias] = topic
+            return topic
+        known = self._aliases.get(alias)
+        if known is None:
+            raise ProtocolViolation(f"topic alias {alias} was never given a topic")
+        return known
+
+    def admit_qos1(self, unanswered: int) -> None:
+        """Raises ProtocolViolation if the device has more publications under way than CONNACK's Receive Maximum [MQTT-3.3.4-7].
+
+        unanswered: its QoS 1 publications without PUBACK. MQTT 3.1.1 knows no such limit.
+        """
+        if self._is_v5:
+            self._require_room(len(self._awaiting_rel) + unanswered)
+
+    def admit_qos2(self, packet_id: PacketId, unanswered: int) -> None:
+        """Raises ProtocolViolation as above; a repetition of an id that awaits PUBREL is no overflow."""
+        if packet_id not in self._awaiting_rel:
+            self._require_room(len(self._awaiting_rel) + (unanswered if self._is_v5 else 0))
+            self._awaiting_rel.add(packet_id)
+
+    def awaits_release(self, packet_id: PacketId) -> bool:
+        """A publication with this id would be a repetition of one that was accepted."""
+        return packet_id in self._awaiting_rel
+
+    def release(self, packet_id: PacketId) -> bool:
+        """PUBREL has come. False: the id is unknown, which MQTT 5 answers with PUBCOMP 0x92."""
+        known = packet_id in self._awaiting_rel
+        self._awaiting_rel.discard(packet_id)
+        return known
+
+    def forget(self, packet_ids: Iterable[PacketId]) -> None:
+        """The session does not wait for PUBREL of these any longer."""
+        self._awaiting_rel.difference_update(packet_ids)
+
+    def headers(self, publish: Publish, topic: str) -> list[tuple[str, bytes]]:
+        """Of the uplink record of a QoS 0 or 1 publication; each call makes another `inflight-id`."""
+        self._count += 1
+        return uplink_headers(
+            client_id=self._client_id,
+            inflight_id=f"{self._id_prefix}{self._count}",
+            topic=topic,
+            qos=publish.qos,
+            retain=publish.retain,
+            expiry_interval_s=publish.expiry_interval_s,
+            properties=publish.properties,
+        )
+
+    def _require_room(self, taken: int) -> None:
+        if self._max_awaiting_rel and taken >= self._max_awaiting_rel:
+            raise ProtocolViolation(
+                f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-7]",
+                reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )

@@ -1,0 +1,57 @@
+"""SUBSCRIBE and UNSUBSCRIBE: what is granted, and what the acknowledgement says. The session keeps the subscriptions."""
+
+from collections.abc import Iterable
+
+from sinks.mqtt.codec.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
+from sinks.mqtt_topics import is_shared, is_topic_filter
+from state.errors import ProtocolViolation
+from state.model import QoS, ReasonCode, Subscription
+
+
+class SubscriptionJudge:
+    """Of one connection. Both answers have a code for each filter, in the order of the request, under its packet id
+    [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
+
+    topic_filters: those that the session holds; None = too many to be told, so any may be among them.
+    """
+
+    __slots__ = ("_topic_filters",)
+
+    def __init__(self, topic_filters: Iterable[str] | None) -> None:
+        self._topic_filters = None if topic_filters is None else set(topic_filters)
+
+    def subscribe(self, subscribe: Subscribe) -> tuple[SubAck, tuple[Subscription, ...]]:
+        """The acknowledgement and what is granted. Raises ProtocolViolation for a subscription identifier, which CONNACK rules
+        out."""
+        if subscribe.subscription_id is not None:
+            raise ProtocolViolation(
+                "subscription identifiers are not available, as CONNACK says",
+                reason_code=ReasonCode.SUBSCRIPTION_IDS_NOT_SUPPORTED,
+            )
+        codes = tuple(_grant(asked) for asked in subscribe.subscriptions)
+        granted = tuple(asked for asked, code in zip(subscribe.subscriptions, codes, strict=True) if code <= QoS.EXACTLY_ONCE)
+        if self._topic_filters is not None:
+            self._topic_filters.update(subscription.topic_filter for subscription in granted)
+        return SubAck(packet_id=subscribe.packet_id, reason_codes=codes), granted
+
+    def unsubscribe(self, unsubscribe: Unsubscribe) -> tuple[UnsubAck, tuple[str, ...]]:
+        """The acknowledgement and the valid filters, which the session drops where it holds them."""
+        valid = tuple(topic_filter for topic_filter in unsubscribe.topic_filters if is_topic_filter(topic_filter))
+        codes = tuple(self._drop(topic_filter) for topic_filter in unsubscribe.topic_filters)
+        return UnsubAck(packet_id=unsubscribe.packet_id, reason_codes=codes), valid
+
+    def _drop(self, topic_filter: str) -> ReasonCode:
+        if not is_topic_filter(topic_filter):
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if self._topic_filters is None:
+            return ReasonCode.SUCCESS
+        if topic_filter not in self._topic_filters:
+            return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        self._topic_filters.remove(topic_filter)
+        return ReasonCode.SUCCESS
+
+
+def _grant(asked: Subscription) -> int:
+    if is_shared(asked.topic_filter):
+        return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+    return asked.qos if is_topic_filter(asked.topic_filter) else ReasonCode.TOPIC_FILTER_INVALID

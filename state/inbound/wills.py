@@ -1,0 +1,44 @@
+"""The will of a client (MQTT 5, 3.1.2.5): published for it when its connection ends without a goodbye, after its delay."""
+
+from dataclasses import dataclass
+
+from state.activation import Activation
+from state.commands import ForwardPublication, Transition
+from state.connection import Connection
+from state.model import Will
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingWill:
+    """A will whose delay runs (MQTT 5, 3.1.3.2.2)."""
+
+    will: Will
+    connection_id: int
+    due_ms: int
+
+
+def pending_will(connection: Connection, session_expiry_interval_s: int, now_ms: int) -> PendingWill | None:
+    """The will of a connection that has just ended, None = it has none. The end of the session ends the delay, too."""
+    if connection.will is None:
+        return None
+    delay_s = min(connection.will.delay_s, session_expiry_interval_s)
+    return PendingWill(will=connection.will, connection_id=connection.connection_id, due_ms=now_ms + delay_s * 1_000)
+
+
+def publish_will(pending: PendingWill, activation: Activation) -> None:
+    """Hand it to the backends. The caller forgets it, so that it is published once."""
+    will = pending.will
+    publication_id = f"{activation.client_id}:{pending.connection_id}:will"
+    activation.add(
+        ForwardPublication(
+            publication_id=publication_id,
+            topic=will.topic,
+            payload=will.payload,
+            qos=will.qos,
+            retain=will.retain,  # [MQTT-3.1.2-14]
+            expiry_interval_s=will.expiry_interval_s,
+            properties=will.properties,
+            will=True,
+        )
+    )
+    activation.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")

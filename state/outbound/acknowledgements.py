@@ -1,0 +1,108 @@
+"""Acknowledgements of the client: PUBACK, PUBREC, PUBCOMP. Which of them may come when stands in state/transitions.py.
+
+A refusal (0x80 or more) ends the exchange here; what becomes of the message is decided in state/outbound/refusals.py.
+"""
+
+from typing import Final, TypeAlias, assert_never
+
+import msgspec
+
+from state.activation import Activation
+from state.commands import Transition
+from state.connection import Connection
+from state.errors import ProtocolViolation
+from state.events import PubAckReceived, PubCompReceived, PubRecReceived
+from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, ReasonCode
+from state.outbound.inflight_window import InflightEntry
+from state.outbound.outbound import Outbound
+from state.outbound.refusals import refused
+from state.transitions import OutboundAction, OutboundEvent
+
+Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
+
+_REFUSED_FROM: Final = 0x80
+
+
+def acknowledge(outbound: Outbound, event: Acknowledgement, connection: Connection, activation: Activation) -> None:
+    """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
+    packet_id, reason_code, cause = event.packet_id, event.reason_code, _cause(event)
+    entry = outbound.window.get(packet_id)
+    action = outbound.window.step(packet_id, cause)
+    if action is OutboundAction.IGNORE or action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
+        activation.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=reason_code)
+        if action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
+            known_to_v5 = ReasonCode.PACKET_ID_NOT_FOUND if connection.protocol_version >= 5 else ReasonCode.SUCCESS
+            activation.pubrel(connection, packet_id, None, reason_code=known_to_v5)
+        return
+    assert entry is not None, "the table has nothing else to do about an unknown packet id"
+    match action:
+        case OutboundAction.PROTOCOL_ERROR:
+            raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, which is {entry.phase.name}")
+        case OutboundAction.COMPLETE:
+            outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+            outbound.end_backoff()
+            activation.finish(entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code)
+        case OutboundAction.REFUSE:
+            outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+            assert not isinstance(event, PubCompReceived)
+            refused(outbound, entry, event, activation)
+        case _:
+            assert action in (OutboundAction.RELEASE, OutboundAction.ANSWER_PUBREL)
+            _received(entry, activation, reason_code=reason_code)
+            if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
+                activation.pubrel(connection, packet_id, entry.delivery.message.message_id)
+
+
+def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Connection | None, activation: Activation) -> None:
+    """What the client said on a connection that this session has left, in so far as it takes the exchange further.
+
+    It counts: a gateway answers a PUBREC as soon as it is in the log, so the client may have handed the message on and
+    forgotten the packet id: a PUBLISH under it would be a second delivery [MQTT-4.3.3-6].
+    connection: the present one, if there is one.
+    """
+    entry = outbound.window.get(event.packet_id)
+    if entry is None:
+        return
+    delivery = entry.delivery
+    action = outbound.window.late_step(entry, _cause(event))
+    if action is OutboundAction.IGNORE:
+        return
+    delivery.attempts = max(1, delivery.attempts)  # given back when the connection ended, but it had arrived
+    if action is OutboundAction.RELEASE:
+        _received(entry, activation)
+        return
+    assert action is OutboundAction.COMPLETE
+    if connection is not None:
+        outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+    activation.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
+
+
+def _cause(event: Acknowledgement) -> OutboundEvent:
+    refused = event.reason_code >= _REFUSED_FROM
+    match event:
+        case PubAckReceived():
+            return OutboundEvent.PUBACK_REFUSED if refused else OutboundEvent.PUBACK
+        case PubRecReceived():
+            return OutboundEvent.PUBREC_REFUSED if refused else OutboundEvent.PUBREC
+        case PubCompReceived():  # 0x92 too: the client has let the packet id go
+            return OutboundEvent.PUBCOMP
+        case _:
+            assert_never(event)
+
+
+def _received(entry: InflightEntry, activation: Activation, *, reason_code: int = ReasonCode.SUCCESS) -> None:
+    """PUBREC: the client has the message. The payload goes, and it is the PUBREL whose answer is waited for."""
+    delivery = entry.delivery
+    entry.sent_ms, entry.timeouts = activation.now_ms, 0
+    activation.record(Transition.PUBREC, delivery.message.message_id, packet_id=entry.packet_id, reason_code=reason_code)
+    delivery.message = _without_payload(delivery.message)
+
+
+def _without_payload(message: Message) -> Message:
+    """What must be known about a message that the client has taken over: who it was, for its receipt."""
+    properties = NO_PROPERTIES
+    if message.properties.response_topic is not None:
+        properties = PublishProperties(
+            response_topic=message.properties.response_topic, correlation_data=message.properties.correlation_data
+        )
+    return msgspec.structs.replace(message, payload=b"", properties=properties, headers=())

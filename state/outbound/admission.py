@@ -1,0 +1,97 @@
+"""Admission: what becomes of a message that comes from a backend or returns as a dead letter.
+
+1. A repetition of a message that was taken lately is a duplicate, and goes no further.
+2. A message whose time to live is over has expired.
+3. A message with nothing in front of it is sent at once. QoS 0 has nothing in front of it while the client is connected.
+4. Every other message is queued. QoS 0 for an offline client is not, unless `mqueue_store_qos0`.
+5. A full queue makes room by dropping (`overflow = drop_oldest`) or refuses the new message (`reject`), but first slots that were
+   freed earlier in the activation are filled: no message is lost while there is a slot for one.
+"""
+
+from state.activation import Activation
+from state.commands import Transition
+from state.connection import Connection
+from state.dead_letters.dead_letter import return_id
+from state.events import MessageRefused, MessageReturned, MessageSubmitted
+from state.model import Message, Outcome, QoS
+from state.outbound.endings import drop_expired
+from state.outbound.inflight_window import Delivery
+from state.outbound.outbound import Outbound
+from state.outbound.transmission import fill, send
+from state.settings import Overflow
+
+
+def submit(outbound: Outbound, event: MessageSubmitted, connection: Connection | None, activation: Activation) -> None:
+    """Take a message of a backend.
+
+    Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
+    """
+    delivery, message_id = _delivery(outbound, event.message), event.message.message_id
+    if event.explicit_id and outbound.recent_ids.knows(message_id):  # 1
+        activation.finish(delivery, Outcome.DUPLICATE)
+        return
+    activation.record(Transition.ACCEPTED, message_id)
+    taken = _admit(outbound, delivery, connection, activation)
+    if taken and event.explicit_id:
+        outbound.recent_ids.remember(message_id)
+
+
+def take_back(outbound: Outbound, event: MessageReturned, connection: Connection | None, activation: Activation) -> None:
+    """Take a dead letter that was routed to this queue: like any message from here on, with its history."""
+    delivery = _delivery(outbound, event.message)
+    history = event.message.history
+    if event.return_id or history is None:  # 1
+        known = not outbound.recent_ids.admit(event.return_id or event.message.message_id)
+    else:
+        known = not outbound.returns.admit(return_id(event.message), history.last_time_ms)
+    if known:
+        activation.finish(delivery, Outcome.DUPLICATE)
+        return
+    came_from = "" if history is None else f"{history.deaths[0].reason} in the queue of {history.deaths[0].queue}"
+    activation.record(Transition.RETURNED, event.message.message_id, detail=came_from)
+    _admit(outbound, delivery, connection, activation)
+
+
+def refuse(outbound: Outbound, event: MessageRefused, activation: Activation) -> None:
+    """A message that breaks the contract of `inflight.messages` ends here."""
+    activation.finish(_delivery(outbound, event.message), Outcome.INVALID, detail=event.detail)
+
+
+def _delivery(outbound: Outbound, message: Message) -> Delivery:
+    outbound.next_order += 1
+    ttl_ms = outbound.settings.policy.message_ttl_ms
+    ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
+    return Delivery(message=message, order=outbound.next_order, queue_ttl_ends_ms=ttl_ends_ms)
+
+
+def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
+    """False: the message is refused, because the queue is full (`overflow = reject`) or the client offline (QoS 0)."""
+    qos = delivery.message.qos
+    nothing_in_front = not outbound.queue and outbound.may_dequeue(activation.now_ms)
+    at_once = connection is not None and (qos == QoS.AT_MOST_ONCE or nothing_in_front)
+    if delivery.expired(activation.now_ms, at_once=at_once):  # 2
+        activation.finish(delivery, Outcome.EXPIRED)
+    elif connection is not None and at_once:  # 3
+        send(outbound, delivery, connection, activation)
+    elif qos == QoS.AT_MOST_ONCE and not outbound.settings.mqueue_store_qos0:  # 4
+        activation.finish(delivery, Outcome.OFFLINE)
+        return False
+    else:
+        return _enqueue(outbound, delivery, connection, activation)
+    return True
+
+
+def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
+    """Rule 5. False: see `_admit`."""
+    queue, size_bytes = outbound.queue, len(delivery.message.payload)
+    if queue.would_overflow(size_bytes):
+        drop_expired(outbound, activation)
+        fill(outbound, connection, activation)
+    if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):
+        activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")
+        return False
+    for dropped in queue.make_room(size_bytes):
+        activation.finish(dropped, Outcome.MAXLEN, detail="dropped from a full queue to make room for a newer message")
+    queue.append(delivery)
+    activation.record(Transition.QUEUED, delivery.message.message_id)
+    return True

@@ -1,0 +1,62 @@
+"""What becomes of a message that the client has refused with a reason code of 0x80 or more.
+
+ 1. NOT_AUTHORIZED, TOPIC_NAME_INVALID, PAYLOAD_FORMAT_INVALID: the same message would be refused again, so it is a dead letter.
+ 2. QUOTA_EXCEEDED: it goes back to its place in the queue, and nothing leaves the queue before the backoff is over.
+ 3. Everything else: it goes back to its place in the queue, and is sent again at once under another packet id.
+
+`delivery_limit` ends what is refused for ever.
+"""
+
+from typing import Final
+
+from state.activation import Activation
+from state.commands import Transition
+from state.events import PubAckReceived, PubRecReceived
+from state.model import Outcome, ReasonCode
+from state.outbound.inflight_window import InflightEntry
+from state.outbound.outbound import Outbound
+from state.outbound.retry import backoff_wait_ms
+
+_REFUSED_FOR_GOOD: Final = frozenset(
+    {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
+)
+_REASON_CHARACTERS: Final = 200
+"""Of the text with which a client explains a refusal: enough for people, and no way to fill ledger and dead letters."""
+
+
+def refused(outbound: Outbound, entry: InflightEntry, event: PubAckReceived | PubRecReceived, activation: Activation) -> None:
+    """entry: the exchange that the refusal has ended."""
+    delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
+    message_id = delivery.message.message_id
+    for_good = reason_code in _REFUSED_FOR_GOOD
+    delivery.last_refusal = reason_code
+    # One round of refusals is one step of the backoff, however many messages of the round are refused.
+    if reason_code == ReasonCode.QUOTA_EXCEEDED and not outbound.blocked(activation.now_ms):
+        outbound.quota_refusals += 1
+        jitter_key = f"{activation.client_id}/{message_id}/{delivery.attempts}"
+        wait_ms = backoff_wait_ms(outbound.quota_refusals, outbound.settings.backoff, jitter_key=jitter_key)
+        outbound.blocked_until_ms = entry.sent_ms + wait_ms
+    activation.record(
+        Transition.REFUSED,
+        message_id,
+        packet_id=entry.packet_id,
+        attempt=delivery.attempts,
+        reason_code=reason_code,
+        detail=": ".join(filter(None, ("" if for_good else _next_attempt(outbound, entry, activation.now_ms), reason))),
+    )
+    if for_good:
+        detail = f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else "")
+        activation.finish(delivery, Outcome.REJECTED, packet_id=entry.packet_id, reason_code=reason_code, detail=detail)
+    else:
+        outbound.queue.put_back(delivery)
+
+
+def _next_attempt(outbound: Outbound, entry: InflightEntry, now_ms: int) -> str:
+    """For people: when a message that was just refused is sent again. The second number counts from the row's own time."""
+    if outbound.attempts_used_up(entry.delivery):
+        return "it was the last attempt"
+    throttled = entry.delivery.last_refusal == ReasonCode.QUOTA_EXCEEDED or outbound.blocked(now_ms)
+    if outbound.blocked_until_ms is None or not throttled:
+        return "next attempt at once"
+    wait_ms, left_ms = outbound.blocked_until_ms - entry.sent_ms, max(0, outbound.blocked_until_ms - now_ms)
+    return f"next attempt {wait_ms} ms after the start of this one, in {left_ms} ms"

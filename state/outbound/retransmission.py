@@ -1,0 +1,122 @@
+"""Retransmission: what is sent again on a reconnect (replay) and when an answer does not come (retry).
+
+A replay sends everything unfinished, in the order of first transmission [MQTT-4.4.0-1] [MQTT-4.6.0-1]. A retry sends what has
+waited for `retry_interval`. MQTT 5 forbids it on a live connection, so there a stalled connection is closed (state/session.py),
+unless the operator chooses otherwise (`retry_mqtt5`). Only what a gateway can have written has a running clock.
+"""
+
+from typing import Final
+
+from state.activation import Activation
+from state.commands import Transition, WithdrawPublish
+from state.connection import Connection
+from state.model import Outcome, QoS
+from state.outbound.inflight_window import InflightEntry
+from state.outbound.outbound import Outbound
+from state.outbound.retry import retry_wait_ms
+from state.outbound.transmission import count_attempt, finished_over_limit, send
+from state.settings import RetryMqtt5, SessionSettings
+from state.transitions import OutboundAction, OutboundEvent
+
+_QOS: Final = {OutboundAction.RESEND_QOS_1: QoS.AT_LEAST_ONCE, OutboundAction.RESEND_QOS_2: QoS.EXACTLY_ONCE}
+_OVER_LIMIT: Final = {
+    OutboundEvent.RETRY_DUE: OutboundEvent.RETRY_OVER_LIMIT,
+    OutboundEvent.REPLAY: OutboundEvent.REPLAY_OVER_LIMIT,
+}
+_RECORDED_AS: Final = {OutboundEvent.RETRY_DUE: Transition.RESENT, OutboundEvent.REPLAY: Transition.REPLAYED}
+
+
+def replay(outbound: Outbound, connection: Connection, activation: Activation) -> None:
+    """The client is back: everything unfinished again, then the QoS 0 messages that waited for it."""
+    for entry in outbound.window:
+        _resend(outbound, entry, OutboundEvent.REPLAY, connection, activation)
+    for delivery in outbound.queue.take_qos0():
+        if delivery.expired(activation.now_ms):
+            activation.finish(delivery, Outcome.EXPIRED)
+        else:
+            send(outbound, delivery, connection, activation)
+
+
+def retry(outbound: Outbound, connection: Connection, activation: Activation) -> None:
+    """Send again what has waited for `retry_interval`. Not for a connection on which timers do not run (see `stalled`)."""
+    for entry in outbound.window.on_wire(connection.send_quota):
+        if _answer_due_ms(entry, outbound.settings) <= activation.now_ms:
+            entry.timeouts += 1
+            _resend(outbound, entry, OutboundEvent.RETRY_DUE, connection, activation)
+
+
+def timers_run(outbound: Outbound, connection: Connection) -> bool:
+    """MQTT 5 forbids timed resends on a live connection [MQTT-4.4.0-1] unless the operator insists."""
+    return connection.protocol_version < 5 or outbound.settings.retry_mqtt5 is RetryMqtt5.TIMER
+
+
+def stalled(outbound: Outbound, connection: Connection, now_ms: int) -> bool:
+    """Whether the connection holds an acknowledgement back for longer than `retry_interval`."""
+    on_wire = outbound.window.on_wire(connection.send_quota)
+    return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in on_wire)
+
+
+def next_answer_due_ms(outbound: Outbound, connection: Connection) -> int | None:
+    """When the first of the awaited answers is overdue, None = none is awaited."""
+    on_wire = outbound.window.on_wire(connection.send_quota)
+    return min((_answer_due_ms(entry, outbound.settings) for entry in on_wire), default=None)
+
+
+def connection_ended(outbound: Outbound, connection: Connection, now_ms: int) -> None:
+    """An attempt counts once the client had `retry_interval` to answer it; a connection that ends earlier gives it back."""
+    window = outbound.window
+    for position, entry in enumerate(window):
+        if position < connection.send_quota and _answer_due_ms(entry, outbound.settings) <= now_ms:
+            entry.timeouts += 1
+            continue
+        action = window.step(entry.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
+        if action is OutboundAction.GIVE_ATTEMPT_BACK:
+            entry.delivery.attempts -= 1
+        else:
+            assert action is OutboundAction.IGNORE
+
+
+def _resend(
+    outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, connection: Connection, activation: Activation
+) -> None:
+    """cause: RETRY_DUE or REPLAY."""
+    delivery, now_ms = entry.delivery, activation.now_ms
+    action = outbound.window.step(entry.packet_id, cause)
+    if action is OutboundAction.RESEND_PUBREL:
+        entry.sent_ms = now_ms
+        activation.pubrel(connection, entry.packet_id, delivery.message.message_id)
+        return
+    qos = _QOS[action]
+    if finished_over_limit(outbound, delivery, connection, qos, activation):
+        _give_up(outbound, entry, _OVER_LIMIT[cause], connection, activation)
+        return
+    entry.sent_ms = now_ms
+    count_attempt(delivery, now_ms)
+    activation.publish(  # DUP 1, because it is a repetition [MQTT-3.3.1-1] [MQTT-3.3.1-3]
+        connection, delivery, transition=_RECORDED_AS[cause], packet_id=entry.packet_id, qos=qos, dup=True
+    )
+
+
+def _give_up(
+    outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, connection: Connection, activation: Activation
+) -> None:
+    """The message has been finished: its exchange ends, and a gateway that may hold the PUBLISH back forgets it."""
+    action = outbound.window.step(entry.packet_id, cause)
+    outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+    if action is OutboundAction.WITHDRAW:
+        activation.add(
+            WithdrawPublish(
+                connection_id=connection.connection_id,
+                partition=connection.partition,
+                sequence=connection.next_sequence(),
+                packet_ids=(entry.packet_id,),
+            )
+        )
+    else:
+        assert action is OutboundAction.GIVE_UP
+
+
+def _answer_due_ms(entry: InflightEntry, settings: SessionSettings) -> int:
+    # Asked for each entry of each activation, so the usual answer is spelt out.
+    wait_ms = retry_wait_ms(entry.timeouts, settings) if entry.timeouts else settings.retry_interval_ms
+    return entry.sent_ms + wait_ms

@@ -1,0 +1,70 @@
+"""First transmission: messages from the backend or the queue to the client, as many as the window has slots.
+
+A message that has used up its attempts, or that is larger than the client takes, leaves the session in place of being sent. That
+holds for retransmissions, too (state/outbound/retransmission.py).
+"""
+
+from state.activation import Activation
+from state.commands import Transition
+from state.connection import Connection
+from state.model import Outcome, QoS
+from state.outbound.inflight_window import Delivery
+from state.outbound.outbound import Outbound
+from state.outbound.packet_size import publish_packet_bytes
+from state.transitions import OutboundAction, OutboundEvent
+
+
+def fill(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
+    """Move messages from the queue to the window while there are both messages and slots. After `drop_expired`."""
+    if connection is None:
+        return
+    while outbound.queue and outbound.may_dequeue(activation.now_ms):
+        send(outbound, outbound.queue.pop(), connection, activation)
+
+
+def send(outbound: Outbound, delivery: Delivery, connection: Connection, activation: Activation) -> None:
+    """First transmission, DUP 0, under a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2], or the
+    only one at QoS 0, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1]."""
+    message = delivery.message
+    qos = outbound.subscriptions.capped_qos(message.topic, message.qos)
+    if finished_over_limit(outbound, delivery, connection, qos, activation):
+        return
+    count_attempt(delivery, activation.now_ms)
+    if qos == QoS.AT_MOST_ONCE:
+        activation.publish(connection, delivery, transition=Transition.SENT, packet_id=0, qos=qos, dup=False)
+        activation.finish(delivery, Outcome.SENT)
+        return
+    packet_id = outbound.packet_ids.allocate(outbound.window)
+    cause = OutboundEvent.SEND_QOS_1 if qos == QoS.AT_LEAST_ONCE else OutboundEvent.SEND_QOS_2
+    action = outbound.window.begin(packet_id, cause, delivery, activation.now_ms)
+    assert action is OutboundAction.SEND_PUBLISH
+    activation.publish(connection, delivery, transition=Transition.SENT, packet_id=packet_id, qos=qos, dup=False)
+
+
+def count_attempt(delivery: Delivery, now_ms: int) -> None:
+    """A PUBLISH of the message is about to be sent."""
+    delivery.attempts += 1
+    if delivery.first_sent_ms is None:
+        delivery.first_sent_ms = now_ms
+
+
+def finished_over_limit(outbound: Outbound, delivery: Delivery, connection: Connection, qos: QoS, activation: Activation) -> bool:
+    """Finish a message that must not be sent (once more); True if so."""
+    message = delivery.message
+    if outbound.attempts_used_up(delivery):
+        detail = f"not acknowledged in {delivery.attempts} attempt{'' if delivery.attempts == 1 else 's'}"
+        if delivery.last_refusal:
+            detail += f"; the last refusal had reason code 0x{delivery.last_refusal:02X}"
+        activation.finish(delivery, Outcome.DELIVERY_LIMIT, reason_code=delivery.last_refusal, detail=detail)
+        return True
+    limit_bytes = connection.maximum_packet_size_bytes
+    if limit_bytes is None:
+        return False
+    size_bytes = publish_packet_bytes(
+        message, qos=qos, protocol_version=connection.protocol_version, expires=message.expires_at_ms is not None
+    )
+    if size_bytes <= limit_bytes:
+        return False
+    detail = f"the PUBLISH takes {size_bytes} bytes, the client's Maximum Packet Size is {limit_bytes}"  # [MQTT-3.1.2-25]
+    activation.finish(delivery, Outcome.TOO_LARGE, detail=detail)
+    return True

@@ -1,0 +1,83 @@
+"""The records of `inflight.commands`: what a session wants a gateway or bridge to do on a connection.
+
+Key: the client id. Partition: the one that the connection's gateway reads. No headers. Value: the version byte, then a
+`CommandBatch` (state/commands.py) as msgpack.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from state.commands import AcceptConnection, CommandBatch, DropAwaitingRel, GatewayCommand, SendPublish, WithdrawPublish
+from state.errors import UnreadableRecord
+from state.model import ClientId
+from state.records.record import VERSION_BYTE, SinkRecord, without_version
+
+_COMMAND_OVERHEAD_BYTES: Final = 128
+"""At least the encoded size of a command without its texts and payload."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(CommandBatch)
+
+
+def encode_command_batch(batch: CommandBatch) -> bytes:
+    """The value."""
+    return VERSION_BYTE + _encoder.encode(batch)
+
+
+def decode_command_batch(data: bytes) -> CommandBatch:
+    """Raises UnreadableRecord for anything but the output of `encode_command_batch` of this or an older version."""
+    encoded = without_version(data)
+    try:
+        return _decoder.decode(encoded)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise UnreadableRecord(f"not a batch of commands: {error}") from error
+
+
+def command_records(
+    topic: str, client_id: ClientId, partition: int, commands: Sequence[GatewayCommand], *, max_record_bytes: int
+) -> Iterator[SinkRecord]:
+    """One record, or as many as are needed for none to be over `max_record_bytes`; a single command never is (RecordLimits)."""
+    key = client_id.encode()
+    for part in _parts(commands, max_record_bytes):
+        value = encode_command_batch(CommandBatch(client_id=client_id, commands=part))
+        yield SinkRecord(topic, key, value, partition=partition)
+
+
+def _parts(commands: Sequence[GatewayCommand], limit_bytes: int) -> Iterator[tuple[GatewayCommand, ...]]:
+    part: list[GatewayCommand] = []
+    size = 0
+    for command in commands:
+        weight = _weight(command)
+        if part and size + weight > limit_bytes:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(command)
+        size += weight
+    yield tuple(part)
+
+
+def _ids(command: GatewayCommand) -> int:
+    match command:
+        case AcceptConnection():
+            return len(command.awaiting_rel)
+        case DropAwaitingRel() | WithdrawPublish():
+            return len(command.packet_ids)
+        case _:
+            return 0
+
+
+def _weight(command: GatewayCommand) -> int:
+    """An upper estimate of the encoded size, in bytes."""
+    if not isinstance(command, SendPublish):
+        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command)
+    properties = command.properties
+    texts = [command.topic, command.message_id, properties.content_type or "", properties.response_topic or ""]
+    texts += [text for pair in properties.user_properties for text in pair]
+    return (
+        _COMMAND_OVERHEAD_BYTES
+        + len(command.payload)
+        + len(properties.correlation_data or b"")
+        + sum(4 * len(text) + 8 for text in texts)
+    )

@@ -1,0 +1,64 @@
+"""The records of `inflight.ledger`: what has happened to the messages of a client.
+
+Key: the client id. No headers. Value: a JSON array of `LedgerRow`, one record for all rows of a client in a micro-batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from state.commands import RecordTransition
+from state.model import ClientId
+from state.records.record import SinkRecord, TimeMs
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One element of the array; a field with its default is left out.
+
+    batch_ms: the time of the micro-batch. The others: state.commands.RecordTransition.
+    """
+
+    client_id: str
+    batch_ms: TimeMs
+    transition: str
+    time_ms: TimeMs
+    message_id: str | None = None
+    packet_id: int | None = None
+    attempt: int = 0
+    outcome: str | None = None
+    reason_code: int = 0
+    detail: str = ""
+
+
+def ledger_row(command: RecordTransition, *, client_id: ClientId, batch_ms: int) -> LedgerRow:
+    return LedgerRow(
+        client_id=client_id,
+        batch_ms=batch_ms,
+        transition=command.transition.value,
+        time_ms=command.time_ms,
+        message_id=command.message_id,
+        packet_id=command.packet_id,
+        attempt=command.attempt,
+        outcome=None if command.outcome is None else command.outcome.value,
+        reason_code=command.reason_code,
+        detail=command.detail,
+    )
+
+
+def encode_ledger_rows(rows: Sequence[LedgerRow]) -> bytes:
+    """The value."""
+    return _encoder.encode(rows)
+
+
+def ledger_records(topic: str, client_id: ClientId, rows: Sequence[LedgerRow], *, max_record_bytes: int) -> Iterator[SinkRecord]:
+    """One record, or as many as are needed for none to be over `max_record_bytes`; a single row stays whole."""
+    value = encode_ledger_rows(rows)
+    if len(value) <= max_record_bytes or len(rows) == 1:
+        yield SinkRecord(topic, client_id.encode(), value)
+        return
+    middle = len(rows) // 2
+    yield from ledger_records(topic, client_id, rows[:middle], max_record_bytes=max_record_bytes)
+    yield from ledger_records(topic, client_id, rows[middle:], max_record_bytes=max_record_bytes)

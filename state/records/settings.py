@@ -1,0 +1,40 @@
+"""What the writers of records have to be told: the names of the topics, and how large a record may be."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """Names of the Kafka topics, `messages` and `events` in, the others out."""
+
+    messages: str = "inflight.messages"
+    events: str = "inflight.events"
+    commands: str = "inflight.commands"
+    uplink: str = "inflight.uplink"
+    receipts: str = "inflight.receipts"
+    dead_letters: str = "inflight.dead-letters"
+    ledger: str = "inflight.ledger"
+    throttle: str = "inflight.throttle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLimits:
+    """max_payload_bytes: a larger message is a dead letter with reason `invalid`.
+    max_headers_bytes: the same for the names and values of all headers of one message together.
+    max_record_bytes: no record that we write is larger than about this, so that no broker refuses one and stops the query;
+    batches of commands and of ledger rows are divided, payloads of dead letters that were never acceptable are cut.
+    max_client_id_bytes: a longer key of a record addresses nobody; gateways refuse such clients.
+    """
+
+    max_payload_bytes: int = 262_144
+    max_headers_bytes: int = 65_536
+    max_record_bytes: int = 900_000
+    max_client_id_bytes: int = 1_024
+
+    def __post_init__(self) -> None:
+        needed = self.max_payload_bytes + 2 * self.max_headers_bytes
+        if needed > self.max_record_bytes:
+            raise ValueError(
+                f"max_record_bytes is {self.max_record_bytes}, but a message of the largest size needs {needed}: "
+                "raise max_record_bytes (and max.message.bytes of the topics) or lower max_payload_bytes"
+            )

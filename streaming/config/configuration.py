@@ -1,0 +1,34 @@
+"""The sections of the configuration, each with its defaults."""
+
+from pydantic import BaseModel
+
+from streaming.config.mqtt_sections import BridgeSection, GatewaySection
+from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
+from streaming.config.sections import (
+    ArchiveSection,
+    EngineSection,
+    KafkaSection,
+    MetricsSection,
+    ProfileSection,
+    SessionSection,
+    ThrottleSection,
+    TopicsSection,
+)
+
+
+class Configuration(BaseModel):
+    """What a configuration can say. streaming/config/settings.py reads and checks it."""
+
+    kafka: KafkaSection = KafkaSection()
+    topics: TopicsSection = TopicsSection()
+    engine: EngineSection = EngineSection()
+    throttle: ThrottleSection = ThrottleSection()
+    archive: ArchiveSection = ArchiveSection()
+    gateway: GatewaySection = GatewaySection()
+    bridge: BridgeSection = BridgeSection()
+    metrics: MetricsSection = MetricsSection()
+    session: SessionSection = SessionSection()
+    profiles: tuple[ProfileSection, ...] = ()
+    exchanges: tuple[ExchangeSection, ...] = ()
+    policies: tuple[PolicySection, ...] = ()
+    permissions: tuple[PermissionSection, ...] = ()

@@ -1,0 +1,165 @@
+"""The sections [gateway] and [bridge]: the processes that talk MQTT.
+
+Defaults: sinks.mqtt.settings.GatewaySettings and sinks.bridge.settings.BridgeSettings.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+from pydantic import Field, SecretStr
+
+from sinks.bridge.routes import Routes
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.mqtt.settings import GatewaySettings
+from streaming.config.section import DurationMs, KeyPath, Secret, Section, SizeBytes, key
+from streaming.config.sections import BackoffSection, KafkaSection, TopicsSection
+from streaming.config.units import DAY, HOUR, KIB, MIB, MINUTE, SECOND
+
+_BRIDGE: Final = BridgeSettings()
+_MQTT_VERSIONS: Final = {"5": 5, "3.1.1": 4}
+
+_Timeout = Annotated[DurationMs, Field(ge=SECOND, le=5 * MINUTE)]
+_GroupTimeout = Annotated[DurationMs, Field(ge=6 * SECOND, le=5 * MINUTE)]
+_PacketSize = Annotated[SizeBytes, Field(ge=KIB, le=64 * MIB)]
+_Quota = Annotated[int, Field(ge=1, le=65_535)]
+_Seconds = Annotated[DurationMs, Field(multiple_of=SECOND)]
+
+
+def kafka_side(kafka: KafkaSection, topics: TopicsSection) -> dict[str, Any]:
+    """The fields that gateway and bridge take from [kafka] and [topics]."""
+    options = kafka.client_options()
+    return {
+        "bootstrap_servers": options.pop("bootstrap_servers"),
+        "events_topic": topics.events,
+        "commands_topic": topics.commands,
+        "uplink_topic": topics.uplink,
+        "kafka_options": options,
+    }
+
+
+class GatewaySection(Section, configures=GatewaySettings()):
+    """The MQTT listener. Mirrors sinks.mqtt.settings.GatewaySettings, which says more about each."""
+
+    host: str = key("address to listen on; 0.0.0.0 = all, and then set credentials or a firewall")
+    port: int = key("0 = any free one", ge=0, le=65_535)
+    credentials: dict[str, Secret] = key("user name = password; empty = anyone may connect; never shown", {})
+    group_id: str = key("consumer group by which gateways share PREFIX.commands", min_length=1)
+    group_instance_id: str = key(
+        "a name that this gateway keeps over restarts and no other has: it then gets its partitions back at once", ""
+    )
+    group_session_timeout_ms: _GroupTimeout = key("a gateway that Kafka has not heard of for this long loses its partitions")
+    connect_timeout_ms: DurationMs = key("from the socket to a complete CONNECT", ge=100, le=5 * MINUTE)
+    accept_timeout_ms: _Timeout = key("from CONNECT to the engine's answer")
+    append_timeout_ms: _Timeout = key("Kafka confirms a record within this, or the connection that wrote it is closed")
+    stop_timeout_ms: DurationMs = key("how long a stopping gateway may take", ge=0, le=5 * MINUTE)
+    stalled_write_timeout_ms: DurationMs = key(
+        "a device without keep alive that takes no byte for this long is closed", ge=SECOND, le=HOUR
+    )
+    max_packet_size_bytes: _PacketSize = key("largest MQTT packet of a device, the Maximum Packet Size of CONNACK")
+    max_client_id_bytes: int = key("longest client id", ge=23, le=65_535)
+    max_unconfirmed_appends: _Quota = key(
+        "records of one connection that Kafka has not confirmed; beyond, the gateway stops reading from it"
+    )
+    max_unconfirmed_bytes: SizeBytes = key("the same in bytes", ge=64 * KIB, le=1 << 30)
+    max_write_buffer_bytes: SizeBytes = key("bytes that a device has not taken; beyond, it gets nothing new", ge=KIB, le=1 << 30)
+    topic_alias_maximum: int = key("topic aliases that an MQTT 5 device may use", ge=0, le=65_535)
+    max_publish_rate: int = key(
+        "QoS 1 and 2 publications a second of one MQTT 5 device; those beyond are refused with 0x97; 0 = no limit",
+        ge=0,
+        le=1_000_000,
+    )
+    producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)
+    fetch_max_wait_ms: DurationMs = key("longest wait of Kafka for new commands", ge=1, le=SECOND)
+
+    def to_gateway_settings(self, kafka: KafkaSection, topics: TopicsSection) -> GatewaySettings:
+        """The same for the gateway, which knows nothing of this file."""
+        return self.plain(
+            GatewaySettings,
+            group_instance_id=self.group_instance_id or None,
+            credentials={name: secret.get_secret_value() for name, secret in self.credentials.items()} or None,
+            **kafka_side(kafka, topics),
+        )
+
+
+class BridgeSection(Section, configures=_BRIDGE):
+    """The client of an MQTT broker that you already run (`inflight bridge`); docs/bridge.md explains it."""
+
+    name: str = key(
+        "client id of this bridge at the broker, which keeps its subscriptions by it: stable over restarts, and one for each "
+        "bridge",
+        min_length=1,
+        max_length=200,
+    )
+    host: str = key("the broker's address", min_length=1)
+    port: _Quota = key("the broker's port; mostly 8883 with TLS")
+    mqtt_version: str = key("that the bridge speaks to the broker: 5 or 3.1.1", "5", pattern=r"^(5|3\.1\.1)$")
+    username: str = key("empty = none", "")
+    password: Secret = key("best given as INFLIGHT__BRIDGE__PASSWORD; never shown", SecretStr(""))
+    tls: bool = key("encrypt, and check the broker's certificate")
+    tls_cafile: str = key("PEM file of the authorities that may have signed it; empty = those of the system")
+    tls_certfile: str = key("PEM file of a client certificate; empty = none")
+    tls_keyfile: str = key("PEM file of its key")
+    acknowledgement: Acknowledgement = key(
+        "whose word ends a delivery: device = the device's own, end to end; broker = the broker's PUBACK or PUBCOMP"
+    )
+    topic_template: str = key(
+        "where a message goes; with {message_id} as a level of its own devices that speak MQTT 3.1.1 can acknowledge"
+    )
+    ack_topic_template: str = key("where devices acknowledge")
+    presence: Presence = key(
+        "how the bridge knows who is there: topic = retained birth and will messages; events = the broker's JSON events; always"
+        " = the list `clients`, and whoever acknowledges or publishes",
+    )
+    presence_topic_template: str = key("where birth and will messages go")
+    presence_online: tuple[str, ...] = key("payloads that mean: here; any other means: gone", min_length=1)
+    connected_topics: tuple[str, ...] = key("events with a client id in `clientid`, for presence = events")
+    disconnected_topics: tuple[str, ...] = key("the same for those who go")
+    clients: tuple[str, ...] = key("client ids that are there from the start, for presence = always")
+    uplink_topic_templates: tuple[str, ...] = key("what devices publish for backends: it goes to PREFIX.uplink")
+    uplink_group: str = key(
+        "bridges share this reading as $share/GROUP/…; empty = each bridge writes everything: run one, or give the others no "
+        "uplink_topic_templates",
+        pattern=r"^[^/+#]*$",
+    )
+    publish_quota: _Quota = key("QoS 1 and 2 messages on their way to the broker; its Receive Maximum may be smaller")
+    receive_maximum: _Quota = key("messages of the broker that Kafka has not confirmed")
+    keep_alive_ms: _Seconds = key(
+        "a broker that is silent for twice as long is left", _BRIDGE.keep_alive_s * SECOND, ge=SECOND, le=60 * MINUTE
+    )
+    connect_timeout_ms: DurationMs = key("from the socket to the answered subscriptions", ge=100, le=5 * MINUTE)
+    session_expiry_ms: _Seconds = key(
+        "the broker keeps publications this long while no bridge is there", _BRIDGE.session_expiry_s * SECOND, ge=0, le=365 * DAY
+    )
+    max_packet_size_bytes: _PacketSize = key("largest packet taken from the broker")
+    backoff: BackoffSection = BackoffSection(max=_BRIDGE.backoff.max_ms)
+    group_id: str = key("consumer group by which bridges share PREFIX.commands", min_length=1)
+    group_instance_id: str = key(
+        "a name that this bridge keeps over restarts and no other has: it then gets its partitions back at once", ""
+    )
+    group_session_timeout_ms: _GroupTimeout = key("a bridge that Kafka has not heard of for this long loses its partitions")
+    append_timeout_ms: _Timeout = key("Kafka confirms a record within this")
+    stop_timeout_ms: DurationMs = key("how long a stopping bridge may take", ge=0, le=5 * MINUTE)
+    producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)
+    fetch_max_wait_ms: DurationMs = key("longest wait of Kafka for new commands", ge=1, le=SECOND)
+
+    def to_bridge_settings(self, kafka: KafkaSection, topics: TopicsSection) -> BridgeSettings:
+        """The same for the bridge, which knows nothing of this file."""
+        return self.plain(
+            BridgeSettings,
+            mqtt_version=_MQTT_VERSIONS[self.mqtt_version],
+            username=self.username or None,
+            password=self.password.get_secret_value() or None,
+            backoff=self.backoff.to_backoff_settings(),
+            keep_alive_s=self.keep_alive_ms // SECOND,
+            session_expiry_s=self.session_expiry_ms // SECOND,
+            group_instance_id=self.group_instance_id or None,
+            **kafka_side(kafka, topics),
+        )
+
+    def problems(self, kafka: KafkaSection, topics: TopicsSection) -> Iterator[tuple[KeyPath, str]]:
+        """What the keys are not allowed to be together, and what to change."""
+        try:
+            Routes(self.to_bridge_settings(kafka, topics))
+        except ValueError as error:
+            yield ("bridge",), str(error)
+        yield from self.backoff.problems(("bridge",))

@@ -1,0 +1,51 @@
+"""Reads a local Delta table without Spark, for commands that answer one small question and would wait ten seconds for a JVM.
+
+docs/decisions/0005-delta-log-reader.md says why with this library, and what it costs.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+_LOG: Final = "_delta_log"
+_ATTEMPTS: Final = 3
+
+
+class UnsupportedTable(Exception):
+    """The library cannot read the table: it needs a reader that knows more of the protocol, or files are missing."""
+
+
+def is_table(table: Path) -> bool:
+    """True if there is a Delta table at this path."""
+    return (table / _LOG).is_dir()
+
+
+def rows_with(table: Path, column: str, value: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    """All rows of the newest version with this value in a text column; of `columns`, those that the table has.
+
+    Times have their zone, UTC. Raises UnsupportedTable.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _rows(table, column, value, columns)
+        except Exception as error:  # the library raises bare Exceptions, too
+            # A file may have been compacted and cleaned up after the table was opened: then the next look finds its successor.
+            if attempt == _ATTEMPTS:
+                raise UnsupportedTable(str(error)) from error
+    raise AssertionError("the loop returns or raises")
+
+
+def _rows(table: Path, column: str, value: str, columns: list[str] | None) -> list[dict[str, Any]]:
+    from deltalake import DeltaTable, QueryBuilder  # a tenth of a second, which commands with Spark need not pay
+
+    opened = DeltaTable(table)
+    names = [field.name for field in opened.schema().fields if columns is None or field.name in columns]
+    wanted = ", ".join(_quoted(name, '"') for name in names)
+    condition = _quoted(column, '"') + " = " + _quoted(value, "'")
+    query = f"SELECT {wanted} FROM asked WHERE {condition}"  # noqa: S608 - both are quoted
+    found = QueryBuilder().register("asked", opened).execute(query).read_all()
+    return [{name: found.column(name)[row].as_py() for name in names} for row in range(found.num_rows)]
+
+
+def _quoted(text: str, quote: str) -> str:
+    """For SQL: a name in double quotes, a text in single ones."""
+    return quote + text.replace(quote, 2 * quote) + quote

@@ -1,0 +1,71 @@
+"""An engine that does what a test tells it, for gateways and bridges: it keeps their events and writes numbered commands."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from state.commands import AcceptConnection, CommandBatch, GatewayCommand
+from state.events import ClientConnected, GatewayEvent
+from state.records.commands import encode_command_batch
+from state.records.events import decode_event
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
+
+
+@dataclass
+class Accepting:
+    """What the engine answers to ClientConnected; None = nothing."""
+
+    fields: dict[str, Any] | None = field(default_factory=lambda: {"max_awaiting_rel": 100, "send_quota": 32})
+
+
+class ScriptedEngine:
+    """It accepts every connection as `accepting` says. events: (client id, event), as they came.
+
+    Subclasses call `heard` for each record of the events topic, and have `write` for one of the commands topic.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, GatewayEvent]] = []
+        self.accepting = Accepting()
+        self._sequences: dict[int, int] = {}
+
+    def write(self, partition: int, client_id: str, value: bytes) -> None:
+        """A record of the commands topic."""
+        raise NotImplementedError
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Does it now; a subclass on an event loop, when it is the loop's turn."""
+        action()
+
+    def heard(self, client_id: str, value: bytes) -> None:
+        event: Any = decode_event(value)
+        self.events.append((client_id, event))
+        fields = self.accepting.fields
+        if isinstance(event, ClientConnected) and fields is not None:
+            self.soon(lambda: self.answer(client_id, event, AcceptConnection, **fields))
+
+    def answer(
+        self, client_id: str, connected: ClientConnected, kind: type[GatewayCommand], *, number: bool = True, **fields: Any
+    ) -> None:
+        """A command to one connection. number: the next of the connection; else `sequence` is one of the fields, or 0."""
+        values = {"connection_id": connected.connection_id, "partition": connected.commands_partition, "sequence": 0, **fields}
+        command = kind(**values)
+        if number:
+            sequence = self._sequences[command.connection_id] = self._sequences.get(command.connection_id, 0) + 1
+            command = msgspec.structs.replace(command, sequence=sequence)
+        self.write(command.partition, client_id, encode_command_batch(CommandBatch(client_id=client_id, commands=(command,))))
+
+    def command(self, client_id: str, kind: type[GatewayCommand], *, number: bool = True, **fields: Any) -> None:
+        """A command to the client's newest connection."""
+        self.answer(client_id, self.of(client_id, ClientConnected)[-1], kind, number=number, **fields)
+
+    def of(self, client_id: str, kind: type[T]) -> list[T]:
+        return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
+
+    def wait_for(self, client_id: str, kind: type[T], count: int = 1) -> list[T]:
+        wait_until(lambda: len(self.of(client_id, kind)) >= count, f"{count} × {kind.__name__} of {client_id}")
+        return self.of(client_id, kind)

@@ -1,0 +1,122 @@
+"""The send loop with a clock that only the test moves and a Kafka that does what the test says."""
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from inflight.producer.message import build_message
+from inflight.producer.metrics import ProducerMetrics
+from inflight.producer.model import Attempt, Cause, SendFailed
+from inflight.producer.send_loop.loop import SendLoop
+from inflight.producer.send_loop.send import Outcome, Send, SendRefused
+from inflight.producer.settings import ProducerSettings
+from inflight.producer.throttle import ThrottleTable
+
+EPOCH_MS = 1_700_000_000_000
+
+
+@dataclass(eq=False)
+class FakeGeneration:
+    """Keeps what it was given. takes: whether it takes more."""
+
+    has: list[Send] = field(default_factory=list)
+    takes: bool = True
+    refuses: str | None = None
+    ended: bool = False
+
+    def hand_over(self, send: Send) -> bool:
+        if self.refuses is not None:
+            raise SendRefused(self.refuses)
+        if self.takes:
+            self.has.append(send)
+        return self.takes
+
+    def end(self) -> None:
+        self.ended = True
+
+    @property
+    def ids(self) -> list[str]:
+        return [send.message.message_id for send in self.has]
+
+
+class Bench:
+    """A loop, its clock, and the outcomes so far."""
+
+    def __init__(self, *, opened: bool = True, **options: Any) -> None:
+        self.settings = ProducerSettings(**{"attempt_timeout_ms": 1_000, "deadline_ms": 600_000, **options})
+        self.throttles = ThrottleTable()
+        self.registry = CollectorRegistry()
+        self.wanted = 0
+        self.now_ms = 0.0
+        self.outcomes: dict[str, Outcome] = {}
+        self.settled: list[str] = []
+        self.loop = SendLoop(
+            self.settings,
+            throttles=self.throttles,
+            metrics=ProducerMetrics(self.registry),
+            want_generation=self._want,
+            epoch_offset_ms=EPOCH_MS,
+        )
+        self.generation = FakeGeneration()
+        self._numbers = itertools.count(1)
+        if opened:
+            self.open()
+
+    def _want(self) -> None:
+        self.wanted += 1
+
+    def open(self, generation: FakeGeneration | None = None) -> FakeGeneration:
+        self.generation = generation or FakeGeneration()
+        self.loop.generation_opened(self.generation, self.now_ms)
+        return self.generation
+
+    def send(self, message_id: str, client_id: str = "client", *, deadline_ms: float | None = None) -> None:
+        message = build_message(client_id, "a/b", b"x", settings=self.settings, message_id=message_id)
+        name = f"{message_id}#{next(self._numbers)}" if message_id in self.outcomes else message_id
+
+        def settle(outcome: Outcome) -> None:
+            self.settled.append(name)
+            self.outcomes[name] = outcome
+
+        allowed_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
+        self.loop.submit(message, deadline_ms=self.now_ms + allowed_ms, settle=settle, now_ms=self.now_ms)
+
+    def handed_over(self, message_id: str, generation: FakeGeneration | None = None) -> Send:
+        return next(send for send in (generation or self.generation).has if send.message.message_id == message_id)
+
+    def confirm(self, message_id: str, generation: FakeGeneration | None = None) -> None:
+        self.loop.confirmed(self.handed_over(message_id, generation), 0, 7, self.now_ms)
+
+    def fail_try(
+        self, message_id: str, cause: Cause = Cause.NETWORK, *, answered: bool = False, began_ms: float | None = None
+    ) -> None:
+        began = self.now_ms if began_ms is None else began_ms
+        self.loop.try_failed(self.handed_over(message_id), cause, "broken", began_ms=began, answered=answered, now_ms=self.now_ms)
+
+    def lose(self, message_id: str, *, permanent: bool = False, unanswered: bool = False) -> None:
+        send = self.handed_over(message_id)
+        self.loop.given_up(send, "given up", permanent=permanent, unanswered=unanswered, now_ms=self.now_ms)
+
+    def throttle(self, key: str, value: bytes | None = b'{"reason": "queue is long"}') -> None:
+        self.throttles.apply(key.encode(), value)
+
+    def run_until(self, now_ms: float) -> None:
+        """As the worker does: at every moment when something is due."""
+        while (due := self.loop.next_due_ms()) is not None and due <= now_ms:
+            self.now_ms = max(self.now_ms, due)
+            self.loop.advance(self.now_ms)
+        self.now_ms = now_ms
+
+    def failure(self, name: str) -> SendFailed:
+        outcome = self.outcomes[name]
+        assert isinstance(outcome, SendFailed)
+        return outcome
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"inflight_producer_{name}_total", labels) or 0.0
+
+
+def causes(attempts: tuple[Attempt, ...]) -> list[Cause | None]:
+    return [attempt.cause for attempt in attempts]

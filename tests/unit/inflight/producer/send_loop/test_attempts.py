@@ -1,0 +1,109 @@
+"""When an attempt ends, when the next one starts, and how long a throttled one waits."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inflight.producer.model import Attempt, Cause, SendResult
+from state.settings import BackoffSettings
+from tests.unit.inflight.producer.send_loop.loop_bench import EPOCH_MS, Bench, causes
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.mark.parametrize("cause", [Cause.NETWORK, Cause.TIME_OUT, Cause.BROKER])
+def test_a_failed_try_is_followed_by_the_next_at_once_up_to_the_maximum(bench: Bench, cause: Cause) -> None:
+    bench.send("m")
+    for at_ms in (10, 30, 60):
+        bench.run_until(at_ms)
+        bench.fail_try("m", cause)
+    failure = bench.failure("m")
+    assert failure.attempts == (
+        Attempt(EPOCH_MS, 10, cause, "broken"),
+        Attempt(EPOCH_MS + 10, 20, cause, "broken"),
+        Attempt(EPOCH_MS + 30, 30, cause, "broken"),
+    )
+    assert failure.cause is cause
+    assert failure.may_be_sent
+    assert bench.metric("retries", cause=cause.value) == 2
+    assert bench.metric("failures", cause=cause.value) == 1
+    assert bench.generation.ids == ["m"], "Kafka's client repeats its record; a second record would be a second message"
+
+
+def test_an_attempt_that_nobody_answers_ends_with_its_time_out(bench: Bench) -> None:
+    bench.send("m")
+    bench.run_until(2_999)
+    assert "m" not in bench.outcomes
+    bench.run_until(3_000)
+    attempts = bench.failure("m").attempts
+    assert [(attempt.started_ms - EPOCH_MS, attempt.duration_ms, attempt.wait_ms) for attempt in attempts] == [
+        (0, 1_000, 0),
+        (1_000, 1_000, 0),
+        (2_000, 1_000, 0),
+    ]
+    assert causes(bench.failure("m").attempts) == [Cause.TIME_OUT] * 3
+
+
+def test_a_time_out_of_a_request_that_belongs_to_the_attempt_before_is_not_counted_twice(bench: Bench) -> None:
+    bench.send("m")
+    bench.run_until(1_300)
+    bench.fail_try("m", Cause.TIME_OUT, began_ms=300)
+    bench.run_until(1_400)
+    bench.confirm("m")
+    outcome = bench.outcomes["m"]
+    assert isinstance(outcome, SendResult)
+    assert causes(outcome.attempts) == [Cause.TIME_OUT, None]
+
+
+def test_a_throttled_client_waits_1_s_then_1_6_times_as_long_and_the_attempts_say_so() -> None:
+    bench = Bench(max_attempts=5)
+    bench.throttle("client")
+    bench.send("m")
+    bench.run_until(60_000)
+    attempts = bench.failure("m").attempts
+    assert causes(attempts) == [Cause.THROTTLED] * 5
+    assert all(attempt.error == "530 TOO_MANY_REQUESTS: queue is long" for attempt in attempts)
+    assert attempts[0].wait_ms == 1_000
+    for number, attempt in enumerate(attempts[1:4], 1):
+        assert 0.8 * 1_000 * 1.6**number <= attempt.wait_ms <= 1.2 * 1_000 * 1.6**number
+    assert attempts[4].wait_ms == 0, "after the last attempt nobody waits"
+    for attempt, following in itertools.pairwise(attempts):
+        assert following.started_ms == attempt.started_ms + attempt.wait_ms
+    assert bench.metric("throttled_seconds") == pytest.approx(sum(attempt.wait_ms for attempt in attempts) / 1_000)
+    assert bench.metric("retries", cause="throttled") == 4
+
+
+@given(
+    st.text("abc", min_size=1, max_size=5),
+    st.builds(
+        BackoffSettings,
+        initial_ms=st.integers(1, 5_000),
+        multiplier=st.floats(1.0, 4.0),
+        jitter=st.floats(0.0, 0.5),
+        max_ms=st.integers(5_000, 20_000),
+    ),
+)
+def test_waits_are_the_same_for_the_same_message_and_stay_within_the_backoff(message_id: str, backoff: BackoffSettings) -> None:
+    histories = []
+    for _ in range(2):
+        bench = Bench(max_attempts=8, backoff=backoff)
+        bench.throttle("client")
+        bench.send(message_id)
+        bench.run_until(200_000)
+        histories.append(bench.failure(message_id).attempts)
+    assert histories[0] == histories[1]
+    waits = [attempt.wait_ms for attempt in histories[0]]
+    assert waits[0] == backoff.initial_ms
+    assert all(wait <= backoff.max_ms * (1 + backoff.jitter) + 1 for wait in waits)
+
+
+def test_timers_of_confirmed_messages_do_not_pile_up(bench: Bench) -> None:
+    for number in range(20_000):
+        bench.send(str(number))
+        bench.loop.confirmed(bench.generation.has.pop(), 0, number, bench.now_ms)
+    assert len(bench.loop._attempts._timers) < 10_000

@@ -1,0 +1,108 @@
+"""Every send ends, once, with what is known."""
+
+import pytest
+
+from inflight.producer.message import build_message
+from inflight.producer.model import Attempt, Cause, SendFailed, SendResult
+from inflight.producer.send_loop.send import Outcome
+from tests.unit.inflight.producer.send_loop.loop_bench import EPOCH_MS, Bench, causes
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_confirmed_send_has_one_attempt_with_its_time(bench: Bench) -> None:
+    bench.run_until(500)
+    bench.send("m")
+    bench.run_until(520)
+    bench.confirm("m")
+    assert bench.outcomes["m"] == SendResult("m", "inflight.messages", 0, 7, (Attempt(EPOCH_MS + 500, 20),))
+    assert bench.metric("sends") == 1
+    assert len(bench.loop) == 0
+
+
+def test_without_a_broker_attempts_time_out_and_the_message_is_certainly_not_sent() -> None:
+    bench = Bench(opened=False)
+    bench.send("m")
+    bench.loop.kafka_unavailable("kafka:9092: connection refused", permanent=False, now_ms=0)
+    bench.run_until(3_000)
+    assert not bench.failure("m").may_be_sent
+    assert "connection refused" in str(bench.failure("m"))
+    assert bench.open().has == []
+
+
+def test_what_can_never_succeed_is_not_tried_again() -> None:
+    bench = Bench(opened=False)
+    bench.send("m")
+    bench.loop.kafka_unavailable("not authorised", permanent=True, now_ms=5)
+    assert causes(bench.failure("m").attempts) == [Cause.REJECTED]
+    assert not bench.failure("m").may_be_sent
+
+
+def test_a_record_that_is_too_large_for_the_client_is_refused_and_the_others_go_on(bench: Bench) -> None:
+    bench.generation.refuses = "too large"
+    bench.send("large")
+    bench.generation.refuses = None
+    bench.send("small")
+    assert causes(bench.failure("large").attempts) == [Cause.REJECTED]
+    assert bench.generation.ids == ["small"]
+
+
+def test_a_record_that_may_be_in_the_log_is_never_handed_over_again(bench: Bench) -> None:
+    bench.send("m")
+    bench.fail_try("m", answered=False)
+    bench.lose("m")
+    assert bench.failure("m").may_be_sent
+    assert bench.open().has == []
+
+
+def test_a_record_that_a_broker_answered_no_for_is_handed_over_again(bench: Bench) -> None:
+    bench.send("m")
+    bench.fail_try("m", Cause.BROKER, answered=True)
+    bench.lose("m")
+    assert "m" not in bench.outcomes
+    assert bench.open().ids == ["m"]
+
+
+def test_a_late_confirmation_changes_nothing(bench: Bench) -> None:
+    bench.send("m", deadline_ms=100)
+    bench.run_until(100)
+    assert bench.failure("m").cause is None
+    bench.confirm("m")
+    assert isinstance(bench.outcomes["m"], SendFailed)
+    assert bench.settled == ["m"]
+
+
+def test_the_deadline_ends_a_send_in_whatever_it_is_doing(bench: Bench) -> None:
+    bench.throttle("slow")
+    bench.send("carried", "fast", deadline_ms=500)
+    bench.send("backoff", "slow", deadline_ms=500)
+    bench.run_until(500)
+    assert bench.failure("carried").may_be_sent
+    assert causes(bench.failure("carried").attempts) == [Cause.TIME_OUT]
+    assert not bench.failure("backoff").may_be_sent
+    assert causes(bench.failure("backoff").attempts) == [Cause.THROTTLED]
+    assert bench.metric("failures", cause="deadline") == 2
+
+
+def test_two_sends_with_one_message_id_are_one_record_and_both_get_its_outcome(bench: Bench) -> None:
+    bench.send("m")
+    outcomes: list[Outcome] = []
+    message = build_message("client", "a/b", b"x", settings=bench.settings, message_id="m")
+    bench.loop.submit(message, deadline_ms=9_000, settle=outcomes.append, now_ms=1)
+    bench.confirm("m")
+    assert bench.generation.ids == ["m"]
+    assert outcomes == [bench.outcomes["m"]]
+
+
+def test_close_gives_every_send_an_outcome(bench: Bench) -> None:
+    bench.throttle("slow")
+    bench.send("carried", "fast")
+    bench.send("backoff", "slow")
+    bench.loop.close(bench.now_ms)
+    assert bench.failure("carried").may_be_sent
+    assert not bench.failure("backoff").may_be_sent
+    assert bench.generation.ended
+    assert len(bench.loop) == 0

@@ -1,0 +1,167 @@
+"""sinks.flow_control.wire_meter"""
+
+from sinks.flow_control.wire_meter import WireMeter
+from state.commands import SendPublish
+from state.model import QoS
+
+
+def message(packet_id: int, *, qos: int = 1, dup: bool = False) -> SendPublish:
+    return SendPublish(
+        connection_id=1, partition=0, sequence=1, packet_id=packet_id, topic="t", payload=b"", qos=QoS(qos), dup=dup
+    )
+
+
+def due(meter: WireMeter) -> list[int]:
+    written = []
+    while (publish := meter.next_due()) is not None:
+        written.append(publish.packet_id)
+    return written
+
+
+def filled(quota: int, *packet_ids: int, qos: int = 1) -> WireMeter:
+    meter = WireMeter(quota)
+    for packet_id in packet_ids:
+        assert not meter.admit(message(packet_id, qos=qos))
+    return meter
+
+
+def test_no_more_than_the_quota_is_on_the_wire_and_the_rest_follows_in_order() -> None:
+    """[MQTT-3.3.4-9]"""
+    meter = filled(2, 5, 4, 3, 2)
+    assert due(meter) == [5, 4]
+    assert (meter.on_wire, meter.held) == (2, 2)
+    meter.acknowledged(4)
+    assert due(meter) == [3]
+    meter.acknowledged(5)
+    meter.acknowledged(3)
+    assert due(meter) == [2]
+
+
+def test_a_quota_of_nothing_is_one() -> None:
+    assert due(filled(0, 1, 2)) == [1]
+
+
+def test_pubrec_keeps_the_slot_and_pubcomp_frees_it() -> None:
+    """[MQTT-4.9.0-2]"""
+    meter = filled(1, 1, 2, qos=2)
+    assert due(meter) == [1]
+    assert meter.received(1, 0x00)
+    assert due(meter) == []
+    meter.completed(1)
+    assert due(meter) == [2]
+
+
+def test_a_refusing_pubrec_frees_the_slot_and_gets_no_pubrel() -> None:
+    """[MQTT-4.4.0-2]"""
+    meter = filled(1, 1, 2, qos=2)
+    due(meter)
+    assert not meter.received(1, 0x80)
+    assert due(meter) == [2]
+
+
+def test_a_success_above_zero_is_answered() -> None:
+    meter = filled(1, 1, qos=2)
+    due(meter)
+    assert meter.received(1, 0x10)
+
+
+def test_a_repeated_pubrec_gets_another_pubrel() -> None:
+    meter = filled(1, 1, qos=2)
+    due(meter)
+    assert meter.received(1, 0)
+    assert meter.received(1, 0)
+
+
+def test_acknowledgements_of_the_wrong_kind_or_id_change_nothing_and_are_left_to_the_session() -> None:
+    meter = filled(1, 1, 2)
+    due(meter)
+    assert not meter.received(1, 0)  # PUBREC for QoS 1
+    meter.completed(1)
+    meter.acknowledged(9)
+    meter.completed(9)
+    assert not meter.received(9, 0)
+    assert meter.on_wire == 1
+    exactly_once = filled(1, 1, qos=2)
+    due(exactly_once)
+    exactly_once.acknowledged(1)
+    exactly_once.completed(1)
+    assert exactly_once.on_wire == 1
+
+
+def test_a_resend_of_a_waiting_message_is_ignored() -> None:
+    meter = filled(1, 1, 2)
+    due(meter)
+    assert not meter.admit(message(2, dup=True))
+    meter.acknowledged(1)
+    assert due(meter) == [2]
+    assert due(meter) == []
+    assert meter.resends_dropped == 1
+
+
+def test_a_resend_of_an_unacknowledged_message_goes_at_once_and_takes_no_second_slot() -> None:
+    meter = filled(2, 1, 2, 3)
+    assert due(meter) == [1, 2]
+    assert meter.admit(message(1, dup=True))
+    assert meter.on_wire == 2
+    meter.acknowledged(1)
+    assert due(meter) == [3]
+
+
+def test_no_publish_follows_a_pubrec() -> None:
+    """[MQTT-4.3.3-6]: the session's timer was faster than the log."""
+    meter = filled(2, 1, qos=2)
+    due(meter)
+    meter.received(1, 0)
+    assert not meter.admit(message(1, qos=2, dup=True))
+    assert due(meter) == []
+
+
+def test_a_resend_of_a_finished_message_is_ignored_but_a_new_message_may_have_its_id() -> None:
+    meter = filled(2, 1, qos=2)
+    due(meter)
+    meter.received(1, 0)
+    meter.completed(1)
+    assert not meter.admit(message(1, qos=2, dup=True))
+    assert due(meter) == []
+    assert meter.resends_dropped == 1
+    assert not meter.admit(message(1, qos=2))
+    assert due(meter) == [1]
+    assert meter.admit(message(1, qos=2, dup=True))
+
+
+def test_a_replay_on_a_new_connection_is_metered_like_everything_else() -> None:
+    meter = WireMeter(1)
+    assert not meter.admit(message(1, dup=True))
+    assert not meter.admit(message(2, dup=True))
+    assert due(meter) == [1]
+
+
+def test_a_replayed_pubrel_takes_no_slot_and_its_repeated_pubrec_is_answered() -> None:
+    meter = filled(1, 2)
+    meter.release(1)
+    assert due(meter) == [2]
+    assert meter.received(1, 0)
+    meter.completed(1)
+    assert not meter.received(1, 0)
+    assert not meter.admit(message(1, qos=2, dup=True))
+    assert meter.resends_dropped == 1
+
+
+def test_a_withdrawn_message_is_not_written_and_frees_its_slot() -> None:
+    meter = filled(1, 1, 2, 3)
+    assert due(meter) == [1]
+    meter.withdraw([2, 1, 99])
+    assert due(meter) == [3]
+    assert meter.on_wire == 1
+
+
+def test_a_new_message_under_a_withdrawn_id_is_not_the_old_one() -> None:
+    meter = filled(1, 1, 2)
+    due(meter)
+    meter.withdraw([2])
+    meter.admit(message(3))
+    meter.admit(message(2))
+    meter.acknowledged(1)
+    assert due(meter) == [3]
+    meter.acknowledged(3)
+    assert due(meter) == [2]

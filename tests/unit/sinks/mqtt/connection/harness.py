@@ -1,0 +1,106 @@
+"""A device and an engine in a few lines around a Connection: no sockets, no Kafka, time by hand."""
+
+from typing import Any
+
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import (
+    AcceptConnection,
+    GatewayCommand,
+    SendPublish,
+)
+from state.events import (
+    GatewayEvent,
+)
+from state.model import QoS
+from state.records.events import decode_event
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
+
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+class Harness:
+    """confirming: whether Kafka confirms at once."""
+
+    def __init__(self, *, partition: int | None = 3, **settings: Any) -> None:
+        self.now_ms = 1_000
+        self.counters = GatewayCounters()
+        self.partition = partition
+        self.confirming = True
+        self.waiting: list[Append] = []
+        self.events: list[GatewayEvent] = []
+        self.uplink: list[Append] = []
+        self.sequence = 0
+        self.connection = Connection(GatewaySettings(**settings), self, self.counters, self.now_ms)
+
+    # Registrar
+    def register(self, connection: Connection) -> tuple[int, int] | None:
+        return None if self.partition is None else (77, self.partition)
+
+    def new_client_id(self) -> str:
+        return "assigned"
+
+    # host
+    def settle(self) -> bytes:
+        """What a host does after each call; the bytes for the device."""
+        output = b""
+        while True:
+            output += self.connection.take_output()
+            appends = self.connection.take_appends()
+            for append in appends:
+                (self.uplink if append.is_uplink else self.events).append(
+                    append if append.is_uplink else decode_event(append.value)
+                )  # type: ignore[attr-defined]
+            self.waiting += appends
+            if not (self.confirming and self.waiting):
+                return output
+            for append in list(self.waiting):
+                self.confirm(append)
+
+    def confirm(self, append: Append, error: Exception | None = None, *, too_large: bool = False) -> None:
+        self.waiting.remove(append)
+        self.connection.confirm(append, error, self.now_ms, too_large=too_large)
+
+    def send(self, *data: bytes) -> bytes:
+        self.connection.receive(b"".join(data), self.now_ms)
+        return self.settle()
+
+    def command(self, kind: type[GatewayCommand], *, sequence: int | None = None, **fields: Any) -> bytes:
+        self.sequence += 1
+        self.connection.apply(kind(connection_id=77, partition=3, sequence=sequence or self.sequence, **fields), self.now_ms)
+        return self.settle()
+
+    def pass_ms(self, ms: int) -> bytes:
+        self.now_ms += ms
+        self.connection.tick(self.now_ms)
+        return self.settle()
+
+    def last(self, kind: type[Any]) -> Any:
+        event = self.events[-1]
+        assert isinstance(event, kind), event
+        return event
+
+
+def connected(
+    level: int = 4, *, keep_alive_s: int = 10, properties: bytes = b"", accept: dict[str, Any] | None = None, **settings: Any
+) -> Harness:
+    harness = Harness(**settings)
+    assert harness.send(connect(level=level, keep_alive_s=keep_alive_s, properties=properties)) == b""
+    answer = harness.command(AcceptConnection, **{"send_quota": 2, "max_awaiting_rel": 2, **(accept or {})})
+    assert answer[0] == 0x20
+    assert answer[3] == 0
+    return harness
+
+
+def send_publish(harness: Harness, packet_id: int, *, qos: int = 1, dup: bool = False, payload: bytes = b"p") -> bytes:
+    return harness.command(SendPublish, packet_id=packet_id, topic="t", payload=payload, qos=QoS(qos), dup=dup)
+
+
+def written(packet_id: int, *, qos: int = 1, dup: bool = False) -> bytes:
+    return publish("t", b"p", first_byte=0x30 | qos << 1 | dup << 3, packet_id=packet_id if qos else None)
+
+
+def ack(first_byte: int, packet_id: int) -> bytes:
+    return bytes((first_byte, 2)) + packet_id.to_bytes(2, "big")

@@ -1,0 +1,82 @@
+"""sinks.mqtt.connection.appends"""
+
+from sinks.mqtt.connection.appends import Append, AppendQueue
+from sinks.mqtt.settings import GatewaySettings
+
+
+def queue(**settings: int) -> AppendQueue:
+    return AppendQueue(GatewaySettings(**settings))  # type: ignore[arg-type]
+
+
+def answers(appends: AppendQueue) -> list[bytes]:
+    taken: list[bytes] = []
+    appends.take_answers(taken)
+    return taken
+
+
+def test_answers_leave_in_the_order_of_the_requests_whatever_kafka_confirms_first() -> None:
+    """[MQTT-4.6.0-2]"""
+    appends = queue()
+    first, silent, second = Append(b"1", b"A"), Append(b"x"), Append(b"2", b"C")
+    appends.add(first)
+    appends.add(silent)
+    appends.add_answer(b"B")
+    appends.add(second)
+    assert appends.take_new() == [first, silent, second]
+    assert appends.take_new() == []
+    appends.settle(second, confirmed=True)
+    appends.settle(silent, confirmed=True)
+    assert answers(appends) == []
+    appends.settle(first, confirmed=True)
+    assert answers(appends) == [b"A", b"B", b"C"]
+    assert appends.unconfirmed == 0
+
+
+def test_a_failed_record_blocks_every_answer_behind_it() -> None:
+    appends = queue()
+    failed, later = Append(b"1", b"A"), Append(b"2", b"B")
+    appends.add(failed)
+    appends.add(later)
+    appends.settle(failed, confirmed=False)
+    appends.settle(later, confirmed=True)
+    assert answers(appends) == []
+
+
+def test_the_queue_is_full_at_its_limit_and_open_again_at_half_of_it() -> None:
+    appends = queue(max_unconfirmed_appends=4)
+    records = [Append(b"x") for _ in range(4)]
+    for record in records[:3]:
+        appends.add(record)
+    assert not appends.is_full
+    appends.add(records[3])
+    assert appends.is_full
+    appends.settle(records[0], confirmed=True)
+    assert appends.is_full
+    appends.settle(records[1], confirmed=True)
+    assert not appends.is_full
+
+
+def test_the_queue_counts_bytes_too() -> None:
+    appends = queue(max_unconfirmed_bytes=100)
+    large, small = Append(bytes(90)), Append(bytes(20))
+    appends.add(large)
+    assert not appends.is_full
+    appends.add(small)
+    assert appends.is_full
+    appends.settle(large, confirmed=True)
+    assert not appends.is_full
+    assert appends.unconfirmed_bytes == 20
+
+
+def test_a_qos_1_publication_counts_until_its_answer_is_written() -> None:
+    appends = queue()
+    first, second = Append(b"1", b"A"), Append(b"2", b"B")
+    first.frees_quota = second.frees_quota = True
+    appends.add(first)
+    appends.add(second)
+    appends.settle(second, confirmed=True)
+    answers(appends)
+    assert appends.unanswered_qos1 == 2
+    appends.settle(first, confirmed=True)
+    answers(appends)
+    assert appends.unanswered_qos1 == 0

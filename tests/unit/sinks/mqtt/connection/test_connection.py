@@ -1,0 +1,236 @@
+"""sinks.mqtt.connection.connection: from CONNECT to the end."""
+
+import pytest
+
+from sinks.mqtt.connection.connection import Phase
+from state.commands import (
+    AcceptConnection,
+    CloseConnection,
+)
+from state.events import (
+    ClientConnected,
+    ClientDisconnected,
+    ConnectionLost,
+)
+from state.model import ReasonCode
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected, send_publish, written
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+
+class TestConnect:
+    def test_connack_waits_for_the_engine(self) -> None:
+        harness = Harness()
+        assert harness.send(connect(level=4, flags=0x00)) == b""
+        event = harness.last(ClientConnected)
+        assert (event.connection_id, event.commands_partition, event.clean_start) == (77, 3, False)
+        assert event.session_expiry_interval_s is None
+        assert harness.command(AcceptConnection, session_present=True) == bytes.fromhex("20020100")
+        assert harness.connection.phase is Phase.CONNECTED
+
+    def test_clean_session_of_mqtt_3_1_1_means_a_session_that_ends_with_the_connection(self) -> None:
+        harness = Harness()
+        harness.send(connect(level=4, flags=0x02))
+        event = harness.last(ClientConnected)
+        assert (event.clean_start, event.session_expiry_interval_s) == (True, 0)
+
+    def test_an_empty_client_id_gets_one(self) -> None:
+        harness = Harness()
+        harness.send(connect(level=5, payload=text("")))
+        assert harness.connection.client_id == "assigned"
+        assert b"\x12" + text("assigned") in harness.command(AcceptConnection)
+
+    def test_packets_sent_before_connack_wait_and_are_then_worked_off(self) -> None:
+        """[MQTT-3.1.4-5]"""
+        harness = Harness()
+        assert harness.send(connect(), PINGREQ, publish("t", first_byte=0x32, packet_id=5)) == b""
+        assert harness.uplink == []
+        assert harness.command(AcceptConnection) == bytes.fromhex("20020000") + PINGRESP + ack(0x40, 5)
+
+    def test_an_early_flood_is_not_read_for_ever(self) -> None:
+        harness = Harness()
+        harness.send(connect(), PINGREQ)
+        assert harness.connection.wants_data
+        harness.send(PINGREQ * 40_000)
+        assert not harness.connection.wants_data
+        harness.command(AcceptConnection)
+        assert harness.connection.wants_data
+
+    @pytest.mark.parametrize(("level", "answer"), [(4, "20020003"), (5, "2003008800")])
+    def test_without_a_partition_the_server_is_unavailable(self, level: int, answer: str) -> None:
+        harness = Harness(partition=None)
+        assert harness.send(connect(level=level)) == bytes.fromhex(answer)
+        assert harness.connection.is_closed
+        assert harness.events == []
+
+    @pytest.mark.parametrize(("level", "answer"), [(4, "20020003"), (5, "2003008800")])
+    def test_an_engine_that_does_not_answer_in_time_is_unavailable(self, level: int, answer: str) -> None:
+        harness = Harness(accept_timeout_ms=30_000)
+        harness.send(connect(level=level))
+        assert harness.pass_ms(29_999) == b""
+        assert harness.pass_ms(1) == bytes.fromhex(answer)
+        assert harness.last(ConnectionLost).connection_id == 77
+
+    def test_a_socket_without_connect_is_closed(self) -> None:
+        harness = Harness(connect_timeout_ms=5_000)
+        harness.send(connect()[:5])
+        assert harness.pass_ms(5_000) == b""
+        assert harness.connection.is_closed
+        assert harness.events == []
+
+    def test_a_client_that_leaves_before_connack_is_lost(self) -> None:
+        harness = Harness()
+        harness.send(connect())
+        harness.connection.peer_closed(harness.now_ms)
+        harness.settle()
+        harness.last(ConnectionLost)
+
+    def test_an_engine_that_closes_instead_of_accepting_is_answered_with_connack(self) -> None:
+        harness = Harness()
+        harness.send(connect(level=5))
+        assert harness.command(CloseConnection, reason_code=0x97) == bytes.fromhex("2003009700")
+        assert len(harness.events) == 1
+
+    def test_a_reason_that_connack_cannot_carry_becomes_unavailable(self) -> None:
+        harness = Harness()
+        harness.send(connect(level=5))
+        assert harness.command(CloseConnection, reason_code=0x8E) == bytes.fromhex("2003008800")
+
+    def test_a_second_connect_is_a_protocol_error(self) -> None:
+        """[MQTT-3.1.0-2]"""
+        harness = connected(5)
+        assert harness.send(connect(level=5)) == bytes.fromhex("e00182")
+        harness.last(ConnectionLost)
+
+
+class TestBackPressure:
+    def test_a_device_that_outruns_kafka_is_not_read_until_half_is_confirmed(self) -> None:
+        harness = connected(max_unconfirmed_appends=4)
+        harness.confirming = False
+        harness.send(*(publish("a", b"%d" % number) for number in range(10)))
+        assert [record.value for record in harness.uplink] == [b"0", b"1", b"2", b"3"]
+        assert not harness.connection.wants_data
+        harness.confirm(harness.waiting[0])
+        harness.settle()
+        assert len(harness.uplink) == 4
+        harness.confirm(harness.waiting[0])
+        harness.settle()
+        assert [record.value for record in harness.uplink[4:]] == [b"4", b"5"]
+        harness.confirming = True
+        harness.settle()
+        assert len(harness.uplink) == 10
+        assert harness.connection.wants_data
+
+    def test_what_came_before_the_end_of_the_stream_is_still_recorded(self) -> None:
+        harness = connected(max_unconfirmed_appends=2)
+        harness.confirming = False
+        harness.send(*(publish("a", b"%d" % number) for number in range(5)), b"\xe0\x00")
+        harness.connection.peer_closed(harness.now_ms)
+        harness.confirming = True
+        harness.settle()
+        assert len(harness.uplink) == 5
+        harness.last(ClientDisconnected)
+        assert harness.connection.is_closed
+
+    def test_a_device_that_we_do_not_read_is_not_silent(self) -> None:
+        harness = connected(max_unconfirmed_appends=1, keep_alive_s=1)
+        harness.confirming = False
+        harness.send(publish("a"))
+        harness.pass_ms(60_000)
+        assert not harness.connection.is_closed
+
+    @pytest.mark.parametrize(("too_large", "code"), [(False, "89"), (True, "95")])
+    def test_a_record_that_kafka_does_not_take_closes_without_an_answer(self, too_large: bool, code: str) -> None:
+        harness = connected(5)
+        harness.confirming = False
+        harness.send(publish("a", first_byte=0x32, packet_id=1, v5=b""), publish("a", first_byte=0x34, packet_id=2, v5=b""))
+        first, second = harness.waiting
+        harness.confirm(first, OSError("told to fail"), too_large=too_large)
+        harness.confirm(second)
+        assert harness.settle() == bytes.fromhex("e001" + code)
+        harness.last(ConnectionLost)
+        assert harness.connection.is_closed
+
+    def test_nothing_but_qos_0_is_written_for_a_device_that_does_not_read(self) -> None:
+        harness = connected()
+        harness.connection.writing_blocked(True, harness.now_ms)
+        assert not harness.connection.wants_data
+        assert send_publish(harness, 1) == b""
+        assert send_publish(harness, 0, qos=0) == written(0, qos=0)
+        assert len(send_publish(harness, 0, qos=0, payload=bytes(1 << 20))) == 0
+        assert harness.counters.qos0_dropped == 1
+        harness.connection.writing_blocked(False, harness.now_ms)
+        assert harness.settle() == written(1)
+
+    def test_a_device_that_never_reads_is_closed(self) -> None:
+        for keep_alive_s, patience_ms in (10, 15_000), (0, 60_000):
+            harness = connected(keep_alive_s=keep_alive_s)
+            harness.pass_ms(1_000)
+            harness.send(PINGREQ)
+            harness.connection.writing_blocked(True, harness.now_ms)
+            harness.pass_ms(patience_ms - 1)
+            assert not harness.connection.is_closed
+            harness.pass_ms(1)
+            assert harness.connection.is_closed
+
+
+class TestEnd:
+    def test_disconnect_is_told_and_closes(self) -> None:
+        """[MQTT-3.14.4-3]"""
+        harness = connected()
+        assert harness.send(b"\xe0\x00") == b""
+        assert harness.connection.is_closed
+        assert harness.last(ClientDisconnected).reason_code == 0
+        harness.connection.peer_closed(harness.now_ms)
+        harness.settle()
+        harness.last(ClientDisconnected)
+
+    def test_disconnect_with_will_keeps_its_reason(self) -> None:
+        harness = connected(5)
+        harness.send(b"\xe0\x01\x04")
+        assert harness.last(ClientDisconnected).reason_code == 4
+
+    def test_disconnect_may_change_the_session_expiry_but_not_from_zero(self) -> None:
+        """MQTT 5, 3.14.2.2.2"""
+        new_expiry = bytes.fromhex("e00700051100000005")
+        harness = connected(5, properties=b"\x11\x00\x00\x00\x3c")
+        harness.send(new_expiry)
+        assert harness.last(ClientDisconnected).session_expiry_interval_s == 5
+        harness = connected(5)
+        assert harness.send(new_expiry) == bytes.fromhex("e00182")
+        harness.last(ConnectionLost)
+
+    def test_a_closed_socket_is_a_lost_connection(self) -> None:
+        harness = connected()
+        harness.connection.peer_closed(harness.now_ms)
+        harness.settle()
+        assert harness.last(ConnectionLost).connection_id == 77
+        assert harness.counters.connections_open == 0
+
+    @pytest.mark.parametrize(("level", "answer"), [(4, ""), (5, "e0018d")])
+    def test_silence_for_one_and_a_half_keep_alives_ends_the_connection(self, level: int, answer: str) -> None:
+        """[MQTT-3.1.2-22]"""
+        harness = connected(level, keep_alive_s=10)
+        harness.pass_ms(14_999)
+        harness.send(PINGREQ)
+        harness.pass_ms(14_999)
+        assert not harness.connection.is_closed
+        assert harness.connection.next_deadline_ms() == harness.now_ms + 1
+        assert harness.pass_ms(1) == bytes.fromhex(answer)
+        harness.last(ConnectionLost)
+
+    def test_without_keep_alive_silence_is_allowed(self) -> None:
+        harness = connected(keep_alive_s=0)
+        assert harness.connection.next_deadline_ms() is None
+        harness.pass_ms(10_000_000)
+        assert not harness.connection.is_closed
+
+    def test_a_gateway_that_stops_says_so(self) -> None:
+        harness = connected(5)
+        harness.connection.shut("stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+        assert harness.settle() == bytes.fromhex("e0018b")
+        assert harness.last(ConnectionLost).reason == "stopping"
+
+    def test_bytes_after_the_end_are_ignored(self) -> None:
+        harness = connected()
+        assert harness.send(b"\xe0\x00", PINGREQ) == b""
+        assert harness.send(PINGREQ) == b""

@@ -1,0 +1,123 @@
+"""sinks.mqtt.connection.handshake"""
+
+import pytest
+
+from sinks.mqtt.codec.packets import Connect
+from sinks.mqtt.connection.handshake import V5, V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import AcceptConnection
+from state.events import ClientConnected
+from state.model import ReasonCode
+from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, packet, text
+
+SETTINGS = GatewaySettings(max_client_id_bytes=10)
+
+
+def refused(data: bytes, settings: GatewaySettings = SETTINGS) -> ConnectionRefused:
+    with pytest.raises(ConnectionRefused) as caught:
+        read_connect(data, body_start(data), settings)
+    return caught.value
+
+
+@pytest.mark.parametrize(("level", "codec"), [(4, V311), (5, V5)])
+def test_the_protocol_level_chooses_the_codec(level: int, codec: object) -> None:
+    data = connect(level=level)
+    assert read_connect(data, body_start(data), SETTINGS)[0] is codec
+
+
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        (connect(name="MQIsdp", level=3), "20020001"),
+        (connect(level=3), "20020001"),
+        (connect(level=0), "20020001"),
+        (connect(level=6), "2003008400"),
+        (connect(name="MQIsdp", level=4), "20020001"),
+        (connect(name="HTTP"), ""),
+        (packet(0x10), ""),
+        (b"\xc0\x00", ""),
+        (b"\x30\x03\x00\x01t", ""),
+    ],
+)
+def test_other_protocols_are_turned_away(data: bytes, answer: str) -> None:
+    """[MQTT-3.1.2-1] [MQTT-3.1.2-2] [MQTT-3.1.0-1]"""
+    assert refused(data).answer == bytes.fromhex(answer)
+
+
+def test_a_malformed_connect_is_answered_in_mqtt_5_only() -> None:
+    assert refused(connect(flags=0x03)).answer == b""
+    assert refused(connect(level=5, flags=0x03)).answer == bytes.fromhex("2003008100")
+
+
+def test_an_authentication_method_is_refused() -> None:
+    """[MQTT-4.12.0-1]"""
+    assert refused(connect(level=5, properties=b"\x15" + text("x"))).answer == bytes.fromhex("2003008c00")
+
+
+def test_an_empty_client_id_without_clean_session_is_refused_in_mqtt_3_1_1_only() -> None:
+    """[MQTT-3.1.3-8] of MQTT 3.1.1"""
+    assert refused(connect(flags=0, payload=text(""))).answer == bytes.fromhex("20020002")
+    data = connect(level=5, flags=0, payload=text(""))
+    assert read_connect(data, body_start(data), SETTINGS)[1].client_id == ""
+
+
+@pytest.mark.parametrize("client_id", ["x" * 11, "ü" * 6, "a\nb", "\x7f"])
+def test_client_ids_that_are_too_long_or_have_control_characters_are_refused(client_id: str) -> None:
+    assert refused(connect(payload=text(client_id))).answer == bytes.fromhex("20020002")
+    assert refused(connect(level=5, payload=text(client_id))).answer == bytes.fromhex("2003008500")
+
+
+GUARDED = GatewaySettings(credentials={"ada": "pässword"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "payload"),
+    [
+        (0x02, text("c")),
+        (0x82, text("c") + text("ada")),
+        (0xC2, text("c") + text("ada") + text("wrong")),
+        (0xC2, text("c") + text("eve") + text("pässword")),
+        (0xC2, text("c") + text("eve") + text("")),
+        (0xC2, text("c") + text("ada") + text(b"\xff")),
+    ],
+)
+def test_wrong_credentials_are_refused(flags: int, payload: bytes) -> None:
+    assert refused(connect(flags=flags, payload=payload), GUARDED).answer == bytes.fromhex("20020004")
+    assert refused(connect(level=5, flags=flags, payload=payload), GUARDED).reason_code is ReasonCode.BAD_USER_NAME_OR_PASSWORD
+
+
+def test_right_credentials_let_in_and_without_any_everybody_is_let_in() -> None:
+    data = connect(flags=0xC2, payload=text("c") + text("ada") + text("pässword"))
+    assert read_connect(data, body_start(data), GUARDED)[1].username == "ada"
+    assert read_connect(data, body_start(data), SETTINGS)[1].username == "ada"
+
+
+def test_the_engine_is_told_what_the_client_asked_for() -> None:
+    asked = Connect(
+        protocol_version=5,
+        client_id="c",
+        clean_start=False,
+        session_expiry_interval_s=60,
+        receive_maximum=5,
+        maximum_packet_size_bytes=1_000,
+    )
+    assert connected_event(asked, connection_id=7, partition=3) == ClientConnected(
+        connection_id=7,
+        commands_partition=3,
+        protocol_version=5,
+        clean_start=False,
+        session_expiry_interval_s=60,
+        receive_maximum=5,
+        maximum_packet_size_bytes=1_000,
+    )
+
+
+def test_connack_says_only_what_is_not_the_case_anyway() -> None:
+    asked = Connect(protocol_version=5, client_id="c", clean_start=True, session_expiry_interval_s=60)
+    plain = AcceptConnection(connection_id=1, partition=0, sequence=1, session_expiry_interval_s=60)
+    answer = connack(asked, plain, SETTINGS, assigned_client_id=None)
+    assert (answer.session_expiry_interval_s, answer.receive_maximum, answer.assigned_client_id) == (None, None, None)
+    other = AcceptConnection(connection_id=1, partition=0, sequence=1, session_expiry_interval_s=30, max_awaiting_rel=10)
+    answer = connack(asked, other, SETTINGS, assigned_client_id="x")
+    assert (answer.session_expiry_interval_s, answer.receive_maximum, answer.assigned_client_id) == (30, 10, "x")
+    assert answer.maximum_packet_size_bytes == SETTINGS.max_packet_size_bytes

@@ -1,0 +1,116 @@
+"""sinks.mqtt.connection.outbound: the wire and a device that does not read. What may be on the wire is in test_wire_meter.py."""
+
+from typing import Any
+
+from sinks.mqtt.connection.handshake import V5, V311
+from sinks.mqtt.connection.outbound import Outbound
+from sinks.mqtt.metrics import GatewayCounters
+from state.commands import SendPublish
+from state.model import QoS
+from tests.unit.sinks.mqtt.mqtt_bytes import publish
+
+
+class Wire:
+    """Outbound, and what they have written."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.output: list[bytes] = []
+        self.counters = GatewayCounters()
+        given = {"send_quota": 2, "encode": V311.encode, "output": self.output, "counters": self.counters, **fields}
+        self.deliveries = Outbound(**given)
+        self.now_ms = 1_000
+
+    def send(self, packet_id: int, *, qos: int = 1, payload: bytes = b"p", **fields: Any) -> None:
+        given = {"connection_id": 1, "partition": 0, "sequence": 1, "topic": "t", "qos": QoS(qos), **fields}
+        self.deliveries.send(SendPublish(packet_id=packet_id, payload=payload, **given), self.now_ms)
+
+    def written(self) -> list[bytes]:
+        new = list(self.output)
+        self.output.clear()
+        return new
+
+
+def wanted(packet_id: int, *, qos: int = 1) -> bytes:
+    return publish("t", b"p", first_byte=0x30 | qos << 1, packet_id=packet_id if qos else None)
+
+
+def test_an_answer_of_the_device_brings_out_what_waited_for_it() -> None:
+    wire = Wire()
+    for packet_id, qos in ((1, 1), (2, 2), (3, 1), (4, 1), (5, 1)):
+        wire.send(packet_id, qos=qos)
+    assert wire.written() == [wanted(1), wanted(2, qos=2)]
+    wire.deliveries.acknowledged(1, wire.now_ms)
+    assert wire.written() == [wanted(3)]
+    assert wire.deliveries.received(2, 0, wire.now_ms), "PUBREL is to follow"
+    assert wire.written() == [], "the slot is held until PUBCOMP"
+    wire.deliveries.completed(2, wire.now_ms)
+    assert wire.written() == [wanted(4)]
+    assert not wire.deliveries.received(9, 0, wire.now_ms), "the session's business"
+    wire.deliveries.withdraw((3,), wire.now_ms)
+    assert wire.written() == [wanted(5)]
+    assert wire.counters.publishes_sent == 5
+
+
+def test_a_refusing_pubrec_brings_out_the_next_one() -> None:
+    wire = Wire(send_quota=1)
+    wire.send(1, qos=2)
+    wire.send(2)
+    wire.written()
+    assert not wire.deliveries.received(1, 0x80, wire.now_ms)
+    assert wire.written() == [wanted(2)]
+
+
+def test_a_device_that_does_not_read_gets_nothing_new_but_qos_0_until_it_does() -> None:
+    wire = Wire(is_blocked=True)
+    wire.send(1)
+    wire.send(0, qos=0)
+    assert wire.written() == [wanted(0, qos=0)]
+    wire.deliveries.block(False, wire.now_ms)
+    assert wire.written() == [wanted(1)]
+    wire.deliveries.block(True, wire.now_ms)
+    wire.deliveries.acknowledged(1, wire.now_ms)
+    wire.send(2)
+    assert wire.written() == []
+    wire.deliveries.block(False, wire.now_ms)
+    assert wire.written() == [wanted(2)]
+
+
+def test_qos_0_for_a_device_that_does_not_read_is_bounded_each_time() -> None:
+    wire = Wire(is_blocked=True)
+    wire.send(0, qos=0, payload=bytes(1 << 20))
+    wire.send(0, qos=0)
+    assert len(wire.written()) == 1
+    assert wire.counters.qos0_dropped == 1
+    wire.deliveries.block(True, wire.now_ms)
+    wire.send(0, qos=0)
+    assert wire.written() == [wanted(0, qos=0)]
+
+
+def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval() -> None:
+    """[MQTT-3.3.2-6]"""
+    wire = Wire(send_quota=1, encode=V5.encode)
+    for packet_id, expiry_interval_s in ((1, 60), (2, 60), (3, None), (4, 5)):
+        wire.send(packet_id, expiry_interval_s=expiry_interval_s)
+    wire.now_ms += 20_000
+    wire.send(2, expiry_interval_s=40, dup=True)  # a resend that finds the first one still here changes nothing
+    wire.now_ms += 500
+    for packet_id in (1, 2, 3):
+        wire.deliveries.acknowledged(packet_id, wire.now_ms)
+    assert wire.written() == [
+        publish("t", b"p", first_byte=0x32, packet_id=1, v5=b"\x02" + (60).to_bytes(4, "big")),
+        publish("t", b"p", first_byte=0x32, packet_id=2, v5=b"\x02" + (40).to_bytes(4, "big")),
+        publish("t", b"p", first_byte=0x32, packet_id=3, v5=b""),
+        publish("t", b"p", first_byte=0x32, packet_id=4, v5=b"\x02" + (1).to_bytes(4, "big")),
+    ]
+
+
+def test_a_withdrawn_message_leaves_no_waiting_time_to_the_next_one_under_its_id() -> None:
+    wire = Wire(send_quota=1, encode=V5.encode)
+    wire.send(1)
+    wire.send(2, expiry_interval_s=60)
+    wire.deliveries.withdraw((2,), wire.now_ms)
+    wire.now_ms += 30_000
+    wire.send(2, expiry_interval_s=60)
+    wire.written()
+    wire.deliveries.acknowledged(1, wire.now_ms)
+    assert wire.written() == [publish("t", b"p", first_byte=0x32, packet_id=2, v5=b"\x02" + (60).to_bytes(4, "big"))]

@@ -1,0 +1,30 @@
+"""sinks.mqtt.connection.output, in a connection."""
+
+from state.commands import (
+    AcceptConnection,
+)
+from state.events import (
+    ConnectionLost,
+    Subscribed,
+)
+from tests.unit.sinks.mqtt.connection.harness import Harness, connected
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
+
+
+class TestMaximumPacketSizeOfTheClient:
+    """[MQTT-3.1.2-24] for what is no PUBLISH; those are the session's business."""
+
+    def test_a_connack_without_room_becomes_a_refusal(self) -> None:
+        for limit, answer in ((10, "2003009500"), (4, "")):
+            harness = Harness()
+            harness.send(connect(level=5, properties=b"\x27" + limit.to_bytes(4, "big")))
+            assert harness.command(AcceptConnection) == bytes.fromhex(answer)
+            assert harness.connection.is_closed
+            harness.last(ConnectionLost)
+
+    def test_an_acknowledgement_without_room_ends_the_connection_before_anything_is_granted(self) -> None:
+        harness = connected(5, properties=b"\x27\x00\x00\x00\x28")
+        subscribe = packet(0x82, b"\x00\x09\x00", *(text(f"t/{number}") + b"\x01" for number in range(40)))
+        assert harness.send(subscribe) == bytes.fromhex("e00195")
+        assert not any(isinstance(event, Subscribed) for event in harness.events)
+        harness.last(ConnectionLost)

@@ -1,0 +1,90 @@
+"""A device that publishes too fast."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.mqtt.connection.publish_rate import PublishRate
+from state.events import PublishReceived
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
+from tests.unit.sinks.mqtt.mqtt_bytes import publish
+
+MANY = {"max_awaiting_rel": 100}
+
+
+@given(st.integers(1, 50), st.lists(st.integers(0, 300), max_size=200))
+def test_in_no_second_more_is_admitted_than_two_seconds_allow(per_s: int, gaps_ms: list[int]) -> None:
+    """A full bucket and a second of filling."""
+    rate, now_ms, admitted = PublishRate(per_s, 0), 0, []
+    for gap_ms in gaps_ms:
+        now_ms += gap_ms
+        if rate.admit(now_ms):
+            admitted.append(now_ms)
+    for start_ms in admitted:
+        assert sum(start_ms <= at_ms < start_ms + 1_000 for at_ms in admitted) <= 2 * per_s
+
+
+def test_a_device_that_keeps_to_the_rate_is_never_refused() -> None:
+    rate = PublishRate(10, 0)
+    assert all(rate.admit(number * 100) for number in range(1_000))
+
+
+def test_no_limit_is_no_limit() -> None:
+    rate = PublishRate(0, 0)
+    assert all(rate.admit(0) for _ in range(10_000))
+
+
+def sent(harness: Harness, packet_id: int, *, qos: int, level: int = 5, dup: bool = False) -> bytes:
+    first_byte = 0x30 | qos << 1 | dup << 3
+    packet_id_or_none = packet_id if qos else None
+    return harness.send(publish("a", b"x", first_byte=first_byte, packet_id=packet_id_or_none, v5=b"" if level == 5 else None))
+
+
+def refused(first_byte: int, packet_id: int) -> bytes:
+    return bytes((first_byte, 3)) + packet_id.to_bytes(2, "big") + b"\x97"
+
+
+def test_qos_1_and_2_over_the_rate_are_answered_0x97_and_reach_nobody() -> None:
+    harness = connected(5, accept=MANY, max_publish_rate=2)
+    assert sent(harness, 1, qos=1) == ack(0x40, 1)
+    assert sent(harness, 2, qos=2) == ack(0x50, 2)
+    assert sent(harness, 3, qos=1) == refused(0x40, 3)
+    assert sent(harness, 4, qos=2) == refused(0x50, 4)
+    assert len(harness.uplink) == 1
+    assert [event.packet_id for event in harness.events if isinstance(event, PublishReceived)] == [2]
+    assert harness.counters.publishes_refused == 2
+
+
+def test_a_device_that_waits_is_heard_again() -> None:
+    harness = connected(5, accept=MANY, max_publish_rate=2)
+    for packet_id in (1, 2, 3):
+        sent(harness, packet_id, qos=1)
+    harness.now_ms += 500
+    assert sent(harness, 3, qos=1) == ack(0x40, 3)
+    assert sent(harness, 4, qos=1) == refused(0x40, 4)
+
+
+def test_a_refused_packet_id_is_free_and_an_accepted_one_may_be_repeated() -> None:
+    harness = connected(5, accept=MANY, max_publish_rate=1)
+    assert sent(harness, 1, qos=2) == ack(0x50, 1)
+    assert sent(harness, 2, qos=2) == refused(0x50, 2)
+    assert sent(harness, 1, qos=2, dup=True) == ack(0x50, 1), "it was accepted: only our PUBREC was lost"
+    harness.now_ms += 1_000
+    assert sent(harness, 2, qos=1) == ack(0x40, 2)
+
+
+def test_a_refusal_waits_for_its_turn() -> None:
+    harness = connected(5, accept=MANY, max_publish_rate=1)
+    harness.confirming = False
+    assert sent(harness, 1, qos=1) == b""
+    assert sent(harness, 2, qos=1) == b""
+    harness.confirm(harness.waiting[0])
+    assert harness.connection.take_output() == ack(0x40, 1) + refused(0x40, 2)
+
+
+def test_qos_0_and_mqtt_3_1_1_are_not_refused_because_they_cannot_be() -> None:
+    harness = connected(5, accept=MANY, max_publish_rate=1)
+    for _ in range(5):
+        assert sent(harness, 0, qos=0) == b""
+    assert len(harness.uplink) == 5
+    old = connected(4, max_publish_rate=1)
+    assert [sent(old, packet_id, qos=1, level=4) for packet_id in (1, 2, 3)] == [ack(0x40, packet_id) for packet_id in (1, 2, 3)]

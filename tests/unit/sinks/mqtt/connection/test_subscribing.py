@@ -1,0 +1,54 @@
+"""sinks.mqtt.connection.subscribing"""
+
+import pytest
+
+from sinks.mqtt.codec.packets import SubAck, Subscribe, Unsubscribe
+from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from state.errors import ProtocolViolation
+from state.model import QoS, ReasonCode, Subscription
+
+
+def asked(topic_filter: str, qos: int = 1) -> Subscription:
+    return Subscription(topic_filter=topic_filter, qos=QoS(qos))
+
+
+def subscribe(*subscriptions: Subscription, judge: SubscriptionJudge | None = None) -> tuple[SubAck, tuple[Subscription, ...]]:
+    return (judge or SubscriptionJudge(())).subscribe(Subscribe(packet_id=7, subscriptions=subscriptions))
+
+
+def test_valid_filters_are_granted_at_the_qos_asked_for() -> None:
+    """[MQTT-3.8.4-6] [MQTT-3.8.4-7]"""
+    answer, granted = subscribe(asked("a", 0), asked("b/#", 1), asked("+", 2))
+    assert answer == SubAck(packet_id=7, reason_codes=(0, 1, 2))
+    assert granted == (asked("a", 0), asked("b/#", 1), asked("+", 2))
+
+
+def test_bad_and_shared_filters_are_refused_one_by_one() -> None:
+    """[MQTT-3.9.3-1]"""
+    answer, granted = subscribe(asked("a#"), asked("b"), asked("$share/g/b"))
+    assert answer.reason_codes == (0x8F, 1, 0x9E)
+    assert granted == (asked("b"),)
+
+
+def test_a_subscription_identifier_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolViolation) as caught:
+        SubscriptionJudge(()).subscribe(Subscribe(packet_id=1, subscriptions=(asked("a"),), subscription_id=1))
+    assert caught.value.reason_code is ReasonCode.SUBSCRIPTION_IDS_NOT_SUPPORTED
+
+
+def test_unsubscribe_answers_filter_by_filter() -> None:
+    """[MQTT-3.11.3-1] [MQTT-3.10.4-6]: as if each filter had come in a packet of its own."""
+    judge = SubscriptionJudge(("of an earlier connection",))
+    subscribe(asked("a"), asked("$share/g/a"), judge=judge)
+    filters = ("a", "a", "#/a", "$share/g/a", "of an earlier connection", "A")
+    answer, valid = judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=filters))
+    assert answer.packet_id == 9
+    assert answer.reason_codes == (0, 0x11, 0x8F, 0x11, 0, 0x11)
+    assert valid == ("a", "a", "$share/g/a", "of an earlier connection", "A")
+
+
+def test_filters_that_were_too_many_to_be_told_may_all_exist() -> None:
+    judge = SubscriptionJudge(None)
+    subscribe(asked("a"), judge=judge)
+    answer, _ = judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=("a", "b", "+x")))
+    assert answer.reason_codes == (0, 0, 0x8F)

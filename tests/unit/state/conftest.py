@@ -1,3 +1,0 @@
-from tests.properties import profiles
-
-profiles.load()

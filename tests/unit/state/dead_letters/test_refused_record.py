@@ -1,0 +1,43 @@
+"""state.dead_letters.refused_record: what leaves when a record never reaches a session."""
+
+import pytest
+
+from state.commands import DeadLetter, RecordTransition, SendReceipt, Transition
+from state.dead_letters.dead_letter import with_death
+from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message, unread
+from state.model import Message, Outcome
+
+NOW = 1_700_000_000_000
+MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=5)
+
+
+def test_an_event_is_in_the_ledger_and_a_dead_letter() -> None:
+    dead = with_death(MESSAGE, queue="c", reason=Outcome.INVALID, time_ms=NOW, exchange="dead-letters")
+    assert refuse_event(MESSAGE, client_id="c", detail="why", now_ms=NOW) == (
+        RecordTransition(transition=Transition.REFUSED, time_ms=NOW, message_id="m", outcome=Outcome.INVALID, detail="why"),
+        DeadLetter(message=dead, reason=Outcome.INVALID, time_ms=NOW, detail="why"),
+    )
+
+
+def test_a_message_gets_its_receipt_too() -> None:
+    *others, receipt = refuse_message(MESSAGE, client_id="c", detail="why", now_ms=NOW)
+    assert tuple(others) == refuse_event(MESSAGE, client_id="c", detail="why", now_ms=NOW)
+    assert receipt == SendReceipt(
+        message_id="m", client_id="c", outcome=Outcome.INVALID, reason_code=0, attempts=0, accepted_ms=5, first_sent_ms=None,
+        outcome_ms=NOW, detail="why",
+    )  # fmt: skip
+
+
+def test_of_what_nobody_can_read_the_bytes_are_kept() -> None:
+    assert unread(b"\xff", message_id="e-0-1", accepted_ms=7) == Message(
+        message_id="e-0-1", topic="", payload=b"\xff", accepted_ms=7
+    )
+    assert unread(None, message_id="e-0-1", accepted_ms=7).payload == b""
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [(None, "has no key"), (b"", "has no key"), (b"\xff", "not UTF-8"), (b"k" * 20, "20 bytes: a client id has at most 10")],
+)
+def test_a_key_that_names_no_client_is_told_why(key: bytes | None, words: str) -> None:
+    assert words in fault_of_key(key, max_client_id_bytes=10)

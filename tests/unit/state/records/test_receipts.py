@@ -1,0 +1,60 @@
+"""state.records.receipts: the JSON that docs/receipt.schema.json promises, and who gets it."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from state.commands import SendReceipt
+from state.model import Outcome
+from state.records.receipts import Receipt, receipt_records
+from state.records.record import SinkRecord
+from state.records.settings import RecordLimits, Topics
+
+SCHEMA = Path(__file__).parents[4] / "docs" / "receipt.schema.json"
+RECEIPT = SendReceipt(
+    message_id="m",
+    client_id="lamp",
+    outcome=Outcome.DELIVERED,
+    reason_code=0,
+    attempts=1,
+    accepted_ms=1,
+    first_sent_ms=2,
+    outcome_ms=3,
+)
+
+
+def records_of(command: SendReceipt) -> list[SinkRecord]:
+    return list(receipt_records(command, Topics(), max_client_id_bytes=RecordLimits().max_client_id_bytes))
+
+
+def test_the_schema_in_docs_is_that_of_the_code() -> None:
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == msgspec.json.schema(Receipt)
+
+
+def test_every_receipt_has_every_field_of_the_schema() -> None:
+    required = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["Receipt"]["required"]
+    lost = msgspec.structs.replace(RECEIPT, correlation_data=b"\xff", outcome=Outcome.DEAD_LETTER_UNROUTABLE)
+    for receipt in (RECEIPT, lost):
+        (record,) = records_of(receipt)
+        assert sorted(json.loads(record.value)) == sorted(required)
+        assert msgspec.json.decode(record.value, type=Receipt).outcome == receipt.outcome
+
+
+@pytest.mark.parametrize("response_topic", ["client:app", "client:a/b:c"])
+def test_the_client_that_a_response_topic_names_gets_the_receipt_as_a_message(response_topic: str) -> None:
+    receipt = msgspec.structs.replace(RECEIPT, response_topic=response_topic, correlation_data=b"c")
+    record, to_client = records_of(receipt)
+    assert (to_client.topic, to_client.key.decode()) == ("inflight.messages", response_topic.removeprefix("client:"))
+    assert to_client.value == record.value
+    headers = {header.key: header.value for header in to_client.headers or ()}
+    assert headers["mqtt-topic"] == response_topic.encode()
+    assert headers["correlation-data"] == b"c"
+    (_, again) = records_of(receipt)
+    assert again == to_client, "a repeated micro-batch writes the same message id"
+
+
+@pytest.mark.parametrize("response_topic", [None, "client:", "answers/x", "client:" + "x" * 2_000])
+def test_other_response_topics_name_nobody(response_topic: str | None) -> None:
+    assert len(records_of(msgspec.structs.replace(RECEIPT, response_topic=response_topic))) == 1
