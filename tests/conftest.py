@@ -39,29 +39,27 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-LONGEST_FIRST = (
-    "kafka",
-    "test_protocol_on_sockets.py",
-    "test_refusing_devices.py",
-    "test_back_pressure.py",
-    "spark",
-    "test_up.py",
-    "test_producer_faults.py",
-    "test_gateway_fuzz.py",
-)
-"""Groups that take long, in the order in which they are begun; all others come afterwards."""
+GROUPS = {
+    "test_refusing_devices.py": "engine 1",
+    "spark": "engine 1",
+    "test_protocol_on_sockets.py": "engine 2",
+    "test_continues_0_1_0.py": "engine 2",
+    "test_embedded_kafka.py": "kafka",
+    "test_event_log.py": "kafka",
+    "test_gateway_kafka.py": "kafka",
+}
+"""Files that run in one process, one after the other. An engine takes most of a core, so no more than two run at once."""
 
-SHARE_A_BROKER = ("test_embedded_kafka.py", "test_event_log.py", "test_gateway_kafka.py")
+LONGEST_FIRST = ("engine 1", "engine 2", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
+"""Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 
 def group_of(path: str) -> str:
     """With `pytest -n … --dist loadfile` the files of one group run in one process, so what they share is started once."""
     folder, _, name = path.rpartition("/")
     if folder.endswith("tests/spark"):
-        return "spark"
-    if name in SHARE_A_BROKER:
-        return "kafka"
-    return name if name in LONGEST_FIRST else path
+        return GROUPS["spark"]
+    return GROUPS.get(name, name if name in LONGEST_FIRST else path)
 
 
 class Groups(LoadFileScheduling):

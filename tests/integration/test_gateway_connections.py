@@ -326,7 +326,7 @@ def test_a_device_that_does_not_read_is_closed_and_holds_nobody_up() -> None:
 
 
 def test_a_packet_may_take_many_segments(gateway: GatewayUnderTest) -> None:
-    payload = bytes(range(256)) * 3_000
+    payload = bytes(range(256)) * 1_500
     with gateway.socket() as device:
         device.send(connect(payload=text("segments")))
         device.expect("20020000")
@@ -367,7 +367,7 @@ def test_a_bug_costs_one_connection(gateway: GatewayUnderTest, monkeypatch: pyte
         good.send(connect(payload=text("no-bug")))
         good.expect("20020000")
         with monkeypatch.context() as patch:
-            patch.setattr("sinks.mqtt.connection.connection.Connection._on_subscribe", None)
+            patch.setattr("sinks.mqtt.connection.connected_device.ConnectedDevice._on_subscribe", None)
             unlucky.send("82070001000001 6101")
             assert unlucky.rest() == bytes.fromhex("e00183")
         good.send("c000")

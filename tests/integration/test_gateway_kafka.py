@@ -227,7 +227,10 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
 ) -> None:
     with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
         create_topics(broker.bootstrap_servers, settings.events_topic, settings.commands_topic, settings.uplink_topic)
-        own = replace(settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000)
+        # The idle device is not to lose its connection to a partition that the group gives up in the meantime.
+        own = replace(
+            settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000, group_session_timeout_ms=60_000
+        )
         with running(own) as gateway:
             with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
                 broker.kill()

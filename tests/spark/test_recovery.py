@@ -179,6 +179,7 @@ def await_micro_batches(data_dir: Path, count: int) -> None:
     wait_until(lambda: committed() >= target, f"{count} more micro-batches")
 
 
+@pytest.mark.faults
 def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     settings = {
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
