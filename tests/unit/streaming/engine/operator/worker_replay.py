@@ -42,7 +42,7 @@ INPUT_SCHEMA = pa.schema(
         pa.field("client_id", pa.string()),
         pa.field("record", pa.binary()),
         pa.field(
-            "!__state__!",
+            "__state",
             pa.struct(
                 [
                     pa.field("properties", pa.string()),
