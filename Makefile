@@ -82,7 +82,7 @@ test: jars ## Lint, types, layers and all tests that need nothing from outside: 
 	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
-TEST_PROCESSES := 3
+TEST_PROCESSES := 2
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
 # The tests of state/, which have to reach every branch of it. What takes long and reaches no line of its own runs without the tracer.

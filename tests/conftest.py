@@ -40,17 +40,17 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 GROUPS = {
-    "test_refusing_devices.py": "engine 1",
-    "spark": "engine 1",
-    "test_protocol_on_sockets.py": "engine 2",
-    "test_continues_0_1_0.py": "engine 2",
+    "test_refusing_devices.py": "engine",
+    "spark": "engine",
+    "test_protocol_on_sockets.py": "engine",
+    "test_continues_0_1_0.py": "engine",
     "test_embedded_kafka.py": "kafka",
     "test_event_log.py": "kafka",
     "test_gateway_kafka.py": "kafka",
 }
-"""Files that run in one process, one after the other. An engine takes most of a core, so no more than two run at once."""
+"""Files that run in one process, one after the other. An engine takes most of a core: one runs at a time."""
 
-LONGEST_FIRST = ("engine 1", "engine 2", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
+LONGEST_FIRST = ("engine", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 

@@ -36,7 +36,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DELIVERY_LIMIT = 5
-SETTINGS = ("archive.enabled=true", "archive.trigger_interval_ms=1s", f"delivery_limit={DELIVERY_LIMIT}")
+SETTINGS = ("archive.enabled=true", "archive.trigger_interval_ms=5s", f"delivery_limit={DELIVERY_LIMIT}")
 QOS = (1, 2)
 DELAY_S = 1.0
 PARKED = "lamps.parked"
