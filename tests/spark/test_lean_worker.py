@@ -22,6 +22,7 @@ from state.settings import SessionSettings
 from streaming.engine.operator.session_operator import SessionOperator
 from tests.spark.conftest import Pipeline
 from tests.spark.lean_functions import Captured, Failing, LeanOnly, Plain
+from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 from tests.unit.streaming.engine.operator.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
 
@@ -67,6 +68,18 @@ def await_copies(pipeline: Pipeline, message_id: str, count: int) -> list[SendPu
         return [publish for publish in publishes(commands) if publish.message_id == message_id]
 
     return copies(pipeline.commands(lambda found: len(copies(found)) >= count))
+
+
+def await_receipts(pipeline: Pipeline, count: int) -> list[bytes]:
+    """The different receipts, in the order of their first copies, as soon as there are `count`."""
+
+    def different(records: list[ReadRecord]) -> list[bytes]:
+        return list(dict.fromkeys(record.value or b"" for record in records))
+
+    topic = pipeline.settings.topics.receipts
+    return different(
+        read_topic(pipeline.bootstrap_servers, topic, lambda found: len(different(found)) >= count, check=pipeline.check)
+    )
 
 
 def publishes(commands: list[Any]) -> list[SendPublish]:
@@ -146,11 +159,12 @@ def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) 
         # What the other path has sent is sent again by this one: the state row and its timer came over.
         await_copies(pipeline, f"m{number}", copies + 1)
         pipeline.send(settings.topics.events, encode_event(acknowledged), key=b"c")
-        pipeline.read(settings.topics.receipts, number)
+        receipts = await_receipts(pipeline, number)
         pipeline.stop()
-    receipts = [json.loads(record.value or b"") for record in pipeline.read(settings.topics.receipts, 4)]
-    assert [receipt["outcome"] for receipt in receipts] == [receipts[0]["outcome"]] * 4
-    assert len({receipt["message_id"] for receipt in receipts}) == 4
+    # A micro-batch that was stopped before its commit is executed again, here by the other path: a copy is the same bytes.
+    found = [json.loads(value) for value in receipts]
+    assert [receipt["message_id"] for receipt in found] == ["m1", "m2", "m3", "m4"]
+    assert {receipt["outcome"] for receipt in found} == {"delivered"}
 
 
 def test_an_exception_stops_the_query_with_its_words_and_the_next_query_runs(pipeline: Pipeline) -> None:
