@@ -1,7 +1,11 @@
 """What the session costs beside Spark: the product's state operator against the trivial one, in one run on one machine.
 
     python -m bench.engine                     # everything, some minutes; prints a table and writes bench/results/engine.json
-    python -m bench.engine --only sessions --clients 100 --messages 2000
+    python -m bench.engine --only lean --clients 100 --messages 2000
+
+Three variants: `trivial`, the least that a function for `applyInPandasWithState` can do, on PySpark's own path; `stock`, the
+sessions on the same path; `lean`, the sessions on the lean one (streaming/engine/operator/lean_worker.py).
+They take turns, each with topics and a query of its own; the table has the median of each variant's turns, the file all of them.
 
 Without sockets: bench/simulated_devices.py stands for gateways and devices and acknowledges everything;
 bench/devices.py has the sockets.
@@ -16,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import psutil
 from kafka import KafkaAdminClient, KafkaProducer
@@ -51,20 +54,26 @@ ROWS = (
     ("CPU ms per message and its acknowledgement, in bursts", "burst_cpu_ms"),
     ("CPU ms per active client, new", "client_cpu_ms_new"),
     ("CPU ms per active client, known", "client_cpu_ms_known"),
+    ("Python workers: CPU ms per message and its acknowledgement, in bursts", "burst_worker_cpu_ms"),
+    ("Python workers: CPU ms per active client, new", "client_worker_cpu_ms_new"),
+    ("Python workers: CPU ms per active client, known", "client_worker_cpu_ms_known"),
 )
+VARIANTS = ("trivial", "stock", "lean")
 
 
 class Run:
     """One variant: its topics, its query, its measurements."""
 
     def __init__(
-        self, spark: SparkSession, broker: EmbeddedKafka, directory: Path, arguments: argparse.Namespace, variant: str
+        self, spark: SparkSession, broker: EmbeddedKafka, directory: Path, arguments: argparse.Namespace, variant: str, turn: int
     ) -> None:
-        self.spark, self.arguments, self.variant = spark, arguments, variant
+        self.spark, self.arguments, self.trivial = spark, arguments, variant == "trivial"
         self.kafka, self.kafka_pid = broker.bootstrap_servers, broker.pid
-        self.topics = Topics(**{name: f"{variant}.{name}" for name in Topics.__slots__})
-        self.settings = PipelineSettings(topics=self.topics, commands_partitions=8, ledger=not arguments.no_ledger)
-        self.checkpoint = directory / variant
+        self.topics = Topics(**{name: f"{variant}-{turn}.{name}" for name in Topics.__slots__})
+        self.settings = PipelineSettings(
+            topics=self.topics, commands_partitions=8, ledger=not arguments.no_ledger, lean_worker=variant == "lean"
+        )
+        self.checkpoint = directory / f"{variant}-{turn}"
         admin = KafkaAdminClient(bootstrap_servers=self.kafka)
         partitions = {self.topics.commands: 8}
         admin.create_topics(
@@ -77,7 +86,7 @@ class Run:
     def query(self) -> Iterator[StreamingQuery]:
         kafka_options = {"kafka.bootstrap.servers": self.kafka}
         records = read_records(self.spark, self.settings, kafka_options=kafka_options, max_offsets_per_trigger=1_000_000)
-        function = TrivialOperator(self.settings) if self.variant == "trivial" else None
+        function = TrivialOperator(self.settings) if self.trivial else None
         query = sessions_writer(
             sessions(records, self.settings, function),
             self.settings,
@@ -92,18 +101,18 @@ class Run:
 
     def measure(self) -> dict[str, float]:
         arguments, result = self.arguments, {}
-        far = SimulatedDevices(self.kafka, self.topics, trivial=self.variant == "trivial")
+        far = SimulatedDevices(self.kafka, self.topics, trivial=self.trivial)
         with self.query() as query:
             for number in range(arguments.clients):
                 event = ClientConnected(connection_id=1, commands_partition=number % 8, clean_start=False)
                 self.producer.send(self.topics.events, encode_event(event), key=b"client-%d" % number)
             self.producer.flush()
-            if self.variant == "sessions":
+            if not self.trivial:
                 far.await_count("accepted", arguments.clients)
             self.send(100, rate=50)
             far.await_count("received", 100)
             # The bursts come first, because they also warm the JVM up; the second variant in a run must not be better off.
-            bursts, cpu_s = [], spark_cpu_s(self.kafka_pid)
+            bursts, cpu_s, worker_cpu_s = [], spark_cpu_s(self.kafka_pid), workers_cpu_s(self.kafka_pid)
             for _ in range(arguments.bursts):
                 far.reset()
                 started = time.time()
@@ -113,7 +122,9 @@ class Run:
                 self.await_idle(query)
             result["burst_per_s"] = median(bursts[-COUNTED_BURSTS:])
             cpu_s = spark_cpu_s(self.kafka_pid) - cpu_s
+            worker_cpu_s = workers_cpu_s(self.kafka_pid) - worker_cpu_s
             result["burst_cpu_ms"] = 1_000 * cpu_s / (arguments.bursts * arguments.messages)
+            result["burst_worker_cpu_ms"] = 1_000 * worker_cpu_s / (arguments.bursts * arguments.messages)
             for rate, seconds in ((20, arguments.seconds), (200, arguments.seconds)):
                 far.reset()
                 self.send(rate * seconds, rate=rate)
@@ -123,22 +134,27 @@ class Run:
             result["idle_ms"] = median(batch.duration_ms for batch in self.idle_batches(query, 10))
         far.close()
         for kind in ("new", "known"):
-            result[f"client_ms_{kind}"], result[f"client_cpu_ms_{kind}"] = self.measure_clients()
+            figures = self.measure_clients()
+            result |= dict(zip((f"client_{name}_{kind}" for name in ("ms", "cpu_ms", "worker_cpu_ms")), figures, strict=True))
         return result
 
-    def measure_clients(self) -> tuple[float, float]:
-        """One micro-batch in which very many clients have one message each: milliseconds of time, and of CPU, for each client."""
+    def measure_clients(self) -> tuple[float, float, float]:
+        """One micro-batch in which very many clients have one message each.
+
+        Milliseconds for each client: of time, of CPU, and of CPU of the Python workers.
+        """
         count = self.arguments.active_clients
         for number in range(count):
             self.producer.send(self.topics.messages, stamped(), key=b"active-%d" % number, headers=[("mqtt-topic", b"t")])
         self.producer.flush()
-        cpu_s = spark_cpu_s(self.kafka_pid)
+        cpu_s, worker_cpu_s = spark_cpu_s(self.kafka_pid), workers_cpu_s(self.kafka_pid)
         with self.query() as query:
             batches = self.idle_batches(query, 3)
-            cpu_s = spark_cpu_s(self.kafka_pid) - cpu_s  # with the start of a query and some idle micro-batches in it
+            # With the start of a query and some idle micro-batches in it.
+            cpu_s, worker_cpu_s = spark_cpu_s(self.kafka_pid) - cpu_s, workers_cpu_s(self.kafka_pid) - worker_cpu_s
             busy = [batch for batch in self.reader.seen if batch.rows >= count]
             add_batch_ms = busy[0].add_batch_ms - median(batch.add_batch_ms for batch in batches)
-            return add_batch_ms / count, 1_000 * cpu_s / count
+            return add_batch_ms / count, 1_000 * cpu_s / count, 1_000 * worker_cpu_s / count
 
     def send(self, count: int, *, rate: int) -> None:
         """Messages over all clients in turn; rate: per second, 0 = as fast as it goes."""
@@ -168,13 +184,21 @@ class Run:
 
 def spark_cpu_s(kafka_pid: int) -> float:
     """CPU seconds of Spark's JVM and its Python workers so far: what does not depend on who else uses the machine."""
-    total = 0.0
-    for jvm in psutil.Process().children():
-        if jvm.name() == "java" and jvm.pid != kafka_pid:
-            for process in (jvm, *jvm.children(recursive=True)):
-                times = process.cpu_times()
-                total += times.user + times.system
-    return total
+    return sum(_cpu_s(jvm) for jvm in _spark_jvms(kafka_pid)) + workers_cpu_s(kafka_pid)
+
+
+def workers_cpu_s(kafka_pid: int) -> float:
+    """The Python workers' part of `spark_cpu_s`."""
+    return sum(_cpu_s(process) for jvm in _spark_jvms(kafka_pid) for process in jvm.children(recursive=True))
+
+
+def _spark_jvms(kafka_pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if child.name() == "java" and child.pid != kafka_pid]
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 class Recorder:
@@ -191,7 +215,8 @@ class Recorder:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("trivial", "sessions"))
+    parser.add_argument("--only", choices=VARIANTS)
+    parser.add_argument("--turns", type=int, default=2, help="of each variant")
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--messages", type=int, default=20_000, help="of a burst")
     parser.add_argument("--bursts", type=int, default=8, help="the last three count, those before warm the JVM up")
@@ -203,8 +228,8 @@ def main() -> None:
     parser.add_argument("--spark", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "engine.json")
     arguments = parser.parse_args()
-    variants = [arguments.only] if arguments.only else ["trivial", "sessions"]
-    results: dict[str, Any] = {}
+    variants = (arguments.only,) if arguments.only else VARIANTS
+    results: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, EmbeddedKafka(Path(name), jars=ensure_jars()) as kafka:
         directory = Path(name)
         spark = spark_session(
@@ -217,14 +242,14 @@ def main() -> None:
             ),
             spark_jars(),
         )
-        for variant in variants:
-            run = Run(spark, kafka, directory, arguments, variant)
-            results[variant] = run.measure()
-            Console(stderr=True).print(variant, results[variant])
+        for turn in range(arguments.turns):
+            for variant in variants:
+                results[variant].append(Run(spark, kafka, directory, arguments, variant, turn).measure())
+                Console(stderr=True).print(variant, results[variant][-1])
         spark.stop()
-    table = Table("measured", *variants, title=f"{arguments.clients} clients, {os.cpu_count()} cores")
+    table = Table("measured", *variants, title=f"{arguments.clients} clients, {os.cpu_count()} cores, {arguments.turns} turns")
     for title, key in ROWS:
-        table.add_row(title, *(f"{results[variant][key]:,.2f}" for variant in variants))
+        table.add_row(title, *(f"{median(turn[key] for turn in results[variant]):,.3f}" for variant in variants))
     Console().print(table)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

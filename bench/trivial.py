@@ -10,9 +10,9 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
-from streaming.engine.operator.cells import encode_sink_records
-from streaming.engine.operator.frames import frame_of, sorted_records
-from streaming.engine.operator.session_operator import _operator_in_worker
+from streaming.engine.operator.cells import encode_sink_records, sorted_records
+from streaming.engine.operator.frames import cells_of, frame_of
+from streaming.engine.operator.session_operator import _operator_of_process
 from streaming.engine.operator.settings import PipelineSettings
 
 _TIMER_MS = 30_000
@@ -29,7 +29,7 @@ class TrivialOperator:
 
     def __call__(self, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         (client_id,) = key
-        records = [] if state.hasTimedOut else sorted_records(frames)
+        records = [] if state.hasTimedOut else sorted_records(cells_of(frames))
         count = (state.get[2] if state.exists else 0) + len(records)
         state.update((1, True, count, 0, 0, None, None, b""))
         state.setTimeoutDuration(_TIMER_MS)
@@ -43,5 +43,5 @@ class TrivialOperator:
 
 @lru_cache(maxsize=1)
 def _in_worker(settings: PipelineSettings) -> TrivialOperator:
-    _operator_in_worker(settings)  # the same garbage collector settings
+    _operator_of_process(settings)  # the same garbage collector settings
     return TrivialOperator(settings)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -29,6 +30,7 @@ from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.errors import QueryFailed
+from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
@@ -36,6 +38,7 @@ from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
 from streaming.engine.wake_up import write_wake_up
 
+_log: Final = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.1
 SESSIONS_CHECKPOINT: Final = "sessions"
 
@@ -122,6 +125,7 @@ def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSe
     records = read_records(
         spark, pipeline, kafka_options=kafka_options, max_offsets_per_trigger=settings.engine.max_offsets_per_trigger
     )
+    say_worker_path(pipeline)
     rows = sessions(records, pipeline)
     return sessions_writer(
         rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
@@ -130,6 +134,15 @@ def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSe
         checkpoint_location=sessions_checkpoint(settings),
         trigger_interval_ms=settings.engine.trigger_interval_ms,
     ).start()
+
+
+def say_worker_path(pipeline: PipelineSettings) -> None:
+    """Tells the log which path the Python workers take (streaming/engine/operator/lean_worker.py)."""
+    reason = why_off() if pipeline.lean_worker else "engine.lean_worker = false"
+    if reason is None:
+        _log.info("python_workers", path="lean")
+    else:
+        _log.info("python_workers", path="stock", reason=reason)
 
 
 def sessions_checkpoint(settings: Settings) -> str:
@@ -164,6 +177,7 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
         ),
         receipts=engine.receipts,
         ledger=engine.ledger,
+        lean_worker=engine.lean_worker,
     )
 
 

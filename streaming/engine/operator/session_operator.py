@@ -12,7 +12,7 @@ The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when i
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -27,8 +27,16 @@ from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from streaming.engine.operator.cells import EVENTS, SourceRecord
-from streaming.engine.operator.frames import Frames, frames_of, sorted_records
+from streaming.engine.operator.cells import (
+    EVENTS,
+    OUTPUT_COLUMN,
+    RECORD_COLUMN,
+    SourceRecord,
+    encode_answer,
+    sorted_records,
+)
+from streaming.engine.operator.frames import Frames, cells_of, frames_of
+from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.to_events import message_event, source_topic, to_event, unread_message
 from streaming.engine.operator.to_records import to_records
@@ -39,7 +47,7 @@ STATE_SCHEMA: Final = (
     "next_deadline_ms long, blob binary"
 )
 """One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
-OUTPUT_SCHEMA: Final = "records binary"
+OUTPUT_SCHEMA: Final = f"{OUTPUT_COLUMN} binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
@@ -60,13 +68,18 @@ class SessionOperator:
         # Spark unpickles the function for every task, twice per state partition and micro-batch.
         return _operator_in_worker, (self._settings,)
 
-    def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
+    def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
+        """An activation on PySpark's stock path."""
+        return frames_of(self.activate(key, cells_of(frames), state))
+
+    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+        """An activation: cells in, cells out. The function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
-        records = [] if state.hasTimedOut else sorted_records(frames)  # 1
+        records = [] if state.hasTimedOut else sorted_records(cells)  # 1
         if client_id == UNADDRESSED:
             state.remove()
-            return frames_of(self._unaddressed(records, now_ms))
+            return encode_answer(self._unaddressed(records, now_ms))
         events: list[tuple[SourceRecord, Event]] = []
         answer: list[SinkRecord] = []
         for record in records:  # 2
@@ -85,7 +98,7 @@ class SessionOperator:
             answer += refused
         answer += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
         _store(session, blob, state, now_ms)  # 5
-        return frames_of(answer)  # 6
+        return encode_answer(answer)  # 6
 
     def _session(self, client_id: str, state: GroupState) -> Session:
         settings = self._settings_of(client_id)
@@ -150,8 +163,15 @@ class SessionOperator:
         )
 
 
-@lru_cache(maxsize=4)
 def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
+    operator = _operator_of_process(settings)
+    if settings.lean_worker:
+        use_lean_worker(operator.activate, value_column=RECORD_COLUMN, output_column=OUTPUT_COLUMN)
+    return operator
+
+
+@lru_cache(maxsize=4)
+def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
     """The operator of this worker process, which also gets its garbage collector tuned: every activation makes some hundred
     objects that live for a millisecond, and with Python's defaults a tenth of the time goes into looking through the modules.
     """

@@ -28,6 +28,7 @@ class PipelineSettings:
     wait for such a partition until the query dies.
     receipts, ledger: whether these records are written at all. profiles: the first match holds.
     policies: the highest priority holds, whichever profile does. exchanges: for all clients.
+    lean_worker: without pandas where this PySpark allows it (lean_worker.py).
     """
 
     commands_partitions: int
@@ -39,6 +40,7 @@ class PipelineSettings:
     limits: RecordLimits = field(default_factory=RecordLimits)
     receipts: bool = True
     ledger: bool = True
+    lean_worker: bool = False
 
 
 class SettingsOfClients:

@@ -1,11 +1,14 @@
-"""How many slots for tasks the engine asks Spark for."""
+"""How many slots for tasks the engine asks Spark for, and what it tells the Python workers and the log about their path."""
 
 import os
+from typing import Any
 
+import pyspark
 import pytest
+from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
-from streaming.engine.run import spark_master
+from streaming.engine.run import pipeline_settings, say_worker_path, spark_master
 
 
 def master(
@@ -26,3 +29,24 @@ def test_without_the_archive_or_with_a_master_of_ones_own_nothing_is_changed(mon
     assert master(monkeypatch, 2, archive=False) == "local[*]"
     assert master(monkeypatch, 2, archive=True, given="local[2]") == "local[2]"
     assert master(monkeypatch, 2, archive=True, given="yarn") == "yarn"
+
+
+def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
+    pipeline = pipeline_settings(Settings(engine={"lean_worker": lean_worker}), commands_partitions=1)
+    assert pipeline.lean_worker is lean_worker
+    with capture_logs() as logs:
+        say_worker_path(pipeline)
+    (line,) = logs
+    return dict(line)
+
+
+def test_the_log_says_which_path_the_python_workers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not pipeline_settings(Settings(), commands_partitions=1).lean_worker
+    assert pipeline_settings(Settings(engine={"lean_worker": True}), commands_partitions=1).lean_worker
+    said = {"event": "python_workers", "log_level": "info"}
+    assert said_about_the_workers(lean_worker=True) == {**said, "path": "lean"}
+    assert said_about_the_workers(lean_worker=False) == {**said, "path": "stock", "reason": "engine.lean_worker = false"}
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    off = said_about_the_workers(lean_worker=True)
+    assert off["path"] == "stock"
+    assert "4.3.0" in off["reason"]

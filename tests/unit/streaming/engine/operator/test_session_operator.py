@@ -17,7 +17,8 @@ from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.session import Session
 from state.settings import SessionSettings
-from streaming.engine.operator import frames, session_operator
+from streaming.engine.operator import cells as cell_forms
+from streaming.engine.operator import session_operator
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import STATE_ROW_VERSION, SessionOperator
 from streaming.engine.operator.settings import PipelineSettings, Profile
@@ -237,7 +238,7 @@ def test_a_worker_makes_the_operator_once(monkeypatch) -> None:
 
 
 def test_a_long_answer_is_several_cells_and_none_is_lost(monkeypatch) -> None:
-    monkeypatch.setattr(frames, "_MAX_CELL_RECORD_BYTES", 2_000)
+    monkeypatch.setattr(cell_forms, "_MAX_CELL_RECORD_BYTES", 2_000)
     host = Host()
     cells = [host.connected(), *(host.message(b"x" * 3_000, message_id=b"%d" % number, mqtt_qos=b"7") for number in range(5))]
     frame = pd.DataFrame({"client_id": "c", "record": cells})

@@ -1,0 +1,254 @@
+"""The two Arrow streams of `applyInPandasWithState` (PySpark 4.2.0), read and written without pandas. Theory: lean_worker.py.
+
+In:   record batches with the columns of the data and, last, a struct column that has one element for each chunk, that is, for
+      each group or part of a group in this batch:
+      `properties` (JSON), `keyRowAsUnsafe`, `object` (the pickled state row or null), `startOffset`, `numRows`, `isLastChunk`.
+      After the last chunk the struct is null. A group that is divided over batches has a chunk in each of them.
+Out:  record batches with three struct columns of equal length: `_0` how many elements of the other two count, `_1` the output
+      rows, `_2` the states after their calls: `properties`, `keyRowAsUnsafe`, `object`, `oldTimeoutTimestamp`.
+
+Memory: one batch of Arrow at a time. A column becomes Python objects as a whole only up to `AT_ONCE_BYTES`, of a larger one each
+value when it is asked for; a batch is written when it has `max_records` output rows (as in PySpark) or `BATCH_BYTES`.
+"""
+
+import io
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyspark.serializers import pickle_protocol
+from pyspark.sql.streaming.state import GroupState
+from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
+
+AT_ONCE_BYTES: Final = 8 << 20
+BATCH_BYTES: Final = 16 << 20
+
+_COUNT: Final = pa.struct([("dataCount", pa.int32()), ("stateCount", pa.int32())])
+_STATE: Final = pa.struct(
+    [("properties", pa.string()), ("keyRowAsUnsafe", pa.binary()), ("object", pa.binary()), ("oldTimeoutTimestamp", pa.int64())]
+)
+_PLAIN: Final = frozenset((int, str, bytes, bool, float, type(None)))
+
+Key: TypeAlias = tuple[str, ...]
+Group: TypeAlias = "tuple[Key, Iterator[bytes], LeanState]"
+
+
+class Layout(NamedTuple):
+    """Where the data columns are: those of the grouping key (strings), and the one that the function reads (binary)."""
+
+    key_columns: tuple[int, ...]
+    cell_column: int
+
+
+class LeanState(GroupState):
+    """GroupState with two shorter ways: a row of plain values is stored as it is, and `json` finds most of its text ready."""
+
+    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 - PySpark's name
+        if type(newValue) is tuple and _PLAIN.issuperset(map(type, newValue)):
+            self._value = newValue  # type: ignore[assignment]
+            self._defined, self._updated, self._removed = True, True, False
+        else:
+            super().update(newValue)
+
+    def json(self) -> str:
+        if type(self._timeout_timestamp) is not int:
+            return super().json()
+        head = _json_head(
+            self._batch_processing_time_ms,
+            self._event_time_watermark_ms,
+            self._timeout_conf,
+            self._has_timed_out,
+            self._watermark_present,
+            self._defined,
+            self._updated,
+            self._removed,
+        )
+        return f"{head}{self._timeout_timestamp}}}"
+
+
+def read_groups(batches: Iterable[pa.RecordBatch], layout: Layout, value_schema: StructType) -> Iterator[Group]:
+    """Each group once: its key, its cells, its state. The cells can be read until the next group is asked for, also in part.
+
+    A group that has timed out has no cells.
+    """
+    chunks = _chunks(batches, layout)
+    for key, cells, properties, key_row, row, is_last in chunks:
+        state = LeanState(
+            keyAsUnsafe=key_row,
+            valueSchema=value_schema,
+            optionalValue=_Unpickler(io.BytesIO(row), encoding="bytes").load() if row else None,  # type: ignore[arg-type]
+            **_parsed(properties),
+        )
+        rest = iter(()) if is_last else _rest(chunks)
+        yield key, iter(()) if state.hasTimedOut else chain(cells, rest), state
+        for _ in rest:
+            pass
+
+
+def write_batches(
+    results: Iterable[tuple[LeanState, Iterable[bytes]]], column: str, max_records: int
+) -> Iterator[pa.RecordBatch]:
+    """results: for each group its state, and its output rows, which are all taken before the state is looked at.
+
+    column: the name of the output column. max_records: output rows after which a batch is written.
+    """
+    cells: list[bytes] = []
+    states = _States()
+    size = 0
+    for state, output in results:
+        for cell in output:
+            cells.append(cell)
+            size += len(cell)
+            if len(cells) > max_records or size > BATCH_BYTES:
+                yield _batch(cells, states, column)
+                cells, states, size = [], _States(), 0
+        size += states.append(state)
+        if size > BATCH_BYTES:
+            yield _batch(cells, states, column)
+            cells, states, size = [], _States(), 0
+    if cells or states.rows:
+        yield _batch(cells, states, column)
+
+
+class _States:
+    """The columns of `_2`."""
+
+    def __init__(self) -> None:
+        self.properties: list[str | None] = []
+        self.key_rows: list[bytes | None] = []
+        self.rows: list[bytes | None] = []
+        self.old_timeouts: list[int | None] = []
+
+    def append(self, state: LeanState) -> int:
+        """Size of the pickled row."""
+        row = None
+        if state.exists:
+            row = pickle.dumps(state._value_schema.toInternal(state._value), pickle_protocol)
+        self.properties.append(state.json())
+        self.key_rows.append(state._keyAsUnsafe)
+        self.rows.append(row)
+        self.old_timeouts.append(state.oldTimeoutTimestamp)
+        return 0 if row is None else len(row)
+
+
+class _Unpickler(pickle.Unpickler):
+    """For rows as the JVM pickles them: each with its whole schema as JSON text, which is here parsed once."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if name == "_parse_datatype_json_string" and module == "pyspark.sql.types":
+            return _type_of_json
+        return super().find_class(module, name)
+
+
+@lru_cache(maxsize=16)
+def _type_of_json(text: str) -> DataType:
+    return _parse_datatype_json_string(text)
+
+
+class _Values(Protocol):
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class _OneByOne:
+    """The values of a column, each made when it is asked for."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+
+    def __getitem__(self, index: int, /) -> Any:
+        return self._column[index].as_py()
+
+
+def _values(column: pa.Array) -> _Values:
+    if column.nbytes > AT_ONCE_BYTES:
+        return _OneByOne(column)
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()  # three times as fast as to_pylist
+    return values
+
+
+def _chunks(
+    batches: Iterable[pa.RecordBatch], layout: Layout
+) -> Iterator[tuple[Key, Iterator[bytes], str, bytes, bytes | None, bool]]:
+    for batch in batches:
+        chunks = batch.column(batch.num_columns - 1)
+        if chunks.null_count:
+            chunks = chunks.slice(0, chunks.is_valid().to_pylist().index(False))
+        fields = {field.name: _values(chunks.field(index)) for index, field in enumerate(chunks.type)}
+        properties, key_rows, rows = fields["properties"], fields["keyRowAsUnsafe"], fields["object"]
+        starts, counts, are_last = fields["startOffset"], fields["numRows"], fields["isLastChunk"]
+        keys = [_values(batch.column(index)) for index in layout.key_columns]
+        cells = _values(batch.column(layout.cell_column))
+        for index in range(len(chunks)):
+            start = starts[index]
+            yield (
+                tuple(column[start] for column in keys),
+                map(cells.__getitem__, range(start, start + counts[index])),
+                properties[index],
+                key_rows[index],
+                rows[index],
+                are_last[index],
+            )
+
+
+def _rest(chunks: Iterator[tuple[Key, Iterator[bytes], str, bytes, bytes | None, bool]]) -> Iterator[bytes]:
+    """The cells of the present group in the chunks that follow."""
+    for _, cells, _, _, _, is_last in chunks:
+        yield from cells
+        if is_last:
+            return
+
+
+@lru_cache(maxsize=256)
+def _parsed(properties: str) -> dict[str, Any]:
+    """The arguments of GroupState but for the row, which the JVM pickles apart. Most groups of a micro-batch share the text."""
+    arguments: dict[str, Any] = json.loads(properties)
+    arguments.pop("optionalValue", None)
+    return arguments
+
+
+@lru_cache(maxsize=256)
+def _json_head(
+    batch_ms: int, watermark_ms: int, timeout: str, timed_out: bool, watermark: bool, defined: bool, updated: bool, removed: bool
+) -> str:
+    """The text of `GroupState.json` up to the value of its last field, the time-out."""
+    state = GroupState(
+        optionalValue=None,  # type: ignore[arg-type]
+        batchProcessingTimeMs=batch_ms,
+        eventTimeWatermarkMs=watermark_ms,
+        timeoutConf=timeout,
+        hasTimedOut=timed_out,
+        watermarkPresent=watermark,
+        defined=defined,
+        updated=updated,
+        removed=removed,
+        timeoutTimestamp=0,
+        keyAsUnsafe=b"",
+        valueSchema=StructType(),
+    )
+    return state.json().removesuffix("0}")
+
+
+def _batch(cells: list[bytes], states: _States, column: str) -> pa.RecordBatch:
+    data_count, state_count = len(cells), len(states.rows)
+    length = max(1, data_count, state_count)
+    counts = [pa.array([count] * length, pa.int32()) for count in (data_count, state_count)]
+    data = pa.array(_padded(cells, length), pa.binary())
+    state_values: tuple[list[Any], ...] = (states.properties, states.key_rows, states.rows, states.old_timeouts)
+    state_columns = [pa.array(_padded(values, length), field.type) for values, field in zip(state_values, _STATE, strict=True)]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.StructArray.from_arrays(counts, fields=list(_COUNT)),
+            pa.StructArray.from_arrays([data], fields=[pa.field(column, pa.binary())]),
+            pa.StructArray.from_arrays(state_columns, fields=list(_STATE)),
+        ],
+        names=["_0", "_1", "_2"],
+    )
+
+
+def _padded(values: list[Any], length: int) -> list[Any]:
+    """All columns of a batch have equal length; the counts say what is padding."""
+    return values + [None] * (length - len(values))

@@ -1,0 +1,202 @@
+"""The lean worker path in Spark's own workers: it runs, it answers as PySpark does, and one path goes on where the other stopped.
+
+tests/unit/streaming/engine/operator/test_lean_worker.py says everything else, on streams that are made as these are.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from state.commands import SendPublish
+from state.events import ClientConnected, PubAckReceived
+from state.records.events import encode_event
+from state.settings import SessionSettings
+from streaming.engine.operator.session_operator import SessionOperator
+from tests.spark.conftest import Pipeline
+from tests.spark.lean_functions import Captured, Failing, LeanOnly, Plain
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
+from tests.unit.streaming.engine.operator.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
+
+
+def test_workers_that_are_used_again_take_the_path_of_each_function(pipeline: Pipeline) -> None:
+    """Both orders, and a function of another kind in between."""
+    # One micro-batch for each query: a query that is stopped while a task runs takes its worker with it.
+    pipeline.trigger_interval_ms = 3_600_000
+    topic, commits = pipeline.settings.topics.ledger, pipeline.checkpoint / "commits"
+    seen: Counter[bytes] = Counter()
+    pids: dict[type, set[bytes]] = {LeanOnly: set(), Plain: set()}
+    for number, function in enumerate([LeanOnly(topic), Plain(topic), LeanOnly(topic), Plain(topic), LeanOnly(topic)]):
+        for client in range(8):
+            pipeline.send_message(f"client-{client}", b"p")
+        query = pipeline.start(function)
+        wait_until(lambda number=number: (commits / str(number)).exists(), f"micro-batch {number}", check=pipeline.check)
+        pipeline.stop()
+        assert query.exception() is None
+        found = Counter(record.value or b"" for record in pipeline.read(topic, 8 * (number + 1)))
+        for value in found - seen:
+            count, pid = value.split()
+            assert int(count) == 1
+            pids[type(function)].add(pid)
+        seen = found
+        sizes = pipeline.spark.range(4).groupBy("id").applyInPandas(lambda frame: frame, "id long").count()
+        assert sizes == 4
+    assert pids[LeanOnly] & pids[Plain], "no worker was used again for the other path"
+
+
+def connect(pipeline: Pipeline, *clients: str) -> None:
+    event = encode_event(ClientConnected(connection_id=1, commands_partition=0, clean_start=False))
+    for client in clients:
+        pipeline.producer.send(pipeline.settings.topics.events, event, key=client.encode())
+    pipeline.producer.flush()
+
+
+def await_copies(pipeline: Pipeline, message_id: str, count: int) -> list[SendPublish]:
+    """What was sent of this message, as soon as it was sent `count` times."""
+
+    def copies(commands: list[Any]) -> list[SendPublish]:
+        return [publish for publish in publishes(commands) if publish.message_id == message_id]
+
+    return copies(pipeline.commands(lambda found: len(copies(found)) >= count))
+
+
+def await_receipts(pipeline: Pipeline, count: int) -> list[bytes]:
+    """The different receipts, in the order of their first copies, as soon as there are `count`."""
+
+    def different(records: list[ReadRecord]) -> list[bytes]:
+        return list(dict.fromkeys(record.value or b"" for record in records))
+
+    topic = pipeline.settings.topics.receipts
+    return different(
+        read_topic(pipeline.bootstrap_servers, topic, lambda found: len(different(found)) >= count, check=pipeline.check)
+    )
+
+
+def publishes(commands: list[Any]) -> list[SendPublish]:
+    return [command for command in commands if isinstance(command, SendPublish)]
+
+
+def text(schema: pa.Schema) -> str:
+    shown: str = schema.to_string(show_schema_metadata=False, show_field_metadata=False)
+    return shown.replace(" not null", "")
+
+
+def test_what_a_jvm_sends_is_answered_byte_for_byte_the_same(pipeline: Pipeline, tmp_path: Path) -> None:
+    directory = tmp_path / "captured"
+    directory.mkdir()
+    pipeline.settings = replace(pipeline.settings, session=SessionSettings(retry_interval_ms=500), lean_worker=False)
+    option = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = pipeline.spark.conf.get(option)
+    pipeline.spark.conf.set(option, "7")
+    try:
+        clients = [f"client-{number}" for number in range(30)]
+        connect(pipeline, *clients)
+        for number in range(300):
+            headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % (number % 2))]
+            key = clients[number % 3 if number % 2 else number % 30].encode()
+            pipeline.producer.send(pipeline.settings.topics.messages, b"p" * (number % 50), key=key, headers=headers)
+        pipeline.producer.send(pipeline.settings.topics.messages, b"to nobody")
+        pipeline.producer.flush()
+        pipeline.start(Captured(pipeline.settings, str(directory)))
+        # Until time-outs have come: what is not acknowledged is sent again.
+        pipeline.commands(lambda commands: sum(publish.dup for publish in publishes(commands)) > 5)
+        # And data for a session that has a state.
+        pipeline.send_message(clients[0], b"again", ("message-id", b"again"))
+        await_copies(pipeline, "again", 1)
+        pipeline.stop()
+    finally:
+        pipeline.spark.conf.set(option, before or "2000")
+    streams = [path.read_bytes() for path in directory.glob("*.arrow")]
+    assert json.loads((directory / "offsets.json").read_text()) == OFFSETS
+    kinds = set()
+    for stream in streams:
+        reader = pa.ipc.open_stream(stream)
+        table = reader.read_all()
+        assert text(table.schema) == text(INPUT_SCHEMA)
+        for state in table.column(2).to_pylist():
+            if state is not None:
+                timed_out = json.loads(state["properties"])["hasTimedOut"]
+                kinds.add(("time-out" if timed_out else "data", state["object"] is not None, state["isLastChunk"]))
+        answers = [
+            Task(
+                SessionOperator(replace(pipeline.settings, lean_worker=lean)), spark_sql_execution_arrow_maxRecordsPerBatch="7"
+            ).run(stream)
+            for lean in (False, True)
+        ]
+        assert answers[0] == answers[1]
+        if answers[0]:
+            read_answer(answers[0])
+    assert {("data", False, True), ("data", False, False), ("data", True, True), ("time-out", True, True)} <= kinds
+
+
+def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) -> None:
+    pipeline.settings = replace(pipeline.settings, session=SessionSettings(retry_interval_ms=500, max_inflight=1))
+    settings = pipeline.settings
+    connected = False
+    for number in range(1, 5):
+        pipeline.settings = replace(settings, lean_worker=number % 2 == 1)
+        pipeline.start()
+        if not connected:
+            connect(pipeline, "c")
+            connected = True
+        pipeline.send_message("c", b"payload %d" % number, ("mqtt-qos", b"1"), ("message-id", b"m%d" % number))
+        sent = await_copies(pipeline, f"m{number}", 2)
+        acknowledged = PubAckReceived(connection_id=1, packet_id=sent[-1].packet_id)
+        pipeline.stop()
+        pipeline.settings = replace(settings, lean_worker=number % 2 == 0)
+        copies = len(await_copies(pipeline, f"m{number}", 2))
+        pipeline.start()
+        # What the other path has sent is sent again by this one: the state row and its timer came over.
+        await_copies(pipeline, f"m{number}", copies + 1)
+        pipeline.send(settings.topics.events, encode_event(acknowledged), key=b"c")
+        receipts = await_receipts(pipeline, number)
+        pipeline.stop()
+    # A micro-batch that was stopped before its commit is executed again, here by the other path: a copy is the same bytes.
+    found = [json.loads(value) for value in receipts]
+    assert [receipt["message_id"] for receipt in found] == ["m1", "m2", "m3", "m4"]
+    assert {receipt["outcome"] for receipt in found} == {"delivered"}
+
+
+def test_an_exception_stops_the_query_with_its_words_and_the_next_query_runs(pipeline: Pipeline) -> None:
+    topic = pipeline.settings.topics.ledger
+    query = pipeline.start(Failing(topic))
+    pipeline.send_message("client", b"p")
+    wait_until(lambda: not query.isActive, "the end of the query")
+    assert "the function failed on purpose" in str(query.exception())
+    pipeline.stop()
+    pipeline.start(LeanOnly(topic))
+    assert (pipeline.read(topic, 1)[0].value or b"").startswith(b"1 ")
+
+
+def test_large_payloads_pass(pipeline: Pipeline) -> None:
+    payload = os.urandom(200_000)
+    connect(pipeline, *(f"c{number}" for number in range(20)))
+    for number in range(100):
+        pipeline.producer.send(
+            pipeline.settings.topics.messages, payload, key=b"c%d" % (number % 20), headers=[("mqtt-topic", b"t")]
+        )
+    pipeline.producer.flush()
+    pipeline.start()
+    sent = publishes(pipeline.commands(lambda found: len(publishes(found)) >= 100))
+    assert {publish.payload for publish in sent} == {payload}
+
+
+@pytest.mark.parametrize("option", ["spark.python.use.daemon=false", "spark.python.worker.reuse=false"])
+def test_workers_without_a_daemon_take_it_too(option: str, tmp_path: Path) -> None:
+    """A Spark of its own: this is decided when it starts."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.txt").write_text("a\nb\na\n")
+    command = [sys.executable, "-m", "tests.spark.lean_without_daemon", option, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert sorted(json.loads(done.stdout.splitlines()[-1])) == ["a 2", "b 1"]
