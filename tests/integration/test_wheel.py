@@ -30,7 +30,7 @@ device.connect(host, int(port))
 device.loop_start()
 subscribed.get(timeout=60)
 with Producer(kafka) as producer:
-    producer.send("pump-7", "cmd/reboot", b"now", qos=2).result(timeout=60)
+    producer.send("pump-7", "cmd/reboot", b"now", qos=2)
 assert arrived.get(timeout=60) == b"now"
 device.disconnect()
 print("delivered")
