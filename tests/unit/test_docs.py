@@ -17,8 +17,7 @@ TAG = re.compile(r"\[MQTT-[0-9.]+-[0-9]+\]")
 NOT_IN_THE_REPOSITORY = re.compile(
     r"(?-i:\b(?:PROTOCOL|DESIGN|STYLE|FASTPATH|PLATFORM)(?:\.md\b|, chapter\b| §))"
     r"|\bthe seeds?\b|\bseed documents?\b|_seeds_|\bhouse (?:style|rules?)\b"
-    r"|\bthe design (?:says|gives|asks|wants|has|of Inflight)\b"
-    r"|/work/",
+    r"|\bthe design (?:says|gives|asks|wants|has|of Inflight)\b",
     re.IGNORECASE,
 )
 """Names of documents that a reader of the repository cannot open."""
