@@ -1,11 +1,13 @@
 """The engine as a process of its own, for tests that kill it: `python -m tests.spark.engine_process SETTINGS_AS_JSON`.
 
-Prints `ready` when devices would get answers, and stops when its standard input is closed.
+Prints `ready` when devices would get answers, and nothing else: the log goes to standard error. Stops when its standard input is closed.
 """
 
 import json
 import sys
 import threading
+
+import structlog
 
 from inflight.local.spark_jars import spark_jars
 from streaming.config.settings import Settings
@@ -14,6 +16,7 @@ from streaming.engine.run import run_engine
 
 
 def main() -> None:
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     settings = Settings(**json.loads(sys.argv[1]))
     ensure_topics(settings)
     stop = threading.Event()

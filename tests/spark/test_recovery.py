@@ -134,8 +134,10 @@ class Engine:
         too_late.start()
         line = self.process.stdout.readline()
         too_late.cancel()
-        errors = self.process.stderr.read()[-4_000:] if line != "ready\n" and self.process.stderr else ""
-        assert line == "ready\n", f"the engine was not ready within {READY_S:g} s, or died:\n{errors}"
+        if line != "ready\n":
+            self.process.kill()  # its standard error ends
+            errors = self.process.communicate()[1][-4_000:]
+            raise AssertionError(f"the engine was not ready within {READY_S:g} s, or died; it said {line!r}:\n{errors}")
 
     def kill(self) -> None:
         """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
