@@ -44,6 +44,7 @@ GROUPS = {
     "spark": "engine",
     "test_protocol_on_sockets.py": "engine",
     "test_continues_0_1_0.py": "engine",
+    "test_arrivals.py": "kafka",
     "test_embedded_kafka.py": "kafka",
     "test_event_log.py": "kafka",
     "test_gateway_kafka.py": "kafka",

@@ -185,6 +185,13 @@ class EngineSection(Section):
         le=10_000,
     )
     trigger_interval_ms: DurationMs = key("a micro-batch starts at most this often; 0 = one after the other", 100, ge=0, le=HOUR)
+    idle_trigger_interval_ms: DurationMs = key(
+        "the same while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
+        "of its length; not above trigger_interval_ms = no such pause",
+        SECOND,
+        ge=0,
+        le=HOUR,
+    )
     max_offsets_per_trigger: _Offsets = key(
         "messages, and as many events, that one micro-batch takes in: bounds its length after a standstill", 20_000
     )

@@ -9,10 +9,13 @@ Steps of a start, in this order:
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
 8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py).
+
+From 6 on the micro-batches follow the pace of streaming/engine/pacing.
 """
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -33,6 +36,7 @@ from streaming.engine.errors import QueryFailed
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
+from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
@@ -40,6 +44,7 @@ from streaming.engine.wake_up import write_wake_up
 
 _log: Final = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.1
+_IDLE_LOOK_S: Final = 1.0
 SESSIONS_CHECKPOINT: Final = "sessions"
 
 
@@ -71,10 +76,15 @@ def run_engine(
         query = start_sessions(spark, settings, pipeline)  # 5
         try:
             # Failures of these two are reported and are not ours.
-            with ArchiveKeeper(spark, settings) as archive, BackPressure.of(settings) as throttle:
+            with (
+                ArchiveKeeper(spark, settings) as archive,
+                BackPressure.of(settings) as throttle,
+                paced(query, settings) as pace,
+            ):
 
                 def ready() -> None:
                     on_ready()
+                    pace.start()
                     archive.start()  # 7
                     throttle.start()  # 8
 
@@ -82,7 +92,7 @@ def run_engine(
                     throttle.observe(batch)
                     on_progress(batch)
 
-                _watch(query, settings.engine.data_dir, ready, stop, progress)  # 6
+                _watch(query, settings.engine.data_dir, ready, stop, progress, pace.may_have_news)  # 6
         finally:
             query.stop()
         del lock
@@ -136,6 +146,16 @@ def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSe
     ).start()
 
 
+def paced(query: StreamingQuery, settings: Settings) -> PacedQuery:
+    """The query, to be started with the pace of the configuration."""
+    return PacedQuery(
+        query,
+        settings.kafka.client_options(),
+        trigger_interval_ms=settings.engine.trigger_interval_ms,
+        idle_trigger_interval_ms=settings.engine.idle_trigger_interval_ms,
+    )
+
+
 def say_worker_path(pipeline: PipelineSettings) -> None:
     """Tells the log which path the Python workers take (streaming/engine/operator/lean_worker.py)."""
     reason = why_off() if pipeline.lean_worker else "engine.lean_worker = false"
@@ -187,10 +207,15 @@ def _watch(
     on_ready: Callable[[], None],
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None],
+    may_have_news: Callable[[], bool],
 ) -> None:
     """Follows the query until `stop`. Raises QueryFailed when it ends by itself."""
     reader, file, ready = ProgressReader(query), ProgressFile(data_dir), False
+    next_look_s = 0.0
     while not stop.wait(_LOOK_S):
+        if not may_have_news() and time.monotonic() < next_look_s:
+            continue
+        next_look_s = time.monotonic() + _IDLE_LOOK_S
         batches = reader.new()
         file.append(batches)
         for batch in batches:

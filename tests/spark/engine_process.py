@@ -1,6 +1,7 @@
 """The engine as a process of its own, for tests that kill it: `python -m tests.spark.engine_process SETTINGS_AS_JSON`.
 
-Prints `ready` when devices would get answers, and nothing else: the log goes to standard error. Stops when its standard input is closed.
+Prints `ready` when devices would get answers, and nothing else: the log goes to standard error. Stops when its standard input is
+closed.
 """
 
 import json

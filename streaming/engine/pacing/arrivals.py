@@ -1,0 +1,86 @@
+"""Waiting for the next record of some topics.
+
+kafka-python's consumer has one outstanding fetch, which the broker answers when a record is appended. It belongs to no consumer
+group and commits nothing.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from kafka import KafkaConsumer, TopicPartition
+
+from streaming.engine.pacing.pace import Offsets
+
+_log: Final = structlog.get_logger(__name__)
+_LOOK_S: Final = 0.25
+"""How often a waiting thread looks whether it is to end."""
+_WITHOUT_KAFKA_S: Final = 0.1
+
+
+class KafkaArrivals:
+    """Arrivals of one Kafka. client_options: for kafka-python, bootstrap servers included."""
+
+    def __init__(self, client_options: Mapping[str, Any]) -> None:
+        self._options: dict[str, Any] = {
+            "client_id": "inflight-engine",
+            "group_id": None,
+            "enable_auto_commit": False,
+            "allow_auto_create_topics": False,
+            # What an open transaction holds back is no arrival for Spark's source either.
+            "isolation_level": "read_committed",
+            "fetch_max_wait_ms": 1_000,
+            # That there is a record is all that is asked for.
+            "fetch_max_bytes": 1,
+            "max_partition_fetch_bytes": 1,
+            "metrics_enabled": False,
+            "bootstrap_timeout_ms": 2_000,
+            **client_options,
+        }
+        self._closed = threading.Event()
+        self._in_use = threading.Lock()
+        self._consumer: Any = None
+        self._sought: dict[TopicPartition, int] = {}
+
+    def wait(self, end: Offsets, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self._in_use:
+            try:
+                self._wait(end, deadline)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the trigger interval is the way on
+                _log.warning("arrivals_unknown", error=repr(error), action="micro-batches follow the trigger interval meanwhile")
+                self._forget_consumer()
+                self._closed.wait(min(_WITHOUT_KAFKA_S, max(0.0, deadline - time.monotonic())))
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._in_use:
+            self._forget_consumer()
+
+    def _wait(self, end: Offsets, deadline: float) -> None:
+        if self._closed.is_set():
+            return
+        if self._consumer is None:
+            self._consumer = KafkaConsumer(**self._options)
+        self._seek({TopicPartition(topic, n): offset for topic, offsets in end.items() for n, offset in offsets.items()})
+        while not self._closed.is_set() and (left_s := deadline - time.monotonic()) > 0:
+            if self._consumer.poll(timeout_ms=1_000 * min(left_s, _LOOK_S), max_records=1):
+                self._sought.clear()  # the consumer stands behind what it has read
+                return
+
+    def _seek(self, wanted: dict[TopicPartition, int]) -> None:
+        if wanted.keys() != set(self._consumer.assignment()):
+            self._consumer.assign(list(wanted))
+            self._sought.clear()
+        for partition, offset in wanted.items():
+            if self._sought.get(partition) != offset:
+                self._consumer.seek(partition, offset)
+        self._sought = wanted
+
+    def _forget_consumer(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            self._sought.clear()
+            consumer.close(autocommit=False, timeout_ms=1_000)

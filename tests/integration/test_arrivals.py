@@ -1,0 +1,89 @@
+"""The engine's wait for the next record, with a real broker."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaProducer
+
+from inflight.local.embedded_kafka import EmbeddedKafka
+from streaming.engine.pacing.arrivals import KafkaArrivals
+from tests.support.kafka_topics import create_topics
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+LONG_S = 60.0
+"""Only a failure waits for so long."""
+PROMPT_S = 10.0
+
+
+@pytest.fixture
+def topic(kafka: EmbeddedKafka, request: pytest.FixtureRequest) -> str:
+    name = f"arrivals-{request.node.name[:40]}"
+    create_topics(kafka.bootstrap_servers, name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def arrivals(kafka: EmbeddedKafka) -> Iterator[KafkaArrivals]:
+    made = KafkaArrivals({"bootstrap_servers": kafka.bootstrap_servers})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def producer(kafka: EmbeddedKafka) -> Iterator[KafkaProducer]:
+    made = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
+    yield made
+    made.close()
+
+
+def waited_s(arrivals: KafkaArrivals, topic: str, ends: tuple[int, int], timeout_s: float) -> float:
+    started = time.monotonic()
+    arrivals.wait({topic: dict(enumerate(ends))}, timeout_s)
+    return time.monotonic() - started
+
+
+def test_it_returns_when_a_record_is_there_in_any_partition_and_not_before(
+    arrivals: KafkaArrivals, producer: KafkaProducer, topic: str
+) -> None:
+    assert waited_s(arrivals, topic, (0, 0), 0.3) >= 0.3
+    producer.send(topic, b"x", partition=1).get(30)
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S, "it is there until a micro-batch has taken it"
+    assert waited_s(arrivals, topic, (0, 1), 0.3) >= 0.3
+
+
+def test_a_record_that_comes_later_ends_the_wait(arrivals: KafkaArrivals, producer: KafkaProducer, topic: str) -> None:
+    later = threading.Timer(0.5, lambda: producer.send(topic, b"x", partition=0))
+    later.start()
+    assert 0.4 < waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    later.join()
+
+
+def test_an_open_transaction_is_no_arrival(kafka: EmbeddedKafka, arrivals: KafkaArrivals, topic: str) -> None:
+    writer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="arrivals")
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.send(topic, b"x", partition=0).get(30)
+    assert waited_s(arrivals, topic, (0, 0), 0.5) >= 0.5
+    writer.commit_transaction()
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    writer.close()
+
+
+def test_close_ends_a_wait(arrivals: KafkaArrivals, topic: str) -> None:
+    closer = threading.Timer(0.3, arrivals.close)
+    closer.start()
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    closer.join()
+
+
+def test_a_kafka_that_does_not_answer_is_no_error_and_no_long_wait() -> None:
+    arrivals = KafkaArrivals({"bootstrap_servers": "127.0.0.1:1"})
+    started = time.monotonic()
+    arrivals.wait({"t": {0: 0}}, LONG_S)
+    assert time.monotonic() - started < PROMPT_S
+    arrivals.close()

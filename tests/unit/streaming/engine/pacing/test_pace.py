@@ -1,0 +1,89 @@
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.engine.pacing.pace import LATE_BY, LastBatch, Offsets, Pace
+
+TRIGGER_MS, IDLE_MS = 100, 1_000
+END: Offsets = {"events": {0: 5, 1: 7}, "messages": {0: 3}}
+QUIET = LastBatch(did_something=False, end=END)
+BUSY = LastBatch(did_something=True, end=END)
+
+
+class Clock:
+    """Monotonic, in milliseconds; arrivals let it pass. waits: how long each of them was asked to be."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.waits: list[int] = []
+        self.arrives_after_ms: Iterator[int] = iter(())
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def wait(self, end: Offsets, timeout_s: float) -> None:
+        assert end == END
+        self.waits.append(round(timeout_s * 1_000))
+        self.now_ms += min(self.waits[-1], next(self.arrives_after_ms, 1 << 40))
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pace(clock: Clock) -> Pace:
+    return Pace(clock, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=IDLE_MS, now_ms=clock.now_ms)
+
+
+def test_after_a_micro_batch_that_did_something_the_trigger_counts(pace: Pace, clock: Clock) -> None:
+    clock.now_ms += 60_000
+    pace.pause(BUSY, clock.now_ms + 30, clock)
+    assert clock.waits == [30]
+
+
+def test_after_a_long_micro_batch_that_did_something_the_next_one_starts_at_once(pace: Pace, clock: Clock) -> None:
+    pace.pause(BUSY, clock.now_ms - 1, clock)
+    assert clock.waits == []
+
+
+def test_pauses_grow_while_nothing_happens_and_are_short_again_afterwards(pace: Pace, clock: Clock) -> None:
+    for _ in range(30):
+        pace.pause(QUIET, clock.now_ms + 30, clock)
+    assert clock.waits == sorted(clock.waits)
+    assert (clock.waits[0], clock.waits[-1]) == (TRIGGER_MS, IDLE_MS)
+    pace.pause(BUSY, clock.now_ms - 1, clock)
+    pace.pause(QUIET, clock.now_ms - 1, clock)
+    assert clock.waits[-1] == TRIGGER_MS
+
+
+def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
+    clock.now_ms += 60_000
+    clock.arrives_after_ms = iter((7,))
+    before_ms = clock.now_ms
+    pace.pause(QUIET, clock.now_ms + 30, clock)
+    assert (clock.waits, clock.now_ms - before_ms) == ([IDLE_MS], 7)
+
+
+@given(lengths_ms=st.lists(st.integers(0, 700), min_size=1, max_size=60), timer_ms=st.integers(1, 100_000))
+def test_a_timer_is_late_by_a_micro_batch_and_a_quarter_of_its_length_or_by_the_idle_interval(
+    lengths_ms: list[int], timer_ms: int
+) -> None:
+    """Set in a micro-batch that did something; the next ones do nothing and take as long as they take."""
+    clock = Clock()
+    pace = Pace(clock, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=IDLE_MS, now_ms=0)
+    set_ms = clock.now_ms
+    pace.pause(BUSY, clock.now_ms, clock)
+    due_ms = set_ms + timer_ms
+    for length_ms in lengths_ms:
+        started_ms = clock.now_ms
+        if started_ms >= due_ms:
+            assert started_ms - due_ms <= max(lengths_ms) + max(TRIGGER_MS, min(IDLE_MS, LATE_BY * (timer_ms + max(lengths_ms))))
+            return
+        clock.now_ms += length_ms
+        pace.pause(QUIET, clock.now_ms, clock)
