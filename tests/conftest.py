@@ -14,8 +14,8 @@ from tests.support import hypothesis_profiles
 
 hypothesis_profiles.load()
 
-# The JVMs of Spark live for a minute here: code that is optimised for hours costs more than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# The JVMs live for a minute or two here: code that is optimised for hours costs more than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
@@ -40,18 +40,18 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 GROUPS = {
-    "test_refusing_devices.py": "engine",
-    "spark": "engine",
-    "test_protocol_on_sockets.py": "engine",
-    "test_continues_0_1_0.py": "engine",
+    "test_continues_0_1_0.py": "up",
+    "test_refusing_devices.py": "up",
+    "test_protocol_on_sockets.py": "up",
+    "spark": "kafka",
     "test_arrivals.py": "kafka",
     "test_embedded_kafka.py": "kafka",
     "test_event_log.py": "kafka",
     "test_gateway_kafka.py": "kafka",
 }
-"""Files that run in one process, one after the other. An engine takes most of a core: one runs at a time."""
+"""Files that run in one process, one after the other, and share what is slow to start: `inflight up`, or a broker and a Spark."""
 
-LONGEST_FIRST = ("engine", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
+LONGEST_FIRST = ("up", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 

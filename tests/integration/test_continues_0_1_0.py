@@ -1,12 +1,10 @@
 """The data of 0.1.0, checkpoint and Kafka log, is continued by this version: nothing lost, nothing twice, the same packet ids.
 
-The fixture was left by `inflight up` of 0.1.0 with sessions in every state. Its engine was stopped first, so a micro-batch that
-it had begun is executed again, and records that it never read wait in the log.
+What conftest.py starts `inflight up` on was left by 0.1.0 with sessions in every state. Its engine was stopped first, so
+a micro-batch that it had begun is executed again, and records that it never read wait in the log.
 """
 
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +13,9 @@ from tests.integration.wire_device import PUBCOMP, PUBREC, PUBREL, Backend, Wire
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-FIXTURE = Path(__file__).parent / "fixtures" / "data-0.1.0.tar.xz"
 NEVER_EXPIRES_S = 0xFFFF_FFFF
 QUEUED = [b"m%d" % number for number in range(20)]
 UNREAD = [b"unread-1", b"unread-2"]
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    directory = tmp_path_factory.mktemp("continued")
-    with tarfile.open(FIXTURE) as archive:
-        archive.extractall(directory, filter="data")
-    with UpProcess(directory / "data", "--set", "retry_interval=1h") as process:
-        yield process
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,11 @@ from kafka import KafkaProducer
 from inflight.demo.up import UpProcess
 from tests.integration.history_cli import documents, inflight, traced
 from tests.integration.history_device import AnsweringDevice
+from tests.integration.topics_of_up import ledger_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
-REJECTED = 0x87
+REJECTED, QUOTA_EXCEEDED = 0x87, 0x97
 SETTINGS = (
     "archive.enabled=true",
     "retry_interval=500ms",
@@ -85,6 +86,22 @@ def test_the_trace_of_a_message_resent_twice_rejected_dead_lettered_replayed_and
     table = inflight(up, "trace", "message-4711").stdout
     assert "0x87" in table
     assert table.index("dead_letter_replayed") < table.index("delivered")
+
+
+def test_the_trace_shows_each_refusal_with_its_reason_and_when_the_next_attempt_was_due(
+    up: UpProcess, producer: KafkaProducer
+) -> None:
+    with AnsweringDevice(*up.mqtt, "throttling", lambda topic, times: QUOTA_EXCEEDED if times <= 2 else 0) as device:
+        send(producer, "throttling", "throttled", b"slowly")
+        device.await_count(3)
+    steps = traced(up, "throttled", lambda steps: "finished" in steps)
+    assert [step["step"] for step in steps] == ["accepted", "sent", "refused", "sent", "refused", "sent", "finished"]
+    recorded = [row for row in ledger_of(up, "throttled") if row["transition"] == "refused"]
+    shown = [(step["attempt"], step["reason_code"], step["detail"]) for step in steps if step["step"] == "refused"]
+    assert shown == [(row["attempt"], row["reason_code"], row["detail"]) for row in recorded]
+    table = inflight(up, "trace", "throttled").stdout
+    assert table.count("0x97") == 2
+    assert all(f"next attempt {row['detail'].split()[2]} ms" in table for row in recorded)
 
 
 def test_a_replay_to_another_client_takes_what_a_full_queue_dropped(up: UpProcess, producer: KafkaProducer) -> None:

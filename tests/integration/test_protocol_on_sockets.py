@@ -1,13 +1,12 @@
 """docs/protocol.md, sections 1 to 4, on the sockets of devices: gateway, Kafka and the engine on Spark, in both versions.
 
-One `inflight up` serves all tests; each has client ids of its own. That something is not sent is shown by what comes next: a
-QoS 0 message passes a full window, and a later message comes behind an earlier one.
+One `inflight up` serves all tests; each has client ids of its own. That something is not sent is shown by what comes
+next: a QoS 0 message passes a full window, and a later message comes behind an earlier one.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
@@ -34,54 +33,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 both_versions = pytest.mark.parametrize("level", [4, 5], ids=["3.1.1", "5"])
 
-CONFIGURATION = """
-[[profiles]]
-clients = "refusing"
-[profiles.backoff]
-initial = "100ms"
-[[profiles]]
-clients = "window-2"
-max_inflight = 2
-retry_interval = "10s"
-[[profiles]]
-clients = "narrow-*"
-max_awaiting_rel = 2
-[[profiles]]
-clients = "wide-*"
-max_inflight = 0
-[[profiles]]
-clients = "short-*"
-max_mqueue_len = 2
-[[profiles]]
-clients = "brief-*"
-session_expiry_interval = "1s"
-[[profiles]]
-clients = "timer-*"
-retry_interval = "1s"
-retry_mqtt5 = "timer"
-[[profiles]]
-clients = "reconnect-*"
-retry_interval = "1s"
-retry_mqtt5 = "reconnect"
-[[profiles]]
-clients = "wait-*"
-retry_interval = "1s"
-retry_mqtt5 = "wait"
-"""
-
 
 def receive_maximum(number: int) -> bytes:
     return bytes((RECEIVE_MAXIMUM,)) + number.to_bytes(2, "big")
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    directory: Path = tmp_path_factory.mktemp("protocol")
-    configuration = directory / "inflight.toml"
-    configuration.write_text(CONFIGURATION)
-    with UpProcess(directory / "data", "--config", str(configuration)) as running:
-        yield running
-    assert running.exit_code == 0
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Devices that say no, and transactions that are taken back: Producer → Kafka → engine → gateway → sockets, all real.
 
-Some clients have the delayed retry of conf/policies.toml.
+One `inflight up` serves all tests (conftest.py). Its lamps have the delayed retry of conf/policies.toml.
 
 What is compared are the times that the session has recorded in its ledger, never the clock of the test.
 """
@@ -18,16 +18,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from inflight.demo.up import UpProcess
-from inflight.local.spark_jars import spark_jars
 from inflight.producer import Producer, TransactionFailed
 from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
-from streaming.config.resources import conf_file
-from streaming.config.settings import load_settings
 from streaming.engine.progress import last_progress
-from streaming.history.errors import NoArchive, NothingFound
-from streaming.history.trace import Step, trace
-from tests.integration.history_cli import inflight
 from tests.integration.history_device import AnsweringDevice
 from tests.integration.topics_of_up import await_receipts, ledger_of, records_of
 from tests.support.kafka_topics import ReadRecord, read_topic
@@ -36,23 +30,11 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DELIVERY_LIMIT = 5
-SETTINGS = ("archive.enabled=true", "archive.trigger_interval_ms=5s", f"delivery_limit={DELIVERY_LIMIT}")
+"""Of the clients called broken-*."""
 QOS = (1, 2)
 DELAY_S = 1.0
+"""Before a lamp gets a message again."""
 PARKED = "lamps.parked"
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    """With the delayed retry of the documentation for lamps, whose delay is ten seconds there."""
-    directory = tmp_path_factory.mktemp("refusing")
-    example = conf_file("policies.toml").read_text(encoding="utf-8")
-    configuration = directory / "policies.toml"
-    configuration.write_text(example.replace('message_ttl = "10s"', f'message_ttl = "{DELAY_S:.0f}s"'), encoding="utf-8")
-    assert "10s" not in configuration.read_text(encoding="utf-8")
-    options = [part for setting in SETTINGS for part in ("--set", setting)]
-    with UpProcess(directory / "data", "--config", str(configuration), *options) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -279,34 +261,3 @@ def a_round(client_id: str) -> list[tuple[str, str, bool]]:
 def receipts_of_lamps(records: list[ReadRecord]) -> list[dict[str, Any]]:
     receipts = [json.loads(record.value or b"") for record in records]
     return [receipt for receipt in receipts if receipt["message_id"].startswith("on-lamp-")]
-
-
-def test_the_trace_shows_each_refusal_with_its_reason_and_when_the_next_attempt_was_due(up: UpProcess) -> None:
-    """After the tests above, whose messages it asks about."""
-    settings = load_settings(overrides=[f"engine.data_dir={up.data_dir}"])
-
-    def steps_of(message_id: str, last: str) -> list[Step]:
-        """Once the archive has them all: it is a little behind."""
-
-        def complete() -> list[Step]:
-            with contextlib.suppress(NoArchive, NothingFound):
-                steps = trace(settings, message_id, spark_jars)
-                return steps if last in [step.step for step in steps] else []
-            return []
-
-        found: list[Step] = wait_until(complete, f"the trace of {message_id}")
-        return found
-
-    recorded = rows_of(ledger_of(up, "throttled-1"), "refused")
-    steps = steps_of("throttled-1", "finished")
-    assert [step.step for step in steps] == ["accepted", *["sent", "refused"] * 4, "sent", "finished"]
-    shown = [(step.attempt, step.reason_code, step.detail) for step in steps if step.step == "refused"]
-    assert shown == [(row["attempt"], row["reason_code"], row["detail"]) for row in recorded]
-
-    given_up = steps_of("bad-1", "dead letter")
-    assert [step.outcome for step in given_up if step.step == "finished"] == ["delivery_limit"]
-    assert [step.reason_code for step in given_up if step.step in ("refused", "finished")] == [0x80] * (DELIVERY_LIMIT + 1)
-
-    table = inflight(up, "trace", "throttled-1").stdout
-    assert table.count("0x97") == 4
-    assert all(f"next attempt {row['detail'].split()[2]} ms" in table for row in recorded)
