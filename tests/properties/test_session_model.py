@@ -411,4 +411,4 @@ class SessionModel(RuleBasedStateMachine):
 
 
 TestSessionModel: Any = SessionModel.TestCase
-TestSessionModel.settings = settings(max_examples=4 * settings().max_examples)
+TestSessionModel.settings = settings(max_examples=2 * settings().max_examples)

@@ -348,6 +348,7 @@ def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
     return engine.after(30)
 
 
+@pytest.mark.no_cover
 def test_a_crash_at_any_record_between_kafka_and_the_state_leaves_no_message_behind() -> None:
     """Every micro-batch, every number of its records that reached Kafka: each message is delivered or dead-lettered."""
     undisturbed = _lives_and_deaths(None)
@@ -432,9 +433,10 @@ def test_a_response_topic_that_names_no_client_sends_no_receipt_to_anybody() -> 
     assert engine.records("inflight.messages") == []
 
 
+@pytest.mark.no_cover
 def test_a_repeated_micro_batch_with_very_many_dead_letters_for_one_queue_delivers_each_once() -> None:
     """More than any window of remembered ids; the engine dies after it has written most of them."""
-    count = 700
+    count = 300
     crowd = SessionSettings(max_mqueue_len=0, max_mqueue_bytes=0, deduplication_window=10)
     engine = EngineModel(
         policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=60_000),),

@@ -78,8 +78,7 @@ class FastDevice:
         return [f"{c.packet_id} {c.payload.decode()}" for c in commands if isinstance(c, SendPublish)]
 
 
-@pytest.mark.parametrize("stuck", [1, 100])
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(("qos", "stuck"), [(1, 1), (2, 100)])
 def test_200_000_sends_around_stuck_ids_lose_and_duplicate_nothing_and_replay_in_the_original_order(qos: int, stuck: int) -> None:
     """[MQTT-2.2.1-4] [MQTT-4.6.0-1]"""
     device = FastDevice(qos=qos, stuck=stuck)
