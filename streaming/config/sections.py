@@ -205,7 +205,7 @@ class EngineSection(Section):
     receipts: bool = key("write the outcome of every message to PREFIX.receipts", True)
     ledger: bool = key("write every transition of every message to PREFIX.ledger", True)
     lean_worker: bool = key(
-        "Python workers without pandas, at a fraction of the cost; false = PySpark's own way, same results", False
+        "Python workers without pandas, at a fraction of the cost; false = PySpark's own way, same results", True
     )
     spark: dict[str, Option] = key('more Spark configuration, for example "spark.executor.memory" = "4g"', {})
 

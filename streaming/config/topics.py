@@ -2,7 +2,8 @@
 
 Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
 the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
-`inflight.throttle` is a table, so it is compacted and must be.
+`inflight.throttle` is a table, so it is compacted and must be. The time of a record of `inflight.messages` is the broker's
+(LogAppendTime): messages expire by it, and the clock of a backend that is slow would expire what it has just sent.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from streaming.config.units import format_duration
 MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
 """Shorter than this, a topic that somebody has to read in time is refused: a night's standstill is an ordinary thing."""
 
+BROKERS_TIME: Final = "LogAppendTime"
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
@@ -28,7 +30,9 @@ _TIMEOUT_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """How one topic shall be. retention_ms: None = compacted. max_record_bytes: what the topic has to take at least."""
+    """How one topic shall be. retention_ms: None = compacted. max_record_bytes: what the topic has to take at least.
+    brokers_time: a record has the time at which the broker got it, not what its writer says.
+    """
 
     name: str
     partitions: int
@@ -36,11 +40,14 @@ class TopicPlan:
     retention_ms: int | None
     minimum_retention_ms: int
     max_record_bytes: int
+    brokers_time: bool = False
 
     @property
     def configs(self) -> dict[str, str]:
         """Kafka's configuration when Inflight creates the topic."""
         configs = {"max.message.bytes": str(max(_MAX_MESSAGE_BYTES, self.max_record_bytes))}
+        if self.brokers_time:
+            configs["message.timestamp.type"] = BROKERS_TIME
         if self.retention_ms is None:
             return configs | {"cleanup.policy": "compact"}
         return configs | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
@@ -89,6 +96,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
                 retention_ms=None if key == "throttle" else getattr(retention, key),
                 minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
                 max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+                brokers_time=key == "messages",
             )
         )
     return tuple(plans)
@@ -153,6 +161,11 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
         problems.append(
             f"{plan.name}: max.message.bytes={limit} refuses the largest records of Inflight; "
             f"set max.message.bytes={plan.max_record_bytes} or lower engine.max_record_bytes"
+        )
+    if plan.brokers_time and (clock := actual.configs.get("message.timestamp.type")) != BROKERS_TIME:
+        warnings.append(
+            f"{plan.name}: message.timestamp.type={clock}: messages expire by the clocks of those who send them; "
+            f"set message.timestamp.type={BROKERS_TIME}"
         )
     warnings += _replication_warnings(actual, brokers)
     return problems, warnings

@@ -114,6 +114,8 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
         # A batch of Arrow holds this many groups or records; bounds what a worker has in memory at once.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        # A second copy of a task would write its records to Kafka a second time.
+        "spark.speculation": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",

@@ -36,7 +36,7 @@ Why that is safe.
 
 When it is off. `why_off` says it before anything runs: a PySpark version that was not tried. In the worker: when the function is
 unpickled anywhere but in `read_udfs` (in a test, in the driver), with Spark's UDF profiler, with Arrow's large types. The stock
-path then gives the same results. Without `engine.lean_worker = true` it is never used.
+path then gives the same results. With `engine.lean_worker = false` it is never used.
 """
 
 import sys

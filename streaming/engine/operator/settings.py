@@ -40,7 +40,7 @@ class PipelineSettings:
     limits: RecordLimits = field(default_factory=RecordLimits)
     receipts: bool = True
     ledger: bool = True
-    lean_worker: bool = False
+    lean_worker: bool = True
 
 
 class SettingsOfClients:

@@ -75,6 +75,14 @@ def test_a_limit_by_size_is_a_warning() -> None:
     assert "retention.bytes=1000000" in warning
 
 
+def test_messages_that_carry_the_time_of_their_sender_are_a_warning() -> None:
+    plan = PLANS["inflight.messages"]
+    assert plan.configs["message.timestamp.type"] == "LogAppendTime"
+    found, [warning] = judge(plan, actual(plan, {"message.timestamp.type": "CreateTime"}), brokers=1)
+    assert found == []
+    assert "message.timestamp.type=LogAppendTime" in warning
+
+
 def test_a_throttle_table_that_forgets_is_refused() -> None:
     [problem] = problems_of("inflight.throttle", {"cleanup.policy": "delete"})
     assert problem.endswith("set cleanup.policy=compact")

@@ -41,8 +41,8 @@ def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
 
 
 def test_the_log_says_which_path_the_python_workers_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not pipeline_settings(Settings(), commands_partitions=1).lean_worker
-    assert pipeline_settings(Settings(engine={"lean_worker": True}), commands_partitions=1).lean_worker
+    assert pipeline_settings(Settings(), commands_partitions=1).lean_worker
+    assert not pipeline_settings(Settings(engine={"lean_worker": False}), commands_partitions=1).lean_worker
     said = {"event": "python_workers", "log_level": "info"}
     assert said_about_the_workers(lean_worker=True) == {**said, "path": "lean"}
     assert said_about_the_workers(lean_worker=False) == {**said, "path": "stock", "reason": "engine.lean_worker = false"}
