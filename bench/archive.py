@@ -81,7 +81,7 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers, acks="all", linger_ms=5)
     fill(settings, producer, arguments.fill)
     result: dict[str, float] = {}
-    query = start_sessions(spark, settings, pipeline)
+    query = start_sessions(spark, settings, pipeline, {})
     try:
         for number in range(arguments.clients):
             event = ClientConnected(connection_id=1, commands_partition=number % partitions, clean_start=False)

@@ -11,5 +11,13 @@ class CheckpointMismatch(InflightError):
     """The configuration does not fit the checkpoint."""
 
 
+class EngineRuns(InflightError):
+    """Another engine, with another checkpoint, works on the same topics."""
+
+
+class EngineFenced(InflightError):
+    """Another engine has taken over while this one ran."""
+
+
 class QueryFailed(InflightError):
     """The query ended by itself; the text has Spark's reason."""

@@ -4,7 +4,7 @@ The file is `progress.jsonl` in the data directory. It is renamed to `progress.j
 are the most that it can take.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     started: ISO 8601, UTC. duration_ms: the whole micro-batch, of which add_batch_ms is the work and the rest bookkeeping.
     consumer_lag: records in Kafka that this micro-batch did not take, over all partitions.
+    end_offsets: by topic and partition, the first record that was not taken.
     state_bytes: of RocksDB's files, 0 where the state store does not say.
     outcomes: receipts written, by outcome; empty where nobody counts them (streaming/engine/outcome_counts.py).
     """
@@ -36,6 +37,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     clients_removed: int = 0
     state_commit_ms: int = 0
     state_bytes: int = 0
+    end_offsets: dict[str, dict[int, int]] = {}
     outcomes: dict[str, int] = {}
 
 
@@ -85,6 +87,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         clients_removed=sum(operator.get("numRowsRemoved", 0) for operator in operators),
         state_commit_ms=sum(operator.get("commitTimeMs", 0) for operator in operators),
         state_bytes=sum(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0) for operator in operators),
+        end_offsets=_end_offsets(document.get("sources", ())),
         outcomes={outcome: count for outcome, count in _observed(document, OUTCOMES).items() if count},
     )
 
@@ -129,6 +132,14 @@ def _observed(document: dict[str, Any], name: str) -> dict[str, int]:
     """Empty when nothing is counted under that name."""
     found: dict[str, int] | None = document.get("observedMetrics", {}).get(name)
     return found or {}
+
+
+def _end_offsets(sources: Iterable[dict[str, Any]]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for source in sources:
+        if isinstance(end := source.get("endOffset"), dict):
+            found |= {topic: {int(number): offset for number, offset in offsets.items()} for topic, offsets in end.items()}
+    return found
 
 
 def _consumer_lag(source: dict[str, Any]) -> int:

@@ -25,14 +25,15 @@ def read_records(
     *,
     kafka_options: Mapping[str, str],
     max_offsets_per_trigger: int,
+    starting_offsets: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The stream of messages and events, as Kafka's source has it. kafka_options: `kafka.bootstrap.servers` and security.
+    starting_offsets: by topic, Spark's `startingOffsets` for a new checkpoint; without one it begins with the earliest record.
 
     A source for each topic, and `max_offsets_per_trigger` for each: with one source for both, Spark shares the limit out by what
     waits, and the acknowledgements of devices would wait behind a backlog of messages until those they answer are sent again.
     """
     options = {
-        "startingOffsets": "earliest",
         "failOnDataLoss": "true",
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
@@ -43,7 +44,11 @@ def read_records(
         **kafka_options,
     }
     events, messages = (
-        spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
+        spark.readStream.format("kafka")
+        .options(**options)
+        .option("startingOffsets", (starting_offsets or {}).get(topic, "earliest"))
+        .option("subscribe", topic)
+        .load()
         for topic in (settings.topics.events, settings.topics.messages)
     )
     return events.union(messages)

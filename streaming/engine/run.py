@@ -4,7 +4,8 @@ Steps of a start, in this order:
 1. check the topics;
 2. write the record that gives the query a first micro-batch (streaming/engine/wake_up.py);
 3. start Spark;
-4. take the lock of the checkpoint, and check that its shape is the configured one;
+4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
+   (streaming/engine/engine_group.py);
 5. start the query;
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
@@ -16,7 +17,7 @@ From 6 on the micro-batches follow the pace of streaming/engine/pacing.
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,7 @@ from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
+from streaming.engine.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.errors import QueryFailed
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings, Profile
@@ -61,8 +63,8 @@ def run_engine(
 
     jars: None under spark-submit, which brings them.
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch.
-    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch before anything runs; QueryFailed when the query
-    dies.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns before anything runs; QueryFailed when
+    the query dies, EngineFenced when another engine has taken over.
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
@@ -73,31 +75,51 @@ def run_engine(
         location = sessions_checkpoint(settings)
         lock = lock_checkpoint(spark, location)  # 4
         check_state_partitions(spark, location, settings.engine.state_partitions)
-        query = start_sessions(spark, settings, pipeline)  # 5
-        try:
-            # Failures of these two are reported and are not ours.
-            with (
-                ArchiveKeeper(spark, settings) as archive,
-                BackPressure.of(settings) as throttle,
-                paced(query, settings) as pace,
-            ):
-
-                def ready() -> None:
-                    on_ready()
-                    pace.start()
-                    archive.start()  # 7
-                    throttle.start()  # 8
-
-                def progress(batch: BatchProgress) -> None:
-                    throttle.observe(batch)
-                    on_progress(batch)
-
-                _watch(query, settings.engine.data_dir, ready, stop, progress, pace.may_have_news)  # 6
-        finally:
-            query.stop()
+        with EngineGroup(settings, checkpoint_id(spark, location)) as group:
+            committed = group.committed()
+            starting = {
+                topic: starting_offsets(topic, partitions[topic], committed)
+                for topic in (settings.topics.messages, settings.topics.events)
+            }
+            query = start_sessions(spark, settings, pipeline, starting)  # 5
+            try:
+                _keep_running(spark, settings, query, group, on_ready=on_ready, stop=stop, on_progress=on_progress)  # 6
+            finally:
+                query.stop()
         del lock
     finally:
         spark.stop()
+
+
+def _keep_running(
+    spark: SparkSession,
+    settings: Settings,
+    query: StreamingQuery,
+    group: EngineGroup,
+    *,
+    on_ready: Callable[[], None],
+    stop: threading.Event,
+    on_progress: Callable[[BatchProgress], None],
+) -> None:
+    # Failures of the archive and of back-pressure are reported and are not ours.
+    with ArchiveKeeper(spark, settings) as archive, BackPressure.of(settings) as throttle, paced(query, settings) as pace:
+
+        def ready() -> None:
+            on_ready()
+            pace.start()
+            archive.start()  # 7
+            throttle.start()  # 8
+
+        def progress(batch: BatchProgress) -> None:
+            group.observe(batch.end_offsets)
+            throttle.observe(batch)
+            on_progress(batch)
+
+        def may_have_news() -> bool:
+            group.check()
+            return pace.may_have_news()
+
+        _watch(query, settings.engine.data_dir, ready, stop, progress, may_have_news)
 
 
 def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
@@ -129,11 +151,17 @@ def spark_master(settings: Settings) -> str:
     return f"local[{max(len(os.sched_getaffinity(0)), settings.engine.state_partitions + 1)}]"
 
 
-def start_sessions(spark: SparkSession, settings: Settings, pipeline: PipelineSettings) -> StreamingQuery:
-    """Starts the query `sessions`; it runs until it is stopped or dies."""
+def start_sessions(
+    spark: SparkSession, settings: Settings, pipeline: PipelineSettings, starting_offsets: Mapping[str, str]
+) -> StreamingQuery:
+    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic."""
     kafka_options = settings.kafka.spark_options()
     records = read_records(
-        spark, pipeline, kafka_options=kafka_options, max_offsets_per_trigger=settings.engine.max_offsets_per_trigger
+        spark,
+        pipeline,
+        kafka_options=kafka_options,
+        max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
+        starting_offsets=starting_offsets,
     )
     say_worker_path(pipeline)
     rows = sessions(records, pipeline)

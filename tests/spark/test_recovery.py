@@ -1,15 +1,7 @@
 """What a crash may not change: a micro-batch that is executed again says the same, and sessions survive SIGKILL of the engine."""
 
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +14,7 @@ from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRe
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from streaming.engine.progress import ProgressReader, last_progress
+from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
@@ -29,8 +22,6 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 CLIENTS = 20
-READY_S = 90.0
-"""Ten times what a start takes here."""
 OUTPUTS = ("commands", "uplink", "receipts", "dead_letters", "ledger")
 
 
@@ -115,50 +106,6 @@ def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pi
     repeated = new_since(written, output(pipeline))
     assert {name for name, _, _ in repeated} == set(OUTPUTS)
     assert repeated == new_since(before, written)
-
-
-class Engine:
-    """The engine as a process."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        root = str(Path(__file__).parents[2])
-        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings)]
-        environment = os.environ | {"PYTHONPATH": root}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment
-        )
-
-    def await_ready(self) -> None:
-        assert self.process.stdout is not None
-        too_late = threading.Timer(READY_S, self.process.kill)
-        too_late.start()
-        line = self.process.stdout.readline()
-        too_late.cancel()
-        if line != "ready\n":
-            self.process.kill()  # its standard error ends
-            errors = self.process.communicate()[1][-4_000:]
-            raise AssertionError(f"the engine was not ready within {READY_S:g} s, or died; it said {line!r}:\n{errors}")
-
-    def kill(self) -> None:
-        """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> int:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait(60)
-
-
-@contextmanager
-def engine(settings: dict[str, Any]) -> Iterator[Engine]:
-    made = Engine(settings)
-    try:
-        made.await_ready()
-        yield made
-    finally:
-        if made.process.poll() is None:
-            made.kill()
 
 
 def stop_after_a_commit(checkpoint: Path) -> None:

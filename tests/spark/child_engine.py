@@ -1,0 +1,59 @@
+"""Engines as child processes, to be killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+READY_S = 90.0
+"""Ten times what a start takes here."""
+
+
+class Engine:
+    """The engine as a process."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        root = str(Path(__file__).parents[2])
+        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings)]
+        environment = os.environ | {"PYTHONPATH": root}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment
+        )
+
+    def await_ready(self) -> None:
+        assert self.process.stdout is not None
+        too_late = threading.Timer(READY_S, self.process.kill)
+        too_late.start()
+        line = self.process.stdout.readline()
+        too_late.cancel()
+        if line != "ready\n":
+            self.process.kill()  # its standard error ends
+            errors = self.process.communicate()[1][-4_000:]
+            raise AssertionError(f"the engine was not ready within {READY_S:g} s, or died; it said {line!r}:\n{errors}")
+
+    def kill(self) -> None:
+        """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+
+@contextmanager
+def engine(settings: dict[str, Any]) -> Iterator[Engine]:
+    made = Engine(settings)
+    try:
+        made.await_ready()
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.kill()

@@ -1,0 +1,124 @@
+"""Engines on the same topics: one works, another one waits or refuses, and one that was taken over stops."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import KafkaProducer
+
+from inflight.local.embedded_kafka import EmbeddedKafka
+from state.commands import SendPublish
+from state.events import ClientConnected, PubAckReceived
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
+from tests.spark.child_engine import Engine, engine
+from tests.support.kafka_topics import ReadRecord, read_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+
+EXIT_S = 90.0
+
+
+class Topics:
+    """What one client gets and what becomes of its messages, on topics with a prefix of their own."""
+
+    def __init__(self, kafka: EmbeddedKafka, prefix: str) -> None:
+        self.kafka, self.prefix = kafka.bootstrap_servers, prefix
+        self.producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
+
+    def settings(self, directory: Path) -> dict[str, Any]:
+        return {
+            "kafka": {"bootstrap_servers": self.kafka},
+            "topics": {"prefix": self.prefix},
+            "engine": {"data_dir": str(directory), "driver_memory": "512m", "master": "local[2]"},
+        }
+
+    def connect(self, connection_id: int) -> None:
+        event = ClientConnected(
+            connection_id=connection_id, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600
+        )
+        self.producer.send(f"{self.prefix}.events", encode_event(event), key=b"c").get(30)
+
+    def send(self, payload: bytes) -> None:
+        headers = [("mqtt-topic", b"t"), ("message-id", payload)]
+        self.producer.send(f"{self.prefix}.messages", payload, key=b"c", headers=headers).get(30)
+
+    def sent(self, count: int) -> list[SendPublish]:
+        """All PUBLISH commands so far, as soon as there are so many."""
+
+        def publishes(records: list[ReadRecord]) -> list[SendPublish]:
+            commands = [command for record in records for command in decode_command_batch(record.value or b"").commands]
+            return [command for command in commands if isinstance(command, SendPublish)]
+
+        return publishes(read_topic(self.kafka, f"{self.prefix}.commands", lambda found: len(publishes(found)) >= count))
+
+    def acknowledge(self, publish: SendPublish) -> None:
+        event = PubAckReceived(connection_id=publish.connection_id, packet_id=publish.packet_id)
+        self.producer.send(f"{self.prefix}.events", encode_event(event), key=b"c").get(30)
+
+    def outcomes(self, count: int) -> dict[str, str]:
+        records = read_topic(self.kafka, f"{self.prefix}.receipts", lambda found: len(found) >= count)
+        receipts = [msgspec.json.decode(record.value or b"") for record in records]
+        return {receipt["message_id"]: receipt["outcome"] for receipt in receipts}
+
+    def deliver(self, payload: bytes, *, before: int) -> None:
+        """before: how many PUBLISH commands there were."""
+        self.send(payload)
+        (publish,) = self.sent(before + 1)[before:]
+        assert publish.payload == payload
+        self.acknowledge(publish)
+        self.outcomes(before + 1)
+
+
+def ended(process: Engine) -> str:
+    """What an engine says that ends by itself."""
+    _, errors = process.process.communicate(timeout=EXIT_S)
+    assert process.process.returncode != 0
+    return str(errors)
+
+
+def test_an_engine_with_another_checkpoint_does_not_start_beside_a_running_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topics = Topics(kafka, "beside")
+    with engine(topics.settings(tmp_path / "first")) as first:
+        topics.connect(1)
+        topics.deliver(b"1", before=0)
+        said = ended(Engine(topics.settings(tmp_path / "second")))
+        assert "EngineRuns" in said
+        assert "another engine works on the topics beside.*" in said
+        topics.deliver(b"2", before=1)
+        assert first.stop() == 0
+    assert topics.outcomes(2) == {"1": "delivered", "2": "delivered"}
+
+
+def test_an_engine_whose_checkpoint_somebody_has_copied_is_fenced_by_the_copy(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topics = Topics(kafka, "copied")
+    with engine(topics.settings(tmp_path / "first")) as first:
+        topics.connect(1)
+        topics.deliver(b"1", before=0)
+        assert first.stop() == 0
+    shutil.copytree(tmp_path / "first" / "checkpoint", tmp_path / "copy" / "checkpoint")
+    with engine(topics.settings(tmp_path / "first")) as first, engine(topics.settings(tmp_path / "copy")) as copy:
+        said = ended(first)
+        assert "EngineFenced" in said
+        topics.deliver(b"2", before=1)
+        assert copy.stop() == 0
+
+
+def test_a_new_checkpoint_begins_where_the_old_one_was_and_sends_nothing_again(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topics = Topics(kafka, "renewed")
+    with engine(topics.settings(tmp_path / "first")) as first:
+        topics.connect(1)
+        for number in range(3):
+            topics.deliver(b"%d" % number, before=number)
+        assert first.stop() == 0
+    topics.send(b"unread")
+    with engine(topics.settings(tmp_path / "new")) as new:
+        topics.connect(2)
+        assert [publish.payload for publish in topics.sent(4)] == [b"0", b"1", b"2", b"unread"]
+        topics.acknowledge(topics.sent(4)[-1])
+        topics.outcomes(4)
+        assert new.stop() == 0
+    assert Counter(publish.payload for publish in topics.sent(4)) == {b"0": 1, b"1": 1, b"2": 1, b"unread": 1}
