@@ -51,7 +51,7 @@ class Inbound:
         if action is InboundAction.RELEASE:
             activation.record(Transition.PUBLICATION_RELEASED, packet_id=event.packet_id)
         else:
-            assert action in (InboundAction.FORGET, InboundAction.IGNORE)
+            assert action is InboundAction.IGNORE
 
     def abandon_overdue(self, timeout_ms: int, activation: Activation) -> tuple[PacketId, ...]:
         """Give up ids that were not released in time; returns them for the gateway to forget."""
