@@ -137,6 +137,7 @@ class Death(Value, frozen=True):
 
     time_ms, exchange, routing_keys (with CC, without BCC) and original_expiration_ms are those of the first of them.
     exchange, routing_keys: what the message had been published with when it died, not what the dead letter got.
+    original_expiration_ms: the time to live of a message that has died of it (or of its queue's).
     """
 
     queue: ClientId

@@ -214,9 +214,12 @@ class Session:
             self.inbound.hand_on(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
             return
         entered = self.inbound.publication(event, activation)
-        is_current = self.connection is not None and event.connection_id == self.connection.connection_id
+        connection = self.connection
+        is_current = connection is not None and event.connection_id == connection.connection_id
+        # MQTT 3.1.1 has no Receive Maximum: a packet id is held until its PUBREL, and there are 65,535 of them.
+        has_maximum = connection is not None and connection.protocol_version >= 5
         limit = self.settings.max_awaiting_rel
-        if entered and is_current and 0 < limit < len(self.inbound.awaiting_rel.entries):
+        if entered and is_current and has_maximum and 0 < limit < len(self.inbound.awaiting_rel.entries):
             # [MQTT-3.3.4-7]
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 

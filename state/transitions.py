@@ -25,7 +25,8 @@ Rules of the inbound exchange (client → session, QoS 2):
 12. A packet id inside the set is a repetition, whatever DUP says [MQTT-4.3.3-10]; it is not handed on.
 13. PUBREL releases the id; so does `await_rel_timeout`, which leaves a tombstone.
 14. A tombstone recognises a late repetition (same id, same content, DUP=1); that one enters the set again but is not handed on.
-15. A tombstone is forgotten when newer ones take its place, and everything is when the session ends.
+15. A PUBREL that comes late takes the tombstone away, because the client does not repeat a publication after it. Everything is
+    forgotten when the session ends.
 
 Theory of operation. An exchange is in exactly one phase; ABSENT is the phase of every packet id that no exchange holds, so that
 a lookup never fails and the tables are total over what a peer can send. The step functions return the next phase and the action
@@ -96,13 +97,10 @@ class InboundPhase(Enum):
 
 
 class InboundEvent(Enum):
-    """DISPLACED: a newer tombstone takes the place of this one."""
-
     PUBLISH = auto()
     LATE_REPETITION = auto()
     PUBREL = auto()
     TIMEOUT = auto()
-    DISPLACED = auto()
     SESSION_ENDED = auto()
 
 
@@ -170,8 +168,7 @@ INBOUND: Final[InboundTable] = {
     (InboundPhase.AWAITING_PUBREL, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
     (InboundPhase.TOMBSTONE, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),
     (InboundPhase.TOMBSTONE, InboundEvent.LATE_REPETITION): (InboundPhase.AWAITING_PUBREL, InboundAction.RECOGNISE),
-    (InboundPhase.TOMBSTONE, InboundEvent.PUBREL): (InboundPhase.TOMBSTONE, InboundAction.IGNORE),
-    (InboundPhase.TOMBSTONE, InboundEvent.DISPLACED): (InboundPhase.ABSENT, InboundAction.FORGET),
+    (InboundPhase.TOMBSTONE, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-12]
     (InboundPhase.TOMBSTONE, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
 }
 

@@ -12,7 +12,9 @@ What was measured about kafka-python 3.0.12 (docs/producer.md has the table), an
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -23,11 +25,13 @@ from kafka.errors import (
     InvalidTopicError,
     KafkaConfigurationError,
     KafkaError,
+    KafkaTimeoutError,
     MessageSizeTooLargeError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
 
+from inflight.producer.connect_timeouts import connect_timeouts
 from inflight.producer.request_watch import FailedTry, RecordKey, RequestWatch
 from inflight.producer.send_loop.loop import Report
 from inflight.producer.send_loop.send import Send, SendRefused
@@ -37,7 +41,6 @@ from sinks.kafka.producers import abandon
 
 _NEVER_MS: Final = 7 * 24 * 3_600_000
 _RETRY_OPEN_S: Final = 0.2
-_BOOTSTRAP_TIMEOUT_MS: Final = 5_000
 _MAX_RECORD: Final = "max.message.bytes"
 _PERMANENT: Final = (
     AuthorizationError,
@@ -67,7 +70,7 @@ class KafkaGeneration:
             "request_timeout_ms": settings.attempt_timeout_ms,
             "delivery_timeout_ms": _NEVER_MS,
             "retry_backoff_ms": 50,
-            "kafka_client": self._watch.client,
+            **connect_timeouts(settings.min_connect_timeout_ms, self._watch.client),
             **settings.kafka_options,
         }
         largest = largest_record_bytes(bootstrap_servers, settings)
@@ -75,7 +78,7 @@ class KafkaGeneration:
             config["max_request_size"] = min(config["max_request_size"], largest)
         self._producer = KafkaProducer(**config)
         try:
-            self._partitions = len(self._producer.partitions_for(self._topic))
+            self._partitions = self._count_partitions(settings)
         except BaseException:
             self.end()
             raise
@@ -105,19 +108,37 @@ class KafkaGeneration:
     def end(self) -> None:
         abandon_soon(self._producer)
 
+    def _count_partitions(self, settings: ProducerSettings) -> int:
+        """Kafka's client asks for no longer than `max_block_ms`, which is short because `send` waits as long for room."""
+        deadline_s = time.monotonic() + settings.min_connect_timeout_ms / 1_000
+        while True:
+            try:
+                return len(self._producer.partitions_for(self._topic))
+            except KafkaTimeoutError:
+                if time.monotonic() >= deadline_s:
+                    raise
+
     # --- on the network thread of the producer --------------------------------------------------------------------------------
 
     def _settled(self, key: RecordKey, send: Send, outcome: Any) -> None:
+        if not isinstance(outcome, BaseException):
+            self._answered(key, send, "", (outcome.partition, outcome.offset))
+            return
+        answered = partial(self._answered, key, send, f"Kafka's client gave it up ({type(outcome).__name__}: {outcome})")
+        # Another record may have ended Kafka's client while this one was on the wire: its own answer still comes.
+        if key in self._refusals or not self._watch.follow(key, answered):
+            answered(None)
+
+    def _answered(self, key: RecordKey, send: Send, error: str, place: tuple[int, int] | None) -> None:
+        """place: partition and offset in the log; None = it is not there, as far as is known, and `error` says why."""
         if self._sends.get(key) is send:  # and not the same message, sent again by the caller
             del self._sends[key]
         refusal = self._refusals.pop(key, None)
-        if not isinstance(outcome, BaseException):
-            self._post(lambda loop, now: loop.confirmed(send, outcome.partition, outcome.offset, now))
-            return
-        error = refusal or f"Kafka's client gave it up ({type(outcome).__name__}: {outcome})"
-        permanent = refusal is not None
-        unanswered = not permanent and self._watch.is_unanswered(key)
-        self._post(lambda loop, now: loop.given_up(send, error, permanent=permanent, unanswered=unanswered, now_ms=now))
+        if place is not None:
+            self._post(lambda loop, now: loop.confirmed(send, *place, now))
+        else:
+            reason, permanent = refusal or error, refusal is not None
+            self._post(lambda loop, now: loop.given_up(send, reason, permanent=permanent, now_ms=now))
 
     def _try_failed(self, failure: FailedTry) -> None:
         if failure.permanent:
@@ -187,8 +208,8 @@ def largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) -> 
     """
     config: dict[str, Any] = {
         "bootstrap_servers": bootstrap_servers,
-        "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS,
-        "request_timeout_ms": _BOOTSTRAP_TIMEOUT_MS,
+        **connect_timeouts(settings.min_connect_timeout_ms),
+        "request_timeout_ms": settings.min_connect_timeout_ms,
         **settings.kafka_options,
     }
     topic = settings.topic
@@ -211,7 +232,7 @@ def client_config(bootstrap_servers: str, settings: ProducerSettings) -> Mapping
     """What every KafkaProducer of ours has in common."""
     return {
         "bootstrap_servers": bootstrap_servers,
-        "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS,
+        **connect_timeouts(settings.min_connect_timeout_ms),
         "linger_ms": settings.linger_ms,
         "batch_size": settings.batch_bytes,
         "compression_type": settings.compression,

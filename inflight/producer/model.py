@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from state.errors import InflightError
 from state.model import ClientId, MessageId
 from state.records.throttle import TOO_MANY_REQUESTS
+
+_REMEMBERED: Final = "if its client has not been sent deduplication_window (100) other messages since"
 
 
 class Cause(StrEnum):
@@ -56,8 +59,9 @@ class SendFailed(InflightError):
     """The message was not confirmed, and the producer does not try any more.
 
     attempts: every one, with its time and error. may_be_sent: the record was handed to Kafka's client and nobody answered for it,
-    so it may be in the log, now or a little later; sending again with the same `message_id` is safe, because the engine delivers
-    a message id once. False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first.
+    so it may be in the log, now or a little later. Sending again with the same `message_id` is safe for as long as the engine
+    remembers the id: a client's session knows the last 100 that it has taken (`session.deduplication_window`), until it ends.
+    False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class SendFailed(InflightError):
         if cause is Cause.REJECTED:
             advice = "It is not in the log; trying again without a change will fail again."
         elif may_be_sent:
-            advice = "It may be in the log: send it again with the same message_id, and it is delivered once."
+            advice = f"It may be in the log: send it again with the same message_id, and it is delivered once, {_REMEMBERED}."
         else:
             advice = "It is not in the log: send it again."
         super().__init__(f"message {message_id!r} for client {client_id!r} was not sent: {reason}.{tries}\n{advice}")
@@ -89,13 +93,15 @@ class TransactionFailed(InflightError):
     """The transaction did not commit. The futures of its sends carry it too.
 
     may_be_committed: the answer to the commit is missing. Run the transaction again with the same message ids: whatever became of
-    the first one, each message is delivered once. False: nothing of it is or will be delivered.
+    the first one, each message is delivered once, as far as the engine remembers ids (see SendFailed). False: nothing of it is
+    or will be delivered.
     """
 
     def __init__(self, reason: str, *, may_be_committed: bool = False) -> None:
         self.may_be_committed = may_be_committed
         advice = (
-            "It may have been committed: run it again with the same message ids, and each message is delivered once."
+            "It may have been committed: run it again with the same message ids, and each message is delivered once, "
+            f"{_REMEMBERED}."
             if may_be_committed
             else "Nothing of it will be delivered: run it again."
         )

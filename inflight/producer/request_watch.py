@@ -8,10 +8,11 @@ something failed: otherwise a request costs two dictionary operations.
 Everything here runs on the network thread of that producer.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kafka.errors import (
     BrokerResponseError,
@@ -61,16 +62,28 @@ class FailedTry(NamedTuple):
     permanent: bool
 
 
+class _Place(NamedTuple):
+    """Of a record in a produce request. number: in its batch, from 0."""
+
+    topic: str
+    partition: int
+    number: int
+
+
+Answer: TypeAlias = Callable[[tuple[int, int] | None], None]
+"""Partition and offset of a record that Kafka has confirmed; None = it has not, and `on_failed_try` was told why."""
+
+
 class _Written:
-    """A request on the wire; decoded only when somebody asks."""
+    """A request on the wire; decoded only when somebody asks. followers: who is told of the answer, by record."""
 
     def __init__(self, request: ProduceRequest) -> None:
         self._request = request
         self.began_ms = time.monotonic() * 1_000
+        self.followers: dict[RecordKey, Answer] = {}
 
     @cached_property
-    def records(self) -> dict[RecordKey, tuple[str, int]]:
-        """Each record with its topic and partition."""
+    def records(self) -> dict[RecordKey, _Place]:
         return dict(_records(self._request))
 
 
@@ -85,9 +98,16 @@ class RequestWatch:
         """What kafka-python calls to make its network client."""
         return _WatchedClient(self, **config)
 
-    def is_unanswered(self, record: RecordKey) -> bool:
-        """Whether a request with this record is on the wire: it may be in the log, and nobody will say so."""
-        return any(record in written.records for written in self._unanswered.values())
+    def follow(self, record: RecordKey, answer: Answer) -> bool:
+        """For a record that kafka-python has given up. True: it is on the wire, and `answer` is called with what becomes of it.
+
+        A connection that ends without an answer counts as one, so that it always comes.
+        """
+        for written in self._unanswered.values():
+            if record in written.records:
+                written.followers[record] = answer
+                return True
+        return False
 
     def written(self, request: ProduceRequest, answer: Any) -> None:
         """answer: the future of the response."""
@@ -98,6 +118,7 @@ class RequestWatch:
         self._unanswered.pop(request, None)
         if isinstance(outcome, BaseException):
             self._lost(written, outcome)
+            _tell_followers(written, {})
             return
         refused = {
             (topic.name, partition.index): (for_code(partition.error_code), partition.error_message)
@@ -107,6 +128,14 @@ class RequestWatch:
         }
         if refused:
             self._refused(written, refused)
+        if written.followers:
+            offsets = {
+                (topic.name, partition.index): partition.base_offset
+                for topic in outcome.responses
+                for partition in topic.partition_responses
+                if not partition.error_code
+            }
+            _tell_followers(written, offsets)
 
     def _lost(self, written: _Written, error: BaseException) -> None:
         if isinstance(error, NodeNotReadyError):
@@ -119,7 +148,7 @@ class RequestWatch:
 
     def _refused(self, written: _Written, refused: dict[tuple[str, int], tuple[type[BrokerResponseError], str | None]]) -> None:
         for record, place in written.records.items():
-            kind, message = refused.get(place, (None, None))
+            kind, message = refused.get((place.topic, place.partition), (None, None))
             # A copy that is in the log already is no failure; a broker that no longer leads is asked around by kafka-python.
             if kind is None or issubclass(kind, DuplicateSequenceNumberError | InvalidMetadataError):
                 continue
@@ -142,11 +171,20 @@ class _WatchedClient(KafkaNetClient):  # type: ignore[misc]
         return answer
 
 
-def _records(request: ProduceRequest) -> Iterator[tuple[RecordKey, tuple[str, int]]]:
+def _tell_followers(written: _Written, base_offsets: dict[tuple[str, int], int]) -> None:
+    """base_offsets: of the partitions that have taken their records."""
+    for record, answer in written.followers.items():
+        topic, partition, number = written.records[record]
+        base = base_offsets.get((topic, partition))
+        answer(None if base is None else (partition, base + number))
+
+
+def _records(request: ProduceRequest) -> Iterator[tuple[RecordKey, _Place]]:
     for topic in request.topic_data:
         for partition in topic.partition_data:
             batches = MemoryRecords(bytes(partition.records))
+            number = itertools.count()
             while (batch := batches.next_batch()) is not None:
                 for record in batch:
                     message_id = next((value for name, value in reversed(record.headers) if name == MESSAGE_ID), b"")
-                    yield RecordKey(record.key, message_id), (topic.name, partition.index)
+                    yield RecordKey(record.key, message_id), _Place(topic.name, partition.index, next(number))

@@ -13,6 +13,8 @@ class ProducerSettings:
     deadline_ms: how long a send may take altogether; `send(timeout_s=…)` says it for one.
     backoff: the waits while the client is throttled; raise `max_attempts` and `deadline_ms` to sit out longer throttling.
     max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
+    min_connect_timeout_ms: a connection to Kafka gets at least this long to be made before another is tried; attempts and
+    deadlines of sends run meanwhile. gRPC's and RocketMQ's MIN_CONNECT_TIMEOUT.
     linger_ms, batch_bytes, compression: as Kafka's producers have them.
     max_payload_bytes, max_headers_bytes, max_client_id_bytes: the engine's limits (`engine.max_payload_bytes`); a larger message
     would only become a dead letter.
@@ -28,6 +30,7 @@ class ProducerSettings:
     attempt_timeout_ms: int = 10_000
     deadline_ms: int = 60_000
     backoff: BackoffSettings = field(default_factory=BackoffSettings)
+    min_connect_timeout_ms: int = 20_000
     max_pending_messages: int = 10_000
     max_pending_bytes: int = 64 * 1_048_576
     linger_ms: int = 0
@@ -46,6 +49,7 @@ class ProducerSettings:
             "max_attempts": 1,
             "attempt_timeout_ms": 100,
             "deadline_ms": 100,
+            "min_connect_timeout_ms": 100,
             "max_pending_messages": 1,
             "max_pending_bytes": self.max_payload_bytes + self.max_headers_bytes + self.max_client_id_bytes,
             "linger_ms": 0,

@@ -9,6 +9,7 @@ import structlog
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from inflight.producer.connect_timeouts import connect_timeouts
 from state.model import ClientId
 from state.records.throttle import EVERYBODY, Throttle, decode_throttle
 
@@ -51,7 +52,15 @@ class ThrottleTable:
 class ThrottleFollower:
     """Keeps a ThrottleTable equal to the topic, in a thread of its own. A topic that does not exist throttles nobody."""
 
-    def __init__(self, table: ThrottleTable, *, bootstrap_servers: str, topic: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        table: ThrottleTable,
+        *,
+        bootstrap_servers: str,
+        topic: str,
+        min_connect_timeout_ms: int,
+        options: Mapping[str, Any],
+    ) -> None:
         self._table = table
         self._topic = topic
         self._config: dict[str, Any] = {
@@ -61,7 +70,7 @@ class ThrottleFollower:
             "auto_offset_reset": "earliest",
             "allow_auto_create_topics": False,
             "fetch_max_wait_ms": _POLL_TIMEOUT_MS,
-            "bootstrap_timeout_ms": 5_000,
+            **connect_timeouts(min_connect_timeout_ms),
             "reconnect_backoff_max_ms": 1_000,
             "metrics_enabled": False,
             **options,

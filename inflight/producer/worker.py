@@ -29,7 +29,11 @@ class Worker:
         self._inbox: queue.SimpleQueue[Report] = queue.SimpleQueue()
         self._settings = settings
         self._follower = ThrottleFollower(
-            self.throttles, bootstrap_servers=bootstrap_servers, topic=settings.throttle_topic, options=settings.kafka_options
+            self.throttles,
+            bootstrap_servers=bootstrap_servers,
+            topic=settings.throttle_topic,
+            min_connect_timeout_ms=settings.min_connect_timeout_ms,
+            options=settings.kafka_options,
         )
         self._opener = GenerationOpener(bootstrap_servers, settings, post=self.post, before_first=self.learn_throttles)
         self._loop = SendLoop(

@@ -5,11 +5,12 @@ docs/dead_letters.md explains it to its users.
 The rules, in the order in which `dead_letter` applies them:
 
  1. The exchange is the one that the message names (`x-dead-letter-exchange`), else the policy's. The message's own headers count
-    in the queue that it was first sent to, as RabbitMQ's arguments count in the queue that they declare, and in no other.
+    in the queue that it was first sent to, as RabbitMQ's arguments count in the queue that they declare, and in no other. Where
+    the policy has an owner, an exchange that the owner may not write to does not count either.
  2. The keys are the overriding key (`x-dead-letter-routing-key`, else the policy's), and then the message loses CC and BCC; else
     they are the message's own: the one that it was last published with (at first its MQTT topic), CC and BCC.
  3. The death enters the history: {queue, reason} once, newest first, `count` grows, everything else stays as at the first time.
- 4. The time to live goes: a dead letter must not expire a second time.
+ 4. The time to live goes: a dead letter must not expire a second time. The history keeps it if the message has died of it.
  5. The exchange gives the destinations, each once.
  6. A destination that is the queue of a client is dropped when it closes a cycle (`closes_cycle`); the others still get theirs.
  7. What breaks the contract of messages is none: its own headers do not count, and no client's queue can take it. The engine's
@@ -56,7 +57,8 @@ def wants_dead_letter(message: Message, *, queue: ClientId, reason: Outcome, pol
     return (
         reason in DEAD_LETTERED
         and reason is not Outcome.INVALID
-        and _own_header(message, DEAD_LETTER_EXCHANGE, queue) is not None
+        and (named := _own_header(message, DEAD_LETTER_EXCHANGE, queue)) is not None
+        and policy.may_write(named)
     )
 
 
@@ -66,6 +68,10 @@ def dead_letter(
     """The dead letters of `message`, which has just died in the queue of a client. policy: the one that holds for that client."""
     valid = reason is not Outcome.INVALID
     exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # 1
+    if exchange is not None and not policy.may_write(exchange):
+        ignored = f"{DEAD_LETTER_EXCHANGE} {exchange[:100]!r} does not count: {policy.owner!r} may not write to it"
+        detail = f"{detail}; {ignored}" if detail else ignored
+        exchange = None
     if exchange is None or _over_limit(message, queue, reason, policy):
         exchange = policy.exchange_after(death_count(message, queue=queue, reason=reason))
     if not exchanges.exists(exchange):
@@ -103,7 +109,7 @@ def with_death(
         time_ms=time_ms,
         exchange=published_to,
         routing_keys=routing_keys(message, bcc=False),
-        original_expiration_ms=message.expiration_ms,
+        original_expiration_ms=message.expiration_ms if reason is Outcome.EXPIRED else None,
     )
     before = () if history is None else history.deaths
     known = next((earlier for earlier in before if (earlier.queue, earlier.reason) == (queue, reason)), None)

@@ -65,10 +65,8 @@ class Exchange:
             case ExchangeType.DIRECT:
                 yield from (binding.destination for binding in self.bindings if binding.key in keys)
             case ExchangeType.TOPIC:
-                words = [_words(key) for key in keys]
                 for binding in self.bindings:
-                    pattern = _words(binding.key)
-                    if any(_fits(pattern, key) for key in words):
+                    if any(topic_matches(binding.key, key) for key in keys):
                         yield binding.destination
             case ExchangeType.FANOUT:
                 yield from (binding.destination for binding in self.bindings)

@@ -4,19 +4,21 @@ A policy holds for the clients whose id fits its pattern; where several fit, the
 keys are not mixed with those of others, as in RabbitMQ. Between equal priorities the first one declared holds.
 
 A policy may have an owner. It is then refused at load unless the owner may read every queue that the pattern can mean and may
-write to every exchange that the policy names (`policy_problems`).
+write to every exchange that the policy names (`policy_problems`). The exchange that a message names in its headers is not known
+then: it counts in these queues only if the owner may write to it (`permitted`).
 """
 
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from state.dead_letters.exchanges import CLIENT_PLACEHOLDER, DEAD_LETTERS, Exchanges
 from state.model import DEAD_LETTERED, ClientId, Outcome
 
-_TOKEN: Final = re.compile(r"\[(?:!|\^)?\]?[^\]]*\]|.", re.DOTALL)
+_TOKEN: Final = re.compile(r"\[!?+\]?+[^\]]*\]|.", re.DOTALL)
+"""As fnmatch reads a pattern: `]` right behind `[` or `[!` belongs to the set, and `[` without its `]` stands for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class Policy:
     dead_letter_limit: after so many deaths of a message in one queue for one reason the next one goes to `limit_exchange`, under
     the same keys; None = no limit. RabbitMQ leaves the counting to consumers; an MQTT device cannot see the count.
     message_ttl_ms: how long a message may wait in the queue, besides its own time to live; None = no limit.
+    owner_writes: patterns of the exchange names that the owner may write to; None = all, as for a policy without an owner.
     """
 
     name: str = "default"
@@ -41,6 +44,11 @@ class Policy:
     limit_exchange: str = DEAD_LETTERS
     message_ttl_ms: int | None = None
     owner: str | None = None
+    owner_writes: tuple[str, ...] | None = None
+
+    def may_write(self, exchange: str) -> bool:
+        """Whether dead letters of these queues may go to an exchange that a message names."""
+        return self.owner_writes is None or _fits_any(exchange, self.owner_writes)
 
     def exchange_after(self, deaths: int) -> str:
         """Where the next death goes, after `deaths` of the same message in the same queue for the same reason."""
@@ -65,6 +73,14 @@ class Permission:
     owner: str
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+
+
+def permitted(policies: Sequence[Policy], permissions: Sequence[Permission]) -> tuple[Policy, ...]:
+    """The policies with what their owners may write to, which is nothing for an owner without a permission."""
+    writes = {permission.owner: permission.write for permission in permissions}
+    return tuple(
+        policy if policy.owner is None else replace(policy, owner_writes=writes.get(policy.owner, ())) for policy in policies
+    )
 
 
 class Policies:
@@ -115,8 +131,12 @@ def _not_permitted(policy: Policy, owner: str, permission: Permission | None) ->
     if policy.dead_letter_limit is not None:
         named.append(("limit_exchange", policy.limit_exchange))
     for key, exchange in named:
-        if not any(fnmatch.fnmatchcase(exchange, pattern) for pattern in permission.write):
+        if not _fits_any(exchange, permission.write):
             yield key, f"{exchange!r} is nothing that {owner!r} may write to: {_listed(permission.write)}"
+
+
+def _fits_any(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _choices(exchanges: Exchanges) -> str:

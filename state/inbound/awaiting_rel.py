@@ -6,13 +6,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final
+from itertools import takewhile
 
 from state.model import PacketId
 from state.transitions import InboundAction, InboundEvent, InboundPhase, inbound_step
-
-MAX_TOMBSTONES: Final = 128
-"""Abandoned publications remembered per session; the oldest is forgotten first."""
 
 
 def content_hash(topic: str, payload: bytes) -> bytes:
@@ -29,7 +26,10 @@ class AwaitingRelease:
 
 
 class AwaitingRel:
-    """The awaiting-rel set and its tombstones. Both keep the order of arrival."""
+    """The awaiting-rel set and its tombstones. Both keep the order of arrival.
+
+    A packet id is in one of them or in none, so there are never more than 65,535: about 20 bytes each in the stored session.
+    """
 
     __slots__ = ("entries", "tombstones")
 
@@ -64,8 +64,9 @@ class AwaitingRel:
         return action
 
     def oldest_received_ms(self) -> int | None:
-        return min((entry.received_ms for entry in self.entries.values()), default=None)
+        oldest = next(iter(self.entries.values()), None)
+        return None if oldest is None else oldest.received_ms
 
     def older_than(self, time_ms: int) -> list[PacketId]:
         """The ids received at or before that time, oldest first."""
-        return [packet_id for packet_id, entry in self.entries.items() if entry.received_ms <= time_ms]
+        return [packet_id for packet_id, _ in takewhile(lambda item: item[1].received_ms <= time_ms, self.entries.items())]

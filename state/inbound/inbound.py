@@ -3,7 +3,7 @@
 from state.activation import Activation
 from state.commands import ForwardPublication, Transition
 from state.events import PublishReceived, PubRelReceived
-from state.inbound.awaiting_rel import MAX_TOMBSTONES, AwaitingRel, content_hash
+from state.inbound.awaiting_rel import AwaitingRel, content_hash
 from state.model import PacketId, QoS
 from state.transitions import InboundAction, InboundEvent
 
@@ -61,15 +61,10 @@ class Inbound:
             action = awaiting.step(packet_id, InboundEvent.TIMEOUT, content=awaiting.entries[packet_id].content)
             assert action is InboundAction.ABANDON
             activation.record(Transition.PUBLICATION_ABANDONED, packet_id=packet_id)
-            if len(awaiting.tombstones) > MAX_TOMBSTONES:
-                self._forget(next(iter(awaiting.tombstones)), InboundEvent.DISPLACED)
         return tuple(overdue)
 
     def end(self) -> None:
         """The session is over: its packet ids mean nothing any more."""
         for packet_id in (*self.awaiting_rel.entries, *self.awaiting_rel.tombstones):
-            self._forget(packet_id, InboundEvent.SESSION_ENDED)
-
-    def _forget(self, packet_id: PacketId, cause: InboundEvent) -> None:
-        action = self.awaiting_rel.step(packet_id, cause)
-        assert action is InboundAction.FORGET
+            action = self.awaiting_rel.step(packet_id, InboundEvent.SESSION_ENDED)
+            assert action is InboundAction.FORGET

@@ -6,7 +6,7 @@ the same message again; the message's other headers; and those about its death, 
 
 | header | value |
 |---|---|
-| `x-death` | JSON array, newest first: `queue`, `reason`, `count`, `time` (of the first, ms), `exchange`, `routing-keys`, and `original-expiration` where there was a time to live |
+| `x-death` | JSON array, newest first: `queue`, `reason`, `count`, `time` (of the first, ms), `exchange`, `routing-keys`, and `original-expiration` where the message had a time to live and the reason is `expired` |
 | `x-first-death-reason`, `-queue`, `-exchange` | of the first death ever |
 | `x-last-death-reason`, `-queue`, `-exchange`, `-time` | of the newest death |
 | `x-exchange`, `x-routing-key` | what the dead letter was published with |

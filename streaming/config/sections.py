@@ -291,7 +291,8 @@ class SessionSection(Section, configures=_SESSION):
     mqueue_store_qos0: bool = key("keep QoS 0 messages while the client is offline")
     overflow: Overflow = key("a full queue gives up its oldest message (drop_oldest) or the new one (reject)")
     max_awaiting_rel: _Packets = key(
-        "QoS 2 publications of a device not yet released, the Receive Maximum of CONNACK; 0 = no limit"
+        "QoS 2 publications of an MQTT 5 device not yet released, the Receive Maximum of CONNACK; of an MQTT 3.1.1 device, "
+        "which has none, not yet answered: it is not read from meanwhile; 0 = no limit"
     )
     await_rel_timeout: DurationMs = key(
         "such a publication is forgotten after this long", _SESSION.await_rel_timeout_ms, ge=SECOND, le=DAY

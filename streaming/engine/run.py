@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from state.dead_letters.exchanges import Exchanges
+from state.dead_letters.policy import permitted
 from state.records.settings import RecordLimits, Topics
 from streaming.archive import ArchiveKeeper
 from streaming.config.sections import OFF
@@ -215,7 +216,10 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
         ),
         session=settings.session.to_session_settings(),
         profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
-        policies=tuple(policy.to_policy() for policy in settings.policies),
+        policies=permitted(
+            [policy.to_policy() for policy in settings.policies],
+            [permission.to_permission() for permission in settings.permissions],
+        ),
         exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
         limits=RecordLimits(
             max_payload_bytes=engine.max_payload_bytes,

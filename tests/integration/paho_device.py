@@ -14,9 +14,12 @@ from tests.integration.wire_device import PATIENCE_S
 
 
 class PahoDevice:
-    """paho-mqtt with a kept session, as it comes, but for acknowledging by hand at first."""
+    """paho-mqtt with a kept session, as it comes, but for acknowledging by hand at first.
 
-    def __init__(self, up: UpProcess, client_id: str, version: int) -> None:
+    max_inflight: of its publications; paho's own default is 20.
+    """
+
+    def __init__(self, up: UpProcess, client_id: str, version: int, *, max_inflight: int = 20) -> None:
         self.messages: list[paho.MQTTMessage] = []
         self._subscribed = threading.Event()
         options: dict[str, Any] = {}
@@ -33,6 +36,7 @@ class PahoDevice:
             reconnect_on_failure=True,
             **clean,
         )
+        self.client.max_inflight_messages_set(max_inflight)
         self.client.on_message = lambda client, data, message: self.messages.append(message)
         self.client.on_connect = lambda client, data, flags, reason, properties: client.subscribe("cmd/#", qos=2)
         self.client.on_subscribe = lambda client, data, mid, reasons, properties: self._subscribed.set()

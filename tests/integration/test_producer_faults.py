@@ -1,14 +1,17 @@
 """The Producer against a real broker that is stopped, frozen and killed: every send ends confirmed, once, or raised."""
 
+import contextlib
 import itertools
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,33 @@ def settings(broker: EmbeddedKafka) -> ProducerSettings:
 
 def producer(broker: EmbeddedKafka, settings: ProducerSettings, **options: Any) -> Producer:
     return Producer(broker.bootstrap_servers, settings=settings, registry=CollectorRegistry(), **options)
+
+
+@contextmanager
+def slow_front(broker: EmbeddedKafka, *, answers_after_s: float) -> Iterator[str]:
+    """A port before the broker's that passes everything on, and what comes first only after a while."""
+    host, port = broker.bootstrap_servers.split(":")
+    front = socket.create_server(("127.0.0.1", 0))
+
+    def passing(source: socket.socket, to: socket.socket, pause_s: float) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                time.sleep(pause_s)
+                pause_s = 0.0
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+    def accepting() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                device, _ = front.accept()
+                upstream = socket.create_connection((host, int(port)))
+                for pair in ((device, upstream, answers_after_s), (upstream, device, 0.0)):
+                    threading.Thread(target=passing, args=pair, daemon=True).start()
+
+    threading.Thread(target=accepting, daemon=True).start()
+    with front:
+        yield f"127.0.0.1:{front.getsockname()[1]}"
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float = 30.0) -> None:
@@ -359,6 +389,18 @@ def test_a_throttled_client_aborts_the_transaction_at_once(broker: EmbeddedKafka
     assert log_of(broker, settings.topic) == {}
 
 
+def test_a_connection_that_takes_longer_than_an_attempt_is_made(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    """Every connection by which the producer finds the brokers is answered after 6 s only."""
+    with slow_front(broker, answers_after_s=6.0) as front:
+        sender = Producer(
+            front, settings=replace(settings, attempt_timeout_ms=5_000), registry=CollectorRegistry(), max_attempts=10
+        )
+        with sender:
+            result = sender.send("client", "a/b", b"x")
+    assert {attempt.cause for attempt in result.attempts[:-1]} == {Cause.TIME_OUT}
+    assert [len(places) for places in log_of(broker, settings.topic).values()] == [1]
+
+
 def test_a_topic_that_does_not_exist_is_refused_without_a_retry(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     with (
         producer(broker, settings, topic="nobody-made-this") as sender,
@@ -381,6 +423,24 @@ def test_a_record_that_the_broker_refuses_does_not_harm_the_others(broker: Embed
         sender.send("client", "a/b", b"after")
     assert [attempt.cause for attempt in caught.value.attempts] == [Cause.REJECTED]
     assert sorted(len(places) for places in log_of(broker, settings.topic).values()) == [1] * (len(results) + 2)
+
+
+def test_a_record_that_only_the_broker_can_refuse_does_not_harm_the_others(
+    broker: EmbeddedKafka, settings: ProducerSettings
+) -> None:
+    """Compressed, so nobody knows its size before. The answer ends Kafka's client; what is on the wire then is still answered."""
+    options: dict[str, Any] = {"max_payload_bytes": 20_000_000, "max_pending_bytes": 200_000_000, "compression": "gzip"}
+    for _ in range(3):
+        with producer(broker, settings, **options) as sender:
+            sender.send("client", "a/b", b"before")
+            before = [sender.send_async(f"client-{number}", "a/b", b"x") for number in range(500)]
+            large = sender.send_async("client", "a/b", os.urandom(18_000_000))
+            after = [sender.send_async(f"client-{number}", "a/b", b"x") for number in range(500)]
+            with pytest.raises(SendFailed, match="the broker answered MessageSizeTooLargeError"):
+                large.result(timeout=60)
+            for future in (*before, *after):
+                future.result(timeout=60)
+    assert sorted(len(places) for places in log_of(broker, settings.topic).values()) == [1] * 3 * 1_001
 
 
 def test_closing_gives_every_future_an_outcome(broker: EmbeddedKafka, settings: ProducerSettings) -> None:

@@ -360,15 +360,13 @@ def test_a_qos_2_publication_is_handed_on_once_whatever_its_dup_flag_says(up: Up
     assert backend.uplink(name, last=b"end") == expected
 
 
-@both_versions
 def test_one_unreleased_publication_too_many_ends_the_connection_and_a_repetition_is_not_too_many(
-    up: UpProcess, backend: Backend, level: int
+    up: UpProcess, backend: Backend
 ) -> None:
     """[MQTT-3.3.4-7]"""
-    name = f"narrow-{level}"
+    name, level = "narrow-5", 5
     with WireDevice(up.mqtt, name, level) as device:
-        if level == 5:
-            assert receive_maximum(2) in device.connack
+        assert receive_maximum(2) in device.connack
         for packet_id, dup in ((1, False), (2, False), (1, True), (2, False)):
             device.publish(b"%d" % packet_id, qos=2, packet_id=packet_id, dup=dup)
             device.expect(acknowledgement(PUBREC, packet_id))
@@ -380,6 +378,22 @@ def test_one_unreleased_publication_too_many_ends_the_connection_and_a_repetitio
         device.publish(b"3", qos=2, packet_id=3, dup=True)
         device.expect(acknowledgement(PUBREC, 3))
     assert backend.uplink(name, last=b"3") == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("name", ["many", "narrow-4"])
+def test_paho_with_mqtt_3_1_1_finishes_500_publications_that_it_sends_at_once(up: UpProcess, backend: Backend, name: str) -> None:
+    """By default, and with a `max_awaiting_rel` of 2: all PUBLISHes are on the wire before the first PUBREL."""
+    with PahoDevice(up, name, paho.MQTTv311, max_inflight=1_000) as device:
+        done: set[int] = set()
+        connections: list[int] = []
+        device.client.on_connect = lambda client, data, flags, reason, properties: connections.append(1)
+        device.client.on_publish = lambda client, data, packet_id, reason, properties: done.add(packet_id)
+        payloads = [b"%d" % number for number in range(500)]
+        for payload in payloads:
+            device.client.publish("up/t", payload, qos=2)
+        wait_until(lambda: len(done) == 500, lambda: f"{len(done)} PUBCOMPs of 500, {len(connections)} reconnects")
+        assert connections == []
+    assert backend.uplink(name, last=b"499") == payloads
 
 
 def test_a_topic_alias_stands_for_its_topic_on_its_connection_only(up: UpProcess, backend: Backend) -> None:

@@ -189,9 +189,9 @@ class SessionModel(RuleBasedStateMachine):
     def device_publishes(self) -> None:
         device = self.device
         device.last_id = device.last_id % 7 + 1  # ids come round soon
-        limit = self.settings.max_awaiting_rel or 65_535
-        if device.last_id in device.publications or len(device.publications) >= limit:
-            return  # a device that keeps to the Receive Maximum of CONNACK
+        limit = self.settings.max_awaiting_rel if self.gateway.version == 5 else 0
+        if device.last_id in device.publications or 0 < limit <= len(device.publications):
+            return  # a device that keeps to the Receive Maximum of CONNACK, which MQTT 3.1.1 does not have
         if isinstance(next(iter(self.gateway.wire), None), AcceptConnection):
             return  # has not read CONNACK yet
         self.numbers += 1

@@ -45,8 +45,6 @@ DECLARED_IN = {
     (InboundPhase.AWAITING_PUBREL, InboundEvent.LATE_REPETITION),
     (InboundPhase.ABSENT, InboundEvent.TIMEOUT),
     (InboundPhase.TOMBSTONE, InboundEvent.TIMEOUT),
-    (InboundPhase.ABSENT, InboundEvent.DISPLACED),
-    (InboundPhase.AWAITING_PUBREL, InboundEvent.DISPLACED),
     (InboundPhase.ABSENT, InboundEvent.SESSION_ENDED),
 }
 

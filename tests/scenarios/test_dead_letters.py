@@ -7,7 +7,7 @@ import pytest
 
 from state.dead_letters.exchanges import Binding, Exchange, ExchangeType, parse_destination
 from state.dead_letters.policy import Policy
-from state.model import Outcome
+from state.model import DEAD_LETTERED, Outcome
 from state.settings import Overflow, SessionSettings
 from tests.scenarios.engine_model import EngineModel
 
@@ -210,6 +210,39 @@ def test_headers_of_the_message_override_the_policy_in_the_queue_it_was_sent_to_
     assert engine.read("parking") == ["m"]
     assert engine.read("wrong") == []
     assert [(death["exchange"], death["routing-keys"]) for death in engine.deaths("parking")] == [("own", ["k"]), ("", ["a"])]
+
+
+def test_a_header_names_no_exchange_that_the_owner_of_the_policy_may_not_write_to() -> None:
+    """Neither to bring the dead letter elsewhere nor to make one of what the policy lets go without."""
+    policy = Policy(
+        clients="a",
+        dead_letter_exchange="retry",
+        dead_letter_reasons=frozenset({Outcome.REJECTED}),
+        owner="ann",
+        owner_writes=("retry*",),
+    )
+    engine = EngineModel(
+        policies=(policy,),
+        exchanges=(fanout("retry", "topic:retry"), fanout("retry-2", "topic:retry-2"), fanout("secret", "topic:secret")),
+    )
+    engine.connect("a", answer=REFUSED)
+    engine.send("a", "sneaky", ("x-dead-letter-exchange", b"secret"))
+    engine.send("a", "allowed", ("x-dead-letter-exchange", b"retry-2"))
+    assert (engine.read("retry"), engine.read("retry-2"), engine.read("secret")) == (["sneaky"], ["allowed"], [])
+    detail = engine.headers("retry")["x-detail"]
+    assert detail.endswith("; x-dead-letter-exchange 'secret' does not count: 'ann' may not write to it")
+    assert "x-dead-letter-exchange" not in engine.headers("retry-2")["x-detail"]
+    engine.lose_connection("a").send("a", "late", ("expiration", b"1"), ("x-dead-letter-exchange", b"secret"))
+    engine.send("a", "late, allowed", ("expiration", b"1"), ("x-dead-letter-exchange", b"retry-2")).after(1)
+    assert (engine.read("retry"), engine.read("retry-2"), engine.read("secret")) == (["sneaky"], ["allowed", "late, allowed"], [])
+
+
+def test_the_end_of_a_session_is_a_death_unless_the_policy_says_otherwise() -> None:
+    as_in_rabbitmq = Policy(clients="b", dead_letter_reasons=DEAD_LETTERED - {Outcome.SESSION_ENDED})
+    engine = EngineModel(policies=(as_in_rabbitmq,)).send("a", "kept").send("b", "gone").after(7_200)
+    assert engine.read() == ["kept"]
+    assert engine.deaths()[0]["reason"] == "session_ended"
+    assert [receipt["outcome"] for receipt in engine.receipts] == ["session_ended"] * 2
 
 
 def test_copies_by_cc_and_bcc_reach_their_bindings_and_bcc_is_shown_to_nobody() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from state.commands import AcceptConnection, ForwardPublication
-from state.inbound.awaiting_rel import MAX_TOMBSTONES
 from state.model import PublishProperties, QoS
 from state.transitions import InboundPhase
 from tests.scenarios.scenario import Scenario
@@ -147,6 +146,23 @@ def test_one_publication_more_than_the_receive_maximum_closes_the_connection_wit
     assert s.uplink == ["a", "b", "c"]
 
 
+def test_a_client_of_mqtt_3_1_1_has_no_receive_maximum_to_exceed() -> None:
+    """Its PUBRELs may come behind any number of PUBLISHes: it may hold every packet id that there is."""
+    s = Scenario(max_awaiting_rel=2).connect(version=4)
+    s.sees()
+    with s.micro_batch():
+        for packet_id in range(1, 501):
+            s.publish(packet_id, str(packet_id))
+    assert s.sees() == []
+    s.lose_connection().connect(version=4)
+    assert s.sent(AcceptConnection)[-1].awaiting_rel == tuple(range(1, 501))
+    s.sees()
+    s.publish(500, "500", dup=True).pubrel(*range(1, 501))
+    assert s.sees() == []
+    assert s.uplink == [str(packet_id) for packet_id in range(1, 501)]
+    assert s.session.next_deadline_ms() is None
+
+
 def test_a_repetition_while_the_set_is_full_is_not_an_overflow() -> None:
     s = Scenario(max_awaiting_rel=2).connect(version=5).publish(1, "a").publish(2, "b")
     s.sees()
@@ -226,20 +242,25 @@ def test_a_tombstone_does_not_swallow_the_same_content_published_anew() -> None:
     assert s.uplink == ["a", "a"]
 
 
-def test_a_late_pubrel_leaves_the_tombstone() -> None:
+def test_after_a_late_pubrel_the_same_content_under_its_id_is_a_new_publication() -> None:
+    """[MQTT-4.3.3-12] Who has sent PUBREL does not repeat the publication: DUP=1 says only that the first try of the new one
+    was lost."""
     s = Scenario().connect().publish(5, "a").after(300).pubrel(5)
-    assert "publication_released" not in s.ledger
-    assert s.publish(5, "a", dup=True).uplink == ["a"]
+    assert s.ledger[-1] == "publication_released"
+    assert dict(s.session.inbound.awaiting_rel.tombstones) == {}
+    assert s.publish(5, "a", dup=True).uplink == ["a", "a"]
 
 
-def test_tombstones_are_bounded_and_the_oldest_goes_first() -> None:
-    s = Scenario(max_awaiting_rel=0).connect()
+def test_a_late_repetition_is_recognised_however_many_publications_were_abandoned() -> None:
+    """As many as may await PUBREL; there is at most one for each packet id."""
+    s = Scenario().connect()
     with s.micro_batch():
-        for packet_id in range(1, MAX_TOMBSTONES + 2):
+        for packet_id in range(1, 501):
             s.publish(packet_id, "x")
-    s.after(300)
-    assert len(s.session.inbound.awaiting_rel.tombstones) == MAX_TOMBSTONES
-    s.publish(2, "x", dup=True)
-    assert s.uplink.count("x") == MAX_TOMBSTONES + 1
-    s.publish(1, "x", dup=True)
-    assert s.uplink.count("x") == MAX_TOMBSTONES + 2
+    s.lose_connection().after(300).connect()
+    assert len(s.session.inbound.awaiting_rel.tombstones) == 500
+    with s.micro_batch():
+        for packet_id in range(1, 501):
+            s.publish(packet_id, "x", dup=True)
+    assert s.uplink == ["x"] * 500
+    assert dict(s.session.inbound.awaiting_rel.tombstones) == {}

@@ -4,7 +4,6 @@ import pytest
 
 from state.commands import SendPublish, SendPubRel, SendReceipt, WithdrawPublish
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
-from state.inbound.awaiting_rel import MAX_TOMBSTONES
 from state.model import Outcome
 from state.transitions import (
     INBOUND,
@@ -166,12 +165,6 @@ def test_each_inbound_row_is_what_happens(phase: InboundPhase, event: InboundEve
             s.pubrel(1)
         case InboundEvent.TIMEOUT:
             s.after(300)
-        case InboundEvent.DISPLACED:
-            with s.micro_batch():
-                for packet_id in range(2, MAX_TOMBSTONES + 2):
-                    s.publish(packet_id, "b")
-            before = len(s.uplink)
-            s.after(300)
         case InboundEvent.SESSION_ENDED:
             s.connect(clean_start=True)
     assert s.session.inbound.awaiting_rel.phase(1) is target
@@ -181,4 +174,4 @@ def test_each_inbound_row_is_what_happens(phase: InboundPhase, event: InboundEve
     assert ("publication_repeated" in recorded) == (
         action is InboundAction.RECOGNISE or (event is InboundEvent.PUBLISH and action is InboundAction.IGNORE)
     )
-    assert ("publication_abandoned" in recorded) == (action is InboundAction.ABANDON or event is InboundEvent.DISPLACED)
+    assert ("publication_abandoned" in recorded) == (action is InboundAction.ABANDON)

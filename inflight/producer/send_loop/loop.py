@@ -113,12 +113,11 @@ class SendLoop:
         if began_ms >= send.started_ms:  # else it is of an attempt that had its time-out already
             self._attempt_failed(send, cause, error, now_ms)
 
-    def given_up(self, send: Send, error: str, *, permanent: bool, unanswered: bool, now_ms: float) -> None:
-        """Kafka's client has given the record up. permanent: a broker's refusal that stands. unanswered: it is on the wire."""
+    def given_up(self, send: Send, error: str, *, permanent: bool, now_ms: float) -> None:
+        """Kafka's client has given the record up, and nothing of it is on the wire. permanent: a broker's refusal that stands."""
         if send.state is not State.HANDED_OVER:
             return
         generation = send.generation
-        send.in_doubt = send.in_doubt or unanswered
         if permanent:
             self._refuse(send, error, now_ms)
         elif send.in_doubt:

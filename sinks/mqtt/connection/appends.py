@@ -4,19 +4,20 @@ from collections import deque
 from typing import Final
 
 from sinks.mqtt.settings import GatewaySettings
+from state.model import MAX_PACKET_ID
 
 _RESUME_BELOW: Final = 2
-"""Reading starts again when the number of unconfirmed records has fallen to a half: not at every confirmation."""
+"""Reading starts again when a number has fallen to a half of its limit: not at every confirmation."""
 
 
 class Append:
     """A record for Kafka, and the answer that its confirmation sets free.
 
     is_uplink: of `inflight.uplink`, else of `inflight.events`. is_farewell: the engine knows by it that the connection is over.
-    frees_quota: a QoS 1 publication, counted against our Receive Maximum until its answer is written.
+    counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
     """
 
-    __slots__ = ("answer", "confirmed", "frees_quota", "headers", "is_farewell", "is_uplink", "value")
+    __slots__ = ("answer", "confirmed", "counts", "headers", "is_farewell", "is_uplink", "value")
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.value = value
@@ -24,7 +25,7 @@ class Append:
         self.headers = headers
         self.is_uplink = headers is not None
         self.is_farewell = False
-        self.frees_quota = False
+        self.counts = False
         self.confirmed = False
 
 
@@ -32,7 +33,9 @@ class AppendQueue:
     """What one connection has said and Kafka has not confirmed.
 
     Answers leave in the order of `add` and `add_answer`, whatever the order of the confirmations [MQTT-4.6.0-2].
-    is_full: beyond the settings' limits; nothing more is to be read from the device until it is False again.
+    unanswered: publications that count and whose answer is not written; max_unanswered: how many there may be.
+    is_full: beyond that or the settings' limits; nothing more is to be read from the device until it is False again. All that
+    is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
     """
 
     __slots__ = (
@@ -41,7 +44,8 @@ class AppendQueue:
         "_max_records",
         "_new",
         "is_full",
-        "unanswered_qos1",
+        "max_unanswered",
+        "unanswered",
         "unconfirmed",
         "unconfirmed_bytes",
     )
@@ -49,7 +53,8 @@ class AppendQueue:
     def __init__(self, settings: GatewaySettings) -> None:
         self.unconfirmed = 0
         self.unconfirmed_bytes = 0
-        self.unanswered_qos1 = 0
+        self.unanswered = 0
+        self.max_unanswered = MAX_PACKET_ID
         self.is_full = False
         self._max_records = settings.max_unconfirmed_appends
         self._max_bytes = settings.max_unconfirmed_bytes
@@ -60,10 +65,14 @@ class AppendQueue:
         self._new.append(append)
         self.unconfirmed += 1
         self.unconfirmed_bytes += len(append.value)
-        self.unanswered_qos1 += append.frees_quota
+        self.unanswered += append.counts
         if append.answer is not None:
             self._answers.append(append)
-        if self.unconfirmed >= self._max_records or self.unconfirmed_bytes >= self._max_bytes:
+        if (
+            self.unconfirmed >= self._max_records
+            or self.unconfirmed_bytes >= self._max_bytes
+            or self.unanswered >= self.max_unanswered
+        ):
             self.is_full = True
 
     def add_answer(self, answer: bytes) -> None:
@@ -71,6 +80,11 @@ class AppendQueue:
         ready = Append(b"", answer)
         ready.confirmed = True
         self._answers.append(ready)
+
+    @property
+    def owes_answers(self) -> bool:
+        """Answers still wait for a record, or for their turn."""
+        return bool(self._answers)
 
     def take_new(self) -> list[Append]:
         new = self._new
@@ -83,14 +97,23 @@ class AppendQueue:
         append.confirmed = confirmed
         self.unconfirmed -= 1
         self.unconfirmed_bytes -= len(append.value)
-        if self.is_full and self.unconfirmed * _RESUME_BELOW <= self._max_records and self.unconfirmed_bytes < self._max_bytes:
-            self.is_full = False
+        self._resume_if_there_is_room()
 
     def take_answers(self, into: list[bytes]) -> None:
         """Move the answers whose turn has come to the end of a list."""
         answers = self._answers
         while answers and answers[0].confirmed:
             first = answers.popleft()
-            self.unanswered_qos1 -= first.frees_quota
+            self.unanswered -= first.counts
             if first.answer is not None:
                 into.append(first.answer)
+        self._resume_if_there_is_room()
+
+    def _resume_if_there_is_room(self) -> None:
+        if (
+            self.is_full
+            and self.unconfirmed * _RESUME_BELOW <= self._max_records
+            and self.unconfirmed_bytes < self._max_bytes
+            and self.unanswered * _RESUME_BELOW <= self.max_unanswered
+        ):
+            self.is_full = False

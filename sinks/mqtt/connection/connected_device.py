@@ -93,6 +93,8 @@ class ConnectedDevice:
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,
         )
+        if connect.protocol_version < 5 and accept.max_awaiting_rel:
+            self._records.max_unanswered = accept.max_awaiting_rel
         self._subscriptions = SubscriptionJudge(accept.topic_filters)
 
     # --- from the engine ------------------------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class ConnectedDevice:
         return True
 
     def _on_publish(self, publish: Publish, now_ms: int) -> None:
-        taken = self._inbound.take(publish, self._records.unanswered_qos1, now_ms)
+        taken = self._inbound.take(publish, self._records.unanswered, now_ms)
         if isinstance(taken, Append):
             self._records.add(taken)
         else:

@@ -7,7 +7,9 @@ Theory of operation
    buffer until `AcceptConnection`.
 3. From then on packets and commands go to `ConnectedDevice`. Records are confirmed in any order, and answers leave in the order
    of the requests (`AppendQueue`).
-4. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
+4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
+   ends. Otherwise a device that overruns our Receive Maximum would send it all again, and never come to the end of it.
+5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
 """
 
 from enum import Enum
@@ -74,6 +76,8 @@ class Connection:
         self._deadlines = Deadlines(settings, now_ms)
         self._device: ConnectedDevice | None = None
         """There in the phase CONNECTED, and in no other."""
+        self._violation: ProtocolViolation | None = None
+        """The connection ends with it as soon as everything before it is answered; what the device sends now is dropped."""
         self._peer_gone = False
         self._last_sequence = 0
 
@@ -114,7 +118,7 @@ class Connection:
     # --- what happens -------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        if self.phase is Phase.CLOSED:
+        if self.phase is Phase.CLOSED or self._violation is not None:
             return
         self._deadlines.last_received_ms = now_ms
         self._frames.feed(data)
@@ -139,7 +143,9 @@ class Connection:
             return
         if self._device is not None:
             records.take_answers(self._packets)
-            if was_full and not records.is_full:
+            if self._violation is not None:
+                self._end_when_answered(self._violation)
+            elif was_full and not records.is_full:
                 self._process(now_ms)
 
     def writing_blocked(self, blocked: bool, now_ms: int) -> None:
@@ -150,7 +156,7 @@ class Connection:
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
-        if self._records.is_full:  # we do not read from it, so we cannot say that it is silent
+        if self._records.is_full or self._violation is not None:  # we do not listen, so we cannot say that it is silent
             self._deadlines.last_received_ms = now_ms
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or now_ms < deadline_ms:
@@ -192,7 +198,7 @@ class Connection:
         """Work off the buffer, as far as the phase and Kafka allow."""
         frames, records = self._frames, self._records
         try:
-            while (device := self._device) is not None and not records.is_full:
+            while (device := self._device) is not None and not records.is_full and self._violation is None:
                 packet = frames.next_packet()
                 if packet is None:
                     if self._peer_gone:
@@ -208,6 +214,13 @@ class Connection:
             self._refuse(refusal)
         except ProtocolViolation as violation:
             self._counters.protocol_errors[violation.reason_code] += 1
+            self._violation = violation
+            frames.clear()
+        if self._violation is not None:
+            self._end_when_answered(self._violation)
+
+    def _end_when_answered(self, violation: ProtocolViolation) -> None:
+        if self._peer_gone or not self._records.owes_answers:
             self._end(violation.reason, cause="protocol error", reason_code=violation.reason_code)
 
     def _open(self, packet: bytes, body_start: int, *, now_ms: int) -> None:

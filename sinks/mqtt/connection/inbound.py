@@ -15,7 +15,9 @@ from state.records.uplink import uplink_headers
 class Inbound:
     """client_id, connection_id: part of each publication's `inflight-id`. encode: of the version that the device speaks.
 
-    awaiting_rel: ids that the session already holds; max_awaiting_rel: how many there may be, 0 = no limit.
+    awaiting_rel: ids that the session already holds. max_awaiting_rel: the Receive Maximum of CONNACK, 0 = no limit. MQTT 3.1.1
+    has none, and its devices send PUBREL behind any number of PUBLISHes: there the host does not read on while that many QoS 2
+    publications wait for PUBREC (`AppendQueue.max_unanswered`), and any number may await PUBREL.
     """
 
     __slots__ = (
@@ -56,10 +58,11 @@ class Inbound:
         self._aliases: dict[int, str] = {}
         self._count = 0
 
-    def take(self, publish: Publish, unanswered_qos1: int, now_ms: int) -> Append | PubAck | PubRec:
+    def take(self, publish: Publish, unanswered: int, now_ms: int) -> Append | PubAck | PubRec:
         """The record for a publication, with the answer that it sets free; or a refusal, which needs no record.
 
-        unanswered_qos1: QoS 1 publications of the device without PUBACK. now_ms: of a monotonic clock. Raises ProtocolViolation.
+        unanswered: publications that count and are not answered (`Append.counts`): in MQTT 5 those of QoS 1, because those of
+        QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. Raises ProtocolViolation.
         """
         topic = self.topic_of(publish)
         refusal = self._refusal(publish, now_ms)
@@ -69,12 +72,12 @@ class Inbound:
             return Append(publish.payload, headers=self.headers(publish, topic))
         packet_id = publish.packet_id
         if publish.qos == QoS.AT_LEAST_ONCE:
-            self.admit_qos1(unanswered_qos1)
+            self.admit_qos1(unanswered)
             # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
             append = Append(publish.payload, self._encode(PubAck(packet_id=packet_id)), self.headers(publish, topic))
-            append.frees_quota = True
+            append.counts = self._is_v5
             return append
-        self.admit_qos2(packet_id, unanswered_qos1)
+        self.admit_qos2(packet_id, unanswered)
         received = PublishReceived(
             connection_id=self._connection_id,
             packet_id=packet_id,
@@ -85,7 +88,9 @@ class Inbound:
             expiry_interval_s=publish.expiry_interval_s,
             properties=publish.properties,
         )
-        return Append(encode_event(received), self._encode(PubRec(packet_id=packet_id)))  # [MQTT-4.3.3-8]
+        append = Append(encode_event(received), self._encode(PubRec(packet_id=packet_id)))  # [MQTT-4.3.3-8]
+        append.counts = not self._is_v5
+        return append
 
     def _refusal(self, publish: Publish, now_ms: int) -> PubAck | PubRec | None:
         """Of what comes too fast. It ends the exchange [MQTT-4.4.0-2], so nothing of it is kept [MQTT-4.3.3-9]; the device
@@ -122,15 +127,14 @@ class Inbound:
     def admit_qos1(self, unanswered: int) -> None:
         """Raises ProtocolViolation if the device has more publications under way than CONNACK's Receive Maximum [MQTT-3.3.4-7].
 
-        unanswered: its QoS 1 publications without PUBACK. MQTT 3.1.1 knows no such limit.
+        unanswered: its QoS 1 publications without PUBACK. MQTT 3.1.1 knows no such maximum.
         """
-        if self._is_v5:
-            self._require_room(len(self._awaiting_rel) + unanswered)
+        self._require_room(len(self._awaiting_rel) + unanswered)
 
     def admit_qos2(self, packet_id: PacketId, unanswered: int) -> None:
         """Raises ProtocolViolation as above; a repetition of an id that awaits PUBREL is no overflow."""
         if packet_id not in self._awaiting_rel:
-            self._require_room(len(self._awaiting_rel) + (unanswered if self._is_v5 else 0))
+            self._require_room(len(self._awaiting_rel) + unanswered)
             self._awaiting_rel.add(packet_id)
 
     def awaits_release(self, packet_id: PacketId) -> bool:
@@ -161,7 +165,7 @@ class Inbound:
         )
 
     def _require_room(self, taken: int) -> None:
-        if self._max_awaiting_rel and taken >= self._max_awaiting_rel:
+        if self._is_v5 and 0 < self._max_awaiting_rel <= taken:
             raise ProtocolViolation(
                 f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-7]",
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,

@@ -1,5 +1,6 @@
 """What is learned from the requests of a kafka-python producer as they pass."""
 
+from functools import partial
 from typing import Any
 
 from kafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
@@ -101,13 +102,28 @@ def test_each_partition_has_an_answer_of_its_own() -> None:
     }
 
 
-def test_a_record_is_unanswered_from_its_request_to_the_answer() -> None:
+def test_a_record_that_was_given_up_on_the_wire_is_told_its_place_when_the_answer_comes() -> None:
     watched = Watched()
-    answer = watched.write("one+two", "three")
-    assert all(watched.watch.is_unanswered(key(message_id)) for message_id in ("one", "two", "three"))
-    assert not watched.watch.is_unanswered(key("unknown"))
-    answer.success(response(0, 0))
-    assert not watched.watch.is_unanswered(key("two"))
+    answer = watched.write("one+two", "three", "four")
+    told: dict[str, tuple[int, int] | None] = {}
+    for message_id in ("two", "three", "four"):
+        assert watched.watch.follow(key(message_id), partial(told.__setitem__, message_id))
+    assert not watched.watch.follow(key("unknown"), told.clear)
+    assert told == {}
+    answer.success(response(0, 0, NOT_ENOUGH_REPLICAS))
+    assert told == {"two": (0, 101), "three": (1, 100), "four": None}
+    assert [verdict(failure) for failure in watched.failures] == [(Cause.BROKER, True, False)]
+    assert not watched.watch.follow(key("two"), told.clear), "it is not on the wire any more"
+
+
+def test_a_connection_that_is_lost_is_an_answer_for_who_follows_a_record() -> None:
+    watched = Watched()
+    answer = watched.write("one")
+    told: list[tuple[int, int] | None] = []
+    assert watched.watch.follow(key("one"), lambda place: told.append(place))
+    answer.failure(KafkaConnectionError("reset"))
+    assert told == [None]
+    assert verdict(watched.failures[0]) == (Cause.NETWORK, False, False), "told before: the record is in doubt"
 
 
 def test_a_record_whose_connection_was_lost_is_not_on_the_wire_any_more() -> None:
@@ -115,4 +131,4 @@ def test_a_record_whose_connection_was_lost_is_not_on_the_wire_any_more() -> Non
     answer = watched.write("one")
     answer.failure(KafkaConnectionError("reset"))
     assert watched.failures[0].record == key("one")
-    assert not watched.watch.is_unanswered(key("one"))
+    assert not watched.watch.follow(key("one"), lambda place: None)

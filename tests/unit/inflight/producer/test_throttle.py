@@ -89,7 +89,7 @@ def test_the_topic_is_read_to_its_end_before_it_is_known_and_then_followed(monke
     monkeypatch.setattr("inflight.producer.throttle.KafkaConsumer", lambda **_config: consumer)
     table = ThrottleTable()
     table.apply(b"stale", b"{}")
-    follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", options={})
+    follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", min_connect_timeout_ms=1_000, options={})
     follower.start()
     assert follower.wait_known(5.0)
     assert table.of("stale") is None

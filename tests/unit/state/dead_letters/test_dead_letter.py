@@ -80,6 +80,12 @@ def test_the_time_to_live_goes_with_the_first_death() -> None:
     assert [death.original_expiration_ms for death in history(message).deaths] == [None, 5_000]
 
 
+@pytest.mark.parametrize("reason", [Outcome.REJECTED, Outcome.MAXLEN, Outcome.DELIVERY_LIMIT, Outcome.SESSION_ENDED])
+def test_a_time_to_live_that_the_message_did_not_die_of_is_not_in_the_history(reason: Outcome) -> None:
+    message = died(MESSAGE, ("q", reason))
+    assert (message.expiration_ms, history(message).deaths[0].original_expiration_ms) == (None, None)
+
+
 def test_copies_are_shown_in_the_history_and_blind_copies_are_not() -> None:
     message = msgspec.structs.replace(MESSAGE, headers=(("CC", b'["c","d"]'), ("BCC", b'["s"]')))
     assert history(died(message, ("q", Outcome.MAXLEN))).deaths[0].routing_keys == ("a/b", "c", "d")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.dead_letters.exchanges import Exchange, Exchanges, ExchangeType
-from state.dead_letters.policy import NO_POLICY, Permission, Policies, Policy, covers, policy_problems
+from state.dead_letters.policy import NO_POLICY, Permission, Policies, Policy, covers, permitted, policy_problems
 
 EXCHANGES = Exchanges(declared=(Exchange(name="retry", type=ExchangeType.FANOUT),))
 
@@ -73,6 +73,15 @@ def test_an_owner_may_do_what_was_granted() -> None:
     assert list(policy_problems((policy,), EXCHANGES, (ann,))) == []
 
 
+def test_a_policy_knows_what_its_owner_may_write_to() -> None:
+    ann = Permission(owner="ann", write=("retry*", "x"))
+    of_ann, of_bob, of_nobody = permitted((Policy(owner="ann"), Policy(owner="bob"), Policy()), (ann,))
+    names = ("retry-2", "x", "xx", "")
+    assert [of_ann.may_write(name) for name in names] == [True, True, False, False]
+    assert not any(of_bob.may_write(name) for name in names)
+    assert all(of_nobody.may_write(name) for name in names)
+
+
 def test_two_policies_of_one_name_are_refused() -> None:
     problems = list(policy_problems((Policy(name="a"), Policy(name="a")), EXCHANGES))
     assert [(index, key) for index, key, _ in problems] == [(1, "name")]
@@ -98,14 +107,21 @@ def test_two_policies_of_one_name_are_refused() -> None:
         ("a", "[ab]", False),
         ("?*", "*", False),
         ("*", "", True),
+        ("?x", "[]x", False),
+        ("?", "[]x]", True),
+        ("?", "[!]", False),
+        ("??", "[!]", False),
+        ("[!]", "[!]", True),
+        ("?", "[^]x]", False),
     ],
 )
 def test_a_pattern_covers_another_when_nothing_can_slip_through(wide: str, narrow: str, expected: bool) -> None:
     assert covers(wide, narrow) is expected
 
 
-_PATTERNS = st.text(alphabet="ab*?", max_size=5)
+_PATTERNS = st.text(alphabet="ab*?[]!^", max_size=5)
 _TEXTS = ["".join(letters) for length in range(6) for letters in product("abc", repeat=length)]
+_TEXTS += ["".join(letters) for length in range(5) for letters in product("a[]!^", repeat=length)]
 
 
 @given(_PATTERNS, _PATTERNS)

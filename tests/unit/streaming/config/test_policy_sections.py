@@ -55,6 +55,13 @@ def test_a_policy_reaches_the_session_of_the_clients_it_is_for(file: Path) -> No
     assert settings_of("door").exchanges.exists("retry"), "a message may name an exchange in its headers"
 
 
+def test_a_policy_in_force_knows_what_its_owner_may_write_to(file: Path) -> None:
+    owned = '[[permissions]]\nowner = "ann"\nread = ["*"]\nwrite = ["retry"]\n'
+    file.write_text(GOOD + 'owner = "ann"\n' + owned, encoding="utf-8")
+    policy = SettingsOfClients(pipeline_settings(load_settings(file), commands_partitions=1)).of("lamp-1").policy
+    assert (policy.may_write("retry"), policy.may_write("dead-letters")) == (True, False)
+
+
 def test_what_is_shown_reads_back_as_the_same(file: Path) -> None:
     settings = load_settings(conf_file("policies.toml"))
     file.write_text(render_toml(settings), encoding="utf-8")

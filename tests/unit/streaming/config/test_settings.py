@@ -89,7 +89,7 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
             },
         ),
         (BackoffSection, BackoffSettings, {"initial", "max"}, {"initial_ms", "max_ms"}),
-        (PolicySection, Policy, {"message_ttl"}, {"message_ttl_ms"}),
+        (PolicySection, Policy, {"message_ttl"}, {"message_ttl_ms", "owner_writes"}),
         (ExchangeSection, Exchange, set(), set()),
         (PermissionSection, Permission, set(), set()),
     ],

@@ -95,9 +95,8 @@ class Bench:
         began = self.now_ms if began_ms is None else began_ms
         self.loop.try_failed(self.handed_over(message_id), cause, "broken", began_ms=began, answered=answered, now_ms=self.now_ms)
 
-    def lose(self, message_id: str, *, permanent: bool = False, unanswered: bool = False) -> None:
-        send = self.handed_over(message_id)
-        self.loop.given_up(send, "given up", permanent=permanent, unanswered=unanswered, now_ms=self.now_ms)
+    def lose(self, message_id: str, *, permanent: bool = False) -> None:
+        self.loop.given_up(self.handed_over(message_id), "given up", permanent=permanent, now_ms=self.now_ms)
 
     def throttle(self, key: str, value: bytes | None = b'{"reason": "queue is long"}') -> None:
         self.throttles.apply(key.encode(), value)

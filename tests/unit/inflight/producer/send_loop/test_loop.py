@@ -101,7 +101,9 @@ class Turmoil:
             case "try-lost" | "try-refused":
                 loop.try_failed(send, Cause.NETWORK, "x", began_ms=now, answered=step == "try-refused", now_ms=now)
             case _:
-                loop.given_up(send, "x", permanent=step == "refuse", unanswered=step == "lose-unanswered", now_ms=now)
+                if step == "lose-unanswered":  # what it is followed by, when the answer never comes
+                    loop.try_failed(send, Cause.NETWORK, "x", began_ms=now, answered=False, now_ms=now)
+                loop.given_up(send, "x", permanent=step == "refuse", now_ms=now)
 
 
 @settings(deadline=None)

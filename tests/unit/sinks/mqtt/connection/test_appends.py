@@ -68,15 +68,36 @@ def test_the_queue_counts_bytes_too() -> None:
     assert appends.unconfirmed_bytes == 20
 
 
-def test_a_qos_1_publication_counts_until_its_answer_is_written() -> None:
+def test_the_queue_is_full_while_too_many_publications_are_unanswered() -> None:
+    appends = queue()
+    appends.max_unanswered = 2
+    first, second, other = Append(b"1", b"A"), Append(b"2", b"B"), Append(b"3", b"C")
+    first.counts = second.counts = True
+    appends.add(other)
+    appends.add(first)
+    assert not appends.is_full
+    appends.add(second)
+    assert appends.is_full
+    appends.settle(first, confirmed=True)
+    appends.settle(second, confirmed=True)
+    assert answers(appends) == []
+    assert appends.is_full, "they are in the log, but an earlier answer has its turn first"
+    assert appends.owes_answers
+    appends.settle(other, confirmed=True)
+    assert answers(appends) == [b"C", b"A", b"B"]
+    assert not appends.is_full
+    assert not appends.owes_answers
+
+
+def test_a_publication_counts_until_its_answer_is_written() -> None:
     appends = queue()
     first, second = Append(b"1", b"A"), Append(b"2", b"B")
-    first.frees_quota = second.frees_quota = True
+    first.counts = second.counts = True
     appends.add(first)
     appends.add(second)
     appends.settle(second, confirmed=True)
     answers(appends)
-    assert appends.unanswered_qos1 == 2
+    assert appends.unanswered == 2
     appends.settle(first, confirmed=True)
     answers(appends)
-    assert appends.unanswered_qos1 == 0
+    assert appends.unanswered == 0

@@ -95,7 +95,57 @@ class TestPublications:
         harness.confirming = False
         one = publish("a", first_byte=0x32, packet_id=1, v5=b"")
         assert harness.send(one, one) == b""
-        assert harness.send(one) == bytes.fromhex("e00193")
+        assert harness.send(one) == b""
+        assert harness.counters.protocol_errors[0x93] == 1
+        harness.confirming = True
+        assert harness.settle() == ack(0x40, 1) * 2 + bytes.fromhex("e00193")
+
+    def test_what_was_accepted_before_an_overflow_is_answered_before_the_disconnect(self) -> None:
+        """[MQTT-3.3.4-7]; else the device would send it all again, and overflow again."""
+        harness = connected(5, keep_alive_s=10)
+        harness.confirming = False
+        packets = [publish("a", first_byte=0x34, packet_id=packet_id, v5=b"") for packet_id in (1, 2, 3, 4)]
+        assert harness.send(*packets, PINGREQ) == b""
+        first, second = harness.waiting
+        harness.confirm(first)
+        assert harness.settle() == ack(0x50, 1)
+        assert harness.send(ack(0x62, 1), PINGREQ) == b"", "nothing counts after the violation"
+        assert harness.pass_ms(60_000) == b"", "and nothing is expected"
+        assert harness.connection.wants_data, "what comes is read and dropped: a reset could destroy the answers"
+        harness.confirm(second)
+        assert harness.settle() == ack(0x50, 2) + bytes.fromhex("e00193")
+        assert harness.connection.is_closed
+        assert [type(event).__name__ for event in harness.events] == [
+            "ClientConnected",
+            "PublishReceived",
+            "PublishReceived",
+            "ConnectionLost",
+        ]
+
+    def test_nobody_is_waited_for_when_the_device_has_gone_after_its_overflow(self) -> None:
+        harness = connected(5)
+        harness.confirming = False
+        harness.send(*(publish("a", first_byte=0x34, packet_id=packet_id, v5=b"") for packet_id in (1, 2, 3)))
+        harness.connection.peer_closed(harness.now_ms)
+        assert harness.connection.is_closed
+
+    def test_a_record_that_kafka_does_not_take_ends_an_overflowing_connection_at_once(self) -> None:
+        harness = connected(5)
+        harness.confirming = False
+        harness.send(*(publish("a", first_byte=0x34, packet_id=packet_id, v5=b"") for packet_id in (1, 2, 3)))
+        harness.confirm(harness.waiting[0], RuntimeError("no broker"))
+        assert harness.settle() == bytes.fromhex("e00189")
+
+    def test_a_device_of_mqtt_3_1_1_is_not_read_while_too_many_of_its_qos_2_publications_wait_for_pubrec(self) -> None:
+        harness = connected(4)
+        harness.confirming = False
+        packets = [publish("a", first_byte=0x34, packet_id=packet_id) for packet_id in range(1, 6)]
+        assert harness.send(*packets, ack(0x62, 1)) == b""
+        assert len(harness.waiting) == 2
+        assert not harness.connection.wants_data
+        harness.confirming = True
+        assert harness.settle() == b"".join(ack(0x50, packet_id) for packet_id in range(1, 6)) + ack(0x70, 1)
+        assert harness.connection.wants_data
 
     def test_a_topic_alias_is_resolved_before_the_record(self) -> None:
         harness = connected(5)

@@ -79,12 +79,19 @@ def test_a_repeated_id_is_no_overflow() -> None:
     assert exceeds(known.admit_qos2, 3, 0)
 
 
-def test_mqtt_3_1_1_is_limited_at_qos_2_only() -> None:
+def test_mqtt_3_1_1_knows_no_receive_maximum() -> None:
     known = publications(v5=False, awaiting_rel=(1, 2))
     assert not exceeds(known.admit_qos1, 500)
-    assert exceeds(known.admit_qos2, 3, 0)
-    known.release(1)
-    assert not exceeds(known.admit_qos2, 3, 500)
+    assert not any(exceeds(known.admit_qos2, packet_id, 500) for packet_id in range(1, 65_536))
+    assert known.release(65_535)
+
+
+@pytest.mark.parametrize(("v5", "counting"), [(True, [False, True, False]), (False, [False, False, True])])
+def test_unanswered_publications_count_where_nothing_else_counts_them(v5: bool, counting: list[bool]) -> None:
+    """In MQTT 5 a QoS 2 publication counts until PUBREL; in MQTT 3.1.1 until its PUBREC, and QoS 1 needs no limit of its own."""
+    known = publications(v5=v5)
+    taken = [known.take(Publish(topic="t", payload=b"", qos=qos, packet_id=min(qos, 1)), 0, 0) for qos in QoS]
+    assert [isinstance(append, Append) and append.counts for append in taken] == counting
 
 
 def test_zero_is_no_limit() -> None:
