@@ -16,8 +16,9 @@ import msgspec
 from state.connection import Connection
 from state.errors import UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
+from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
-from state.model import ClientId, Message, Subscription, Will
+from state.model import ClientId, Message, QoS, Subscription, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
@@ -32,12 +33,15 @@ class _Record(msgspec.Struct, array_like=True, kw_only=True, frozen=True):
 
 
 class DeliveryV1(_Record, frozen=True):
+    """qos: None = written before it was decided when a message comes: it is decided when the message is read."""
+
     message: Message
     order: int
     attempts: int
     first_sent_ms: int | None
     queue_ttl_ends_ms: int | None = None
     last_refusal: int = 0
+    qos: QoS | None = None
 
 
 class InflightEntryV1(_Record, frozen=True):
@@ -186,21 +190,21 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.blocked_until_ms = record.blocked_until_ms
     outbound.throttled_since_ms = record.throttled_since_ms
     outbound.window.limit = record.window_limit
+    for subscription in record.subscriptions:
+        outbound.subscriptions.add(subscription)
     for entry in record.window:
         outbound.window.restore(
             InflightEntry(
                 packet_id=entry.packet_id,
                 phase=OutboundPhase(entry.phase),
-                delivery=_unpack(entry.delivery),
+                delivery=_unpack(entry.delivery, outbound.subscriptions),
                 sent_ms=entry.sent_ms,
                 timeouts=entry.timeouts,
             )
         )
     for delivery in record.queue:
-        outbound.queue.append(_unpack(delivery))
+        outbound.queue.append(_unpack(delivery, outbound.subscriptions))
     outbound.queue.passed_over.update(record.passed_over)
-    for subscription in record.subscriptions:
-        outbound.subscriptions.add(subscription)
     outbound.recent_ids = RecentMessageIds(settings.deduplication_window, _digests(record.recent_ids))
     outbound.returns = ReturnsOfBatch(record.returns_batch_ms, _digests(record.returns))
     for packet_id, content, received_ms in record.awaiting_rel:
@@ -221,12 +225,15 @@ def _pack(delivery: Delivery) -> DeliveryV1:
         first_sent_ms=delivery.first_sent_ms,
         queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
         last_refusal=delivery.last_refusal,
+        qos=delivery.qos,
     )
 
 
-def _unpack(delivery: DeliveryV1) -> Delivery:
+def _unpack(delivery: DeliveryV1, subscriptions: Subscriptions) -> Delivery:
+    message, qos = delivery.message, delivery.qos
     return Delivery(
-        message=delivery.message,
+        message=message,
+        qos=subscriptions.capped_qos(message.topic, message.qos) if qos is None else qos,
         order=delivery.order,
         attempts=delivery.attempts,
         first_sent_ms=delivery.first_sent_ms,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from state.model import MAX_PACKET_ID, Message, PacketId
+from state.model import MAX_PACKET_ID, Message, PacketId, QoS
 from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
 
 
@@ -16,6 +16,7 @@ from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late
 class Delivery:
     """A message on its way through the session, in the queue or in the window.
 
+    qos: with which it goes to this client: the message's, lowered by the subscriptions of the moment when the session took it.
     order: grows with each message that the session takes; a message that comes back to the queue finds its old place by it.
     attempts: transmissions that the client could have received; a lost connection gives one back.
     first_sent_ms: None = never sent. queue_ttl_ends_ms: until when the queue may hold it, None = the policy sets no limit.
@@ -23,6 +24,7 @@ class Delivery:
     """
 
     message: Message
+    qos: QoS
     order: int
     attempts: int = 0
     first_sent_ms: int | None = None

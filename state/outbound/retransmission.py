@@ -10,11 +10,11 @@ from typing import Final
 from state.activation import Activation
 from state.commands import Transition, WithdrawPublish
 from state.connection import Connection
-from state.model import Outcome, QoS
+from state.model import QoS
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import Outbound
 from state.outbound.retry import retry_wait_ms
-from state.outbound.transmission import count_attempt, finished_over_limit, send
+from state.outbound.transmission import count_attempt, finished_over_limit
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundAction, OutboundEvent
 
@@ -27,14 +27,9 @@ _RECORDED_AS: Final = {OutboundEvent.RETRY_DUE: Transition.RESENT, OutboundEvent
 
 
 def replay(outbound: Outbound, connection: Connection, activation: Activation) -> None:
-    """The client is back: everything unfinished again, then the QoS 0 messages that waited for it."""
+    """The client is back: everything unfinished again."""
     for entry in outbound.window:
         _resend(outbound, entry, OutboundEvent.REPLAY, connection, activation)
-    for delivery in outbound.queue.take_qos0():
-        if delivery.expired(activation.now_ms):
-            activation.finish(delivery, Outcome.EXPIRED)
-        else:
-            send(outbound, delivery, connection, activation)
 
 
 def retry(outbound: Outbound, connection: Connection, activation: Activation) -> None:

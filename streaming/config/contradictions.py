@@ -39,7 +39,7 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
                 f"is {session.low_watermark}, not below high_watermark = {session.high_watermark}: lower it, or set "
                 "high_watermark = 0 to never ask backends to wait",
             )
-        if 0 < session.max_mqueue_bytes < engine.max_payload_bytes:
+        if session.max_mqueue_len and 0 < session.max_mqueue_bytes < engine.max_payload_bytes:
             yield (
                 (*path, "max_mqueue_bytes"),
                 f"is {format_size(session.max_mqueue_bytes)}, so a message of engine.max_payload_bytes = "
