@@ -81,7 +81,9 @@ class DropAwaitingRel(Value, frozen=True, tag=4):
 
 
 class WithdrawPublish(Value, frozen=True, tag=5):
-    """The session has given these messages up: forget them if they were never written, and do not answer for them."""
+    """Forget these messages if they have not been written on this connection: the session has given them up, or the client has
+    answered them on an earlier one. What was written keeps its slot of an MQTT 5 client's Receive Maximum until it is answered.
+    """
 
     connection_id: int
     partition: int

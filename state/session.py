@@ -121,7 +121,7 @@ class Session:
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
             outbound.queue.next_expiry_ms(),
-            None if connection is None else outbound.next_dequeue_ms(),
+            None if connection is None else outbound.next_dequeue_ms(connection),
             retransmission.next_answer_due_ms(outbound, connection) if connection is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
@@ -251,6 +251,7 @@ class Session:
             partition=event.commands_partition,
             protocol_version=event.protocol_version,
             send_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
+            receive_maximum=event.receive_maximum,
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]
         )

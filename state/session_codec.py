@@ -23,7 +23,7 @@ from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, Returns
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
 from state.settings import SessionSettings
-from state.transitions import OutboundPhase
+from state.transitions import OutboundPhase, OwedPhase
 
 STATE_VERSION: Final = 1
 
@@ -53,6 +53,8 @@ class InflightEntryV1(_Record, frozen=True):
 
 
 class ConnectionV1(_Record, frozen=True):
+    """receive_maximum: None = not known; it is no smaller than `send_quota`."""
+
     connection_id: int
     partition: int
     protocol_version: int
@@ -60,6 +62,7 @@ class ConnectionV1(_Record, frozen=True):
     maximum_packet_size_bytes: int | None
     will: Will | None
     sequence: int
+    receive_maximum: int | None = None
 
 
 class PendingWillV1(_Record, frozen=True):
@@ -69,7 +72,10 @@ class PendingWillV1(_Record, frozen=True):
 
 
 class SessionV1(_Record, frozen=True):
-    """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first."""
+    """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first.
+
+    owed: (packet id, phase, whether it takes a slot of the connection), oldest first.
+    """
 
     connection: ConnectionV1 | None
     established: bool
@@ -92,6 +98,7 @@ class SessionV1(_Record, frozen=True):
     throttled_since_ms: int | None = None
     returns_batch_ms: int = 0
     returns: bytes = b""
+    owed: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
 
 
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
@@ -114,6 +121,7 @@ def encode_session(session: Session) -> bytes:
             maximum_packet_size_bytes=connection.maximum_packet_size_bytes,
             will=connection.will,
             sequence=connection.sequence,
+            receive_maximum=connection.receive_maximum,
         ),
         established=session.established,
         started_by=session.started_by,
@@ -146,6 +154,7 @@ def encode_session(session: Session) -> bytes:
         throttled_since_ms=outbound.throttled_since_ms,
         returns_batch_ms=outbound.returns.batch_ms,
         returns=b"".join(outbound.returns.digests),
+        owed=tuple((id_, owed.value, id_ in outbound.owed.slots) for id_, owed in outbound.owed.phases.items()),
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -167,14 +176,16 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         raise UnreadableRecord(f"the state of client {client_id!r} is damaged: {error}") from error
     session = Session(client_id=client_id, settings=settings)
     if record.connection is not None:
+        stored = record.connection
         session.connection = Connection(
-            connection_id=record.connection.connection_id,
-            partition=record.connection.partition,
-            protocol_version=record.connection.protocol_version,
-            send_quota=record.connection.send_quota,
-            maximum_packet_size_bytes=record.connection.maximum_packet_size_bytes,
-            will=record.connection.will,
-            sequence=record.connection.sequence,
+            connection_id=stored.connection_id,
+            partition=stored.partition,
+            protocol_version=stored.protocol_version,
+            send_quota=stored.send_quota,
+            receive_maximum=stored.send_quota if stored.receive_maximum is None else stored.receive_maximum,
+            maximum_packet_size_bytes=stored.maximum_packet_size_bytes,
+            will=stored.will,
+            sequence=stored.sequence,
         )
     session.established = record.established
     session.started_by = record.started_by
@@ -205,6 +216,8 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     for delivery in record.queue:
         outbound.queue.append(_unpack(delivery, outbound.subscriptions))
     outbound.queue.passed_over.update(record.passed_over)
+    for packet_id, owed, takes_slot in record.owed:
+        outbound.owed.restore(packet_id, OwedPhase(owed), takes_slot=takes_slot)
     outbound.recent_ids = RecentMessageIds(settings.deduplication_window, _digests(record.recent_ids))
     outbound.returns = ReturnsOfBatch(record.returns_batch_ms, _digests(record.returns))
     for packet_id, content, received_ms in record.awaiting_rel:

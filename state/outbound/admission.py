@@ -78,9 +78,9 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     """False: the message is refused, because it finds no place in the full queue or its client offline (QoS 0)."""
     qos, now_ms = delivery.qos, activation.now_ms
     if qos == QoS.AT_MOST_ONCE:
-        nothing_in_front = not _leaves_with_the_queue(outbound, delivery, now_ms)
+        nothing_in_front = not _leaves_with_the_queue(outbound, delivery, connection, now_ms)
     else:
-        nothing_in_front = not outbound.queue and outbound.may_dequeue(now_ms)
+        nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front
     if delivery.expired(now_ms, at_once=at_once):  # 2
         activation.finish(delivery, Outcome.EXPIRED)
@@ -94,12 +94,12 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     return True
 
 
-def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, now_ms: int) -> bool:
+def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, connection: Connection | None, now_ms: int) -> bool:
     """Whether a QoS 0 message for a connected client goes behind those that step 3 of the activation sends (state/session.py).
 
     Not where that could cost it more than its place: in a queue that is full, or with no time left to wait.
     """
-    if not (outbound.queue and outbound.settings.mqueue_store_qos0 and outbound.may_dequeue(now_ms)):
+    if not (outbound.queue and outbound.settings.mqueue_store_qos0 and outbound.may_dequeue(connection, now_ms)):
         return False
     return not outbound.queue.would_overflow(len(delivery.message.payload)) and not delivery.expired(now_ms)
 

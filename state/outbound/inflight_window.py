@@ -114,18 +114,17 @@ class InflightWindow:
     def get(self, packet_id: PacketId) -> InflightEntry | None:
         return self._entries.get(packet_id)
 
-    def slot_freed(self, send_quota: int, now_ms: int) -> None:
-        """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
-        there is one, goes out now, and its clock starts now. send_quota: of the connection."""
-        if len(self._entries) >= send_quota:
-            next(islice(self._entries.values(), send_quota - 1, None)).sent_ms = now_ms
+    def restart_clock(self, place: int, now_ms: int) -> None:
+        """The entry at this place, 1 = the oldest, is sent now, if there is one."""
+        if 0 < place <= len(self._entries):
+            next(islice(self._entries.values(), place - 1, None)).sent_ms = now_ms
 
     def oldest_sent_ms(self) -> int | None:
         return min((entry.sent_ms for entry in self._entries.values()), default=None)
 
-    def on_wire(self, send_quota: int) -> Iterator[InflightEntry]:
-        """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
-        return iter(tuple(islice(self._entries.values(), send_quota)))
+    def oldest(self, count: int) -> Iterator[InflightEntry]:
+        """A snapshot of so many entries."""
+        return iter(tuple(islice(self._entries.values(), count)))
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries

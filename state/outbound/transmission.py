@@ -21,7 +21,7 @@ def fill(outbound: Outbound, connection: Connection | None, activation: Activati
     """
     if connection is None:
         return
-    while outbound.queue and outbound.may_dequeue(activation.now_ms):
+    while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
         send(outbound, outbound.queue.pop(), connection, activation)
     for delivery in outbound.queue.take_qos0():
         send(outbound, delivery, connection, activation)
@@ -38,7 +38,7 @@ def send(outbound: Outbound, delivery: Delivery, connection: Connection, activat
         activation.publish(connection, delivery, transition=Transition.SENT, packet_id=0, qos=qos, dup=False)
         activation.finish(delivery, Outcome.SENT)
         return
-    packet_id = outbound.packet_ids.allocate(outbound.window)
+    packet_id = outbound.packet_ids.allocate(outbound.window, outbound.owed)
     cause = OutboundEvent.SEND_QOS_1 if qos == QoS.AT_LEAST_ONCE else OutboundEvent.SEND_QOS_2
     action = outbound.window.begin(packet_id, cause, delivery, activation.now_ms)
     assert action is OutboundAction.SEND_PUBLISH

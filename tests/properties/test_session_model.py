@@ -9,6 +9,8 @@ After every activation:
    [MQTT-4.6.0-6], and repetitions in the order of first transmissions [MQTT-4.6.0-1];
  * a QoS 0 message passes an earlier one of QoS 1 or 2 of its priority only where that one found no slot, and never waits for one;
  * a message goes with the QoS that subscriptions granted when it came;
+ * an MQTT 5 device never has more unanswered messages than its Receive Maximum, those that were given up included, and no new
+   QoS 2 message comes under an id that it still keeps;
  * a full queue gives up what ranks lowest, the newcomer included, and is never fuller than its limits;
  * every message that was taken is held, or has left with exactly one receipt; one that was refused may come again and be taken;
  * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
@@ -156,7 +158,13 @@ class SessionModel(RuleBasedStateMachine):
         if self.gateway is not None and self.gateway.open:
             self.gateway.lose()
         self.connection_id += 1
-        self.gateway = Gateway(self.connection_id, version, self.log, answers_pubrec=self.answers_pubrec)
+        self.gateway = Gateway(
+            self.connection_id,
+            version,
+            self.log,
+            answers_pubrec=self.answers_pubrec,
+            receive_maximum=receive_maximum if version == 5 else 65_535,
+        )
         self.gateways[self.connection_id] = self.gateway
         self.log.append(
             ClientConnected(
@@ -246,6 +254,8 @@ class SessionModel(RuleBasedStateMachine):
             case SendPublish(qos=QoS.AT_MOST_ONCE):
                 device.take(packet)
             case SendPublish():
+                if packet.qos == QoS.EXACTLY_ONCE and not packet.dup:
+                    assert packet.packet_id not in device.received_ids, "a new message under an id that the device keeps"
                 if refusal and packet.packet_id in device.received_ids:
                     refusal = 0  # it has taken this one before
                 if not refusal:
@@ -303,6 +313,13 @@ class SessionModel(RuleBasedStateMachine):
             self.now_ms = deadline_ms
             self._activate([DeadlineReached()])
 
+    @precondition(lambda self: hasattr(self, "session") and not self.log and not (self.gateway and self.gateway.wire))
+    @rule()
+    def packet_ids_come_round(self) -> None:
+        """As if 65,535 others had been used: nothing of them is under way any more."""
+        if not self.session.outbound.window:
+            self.session.outbound.packet_ids.last = 0
+
     def _activate(self, events: list[Event]) -> None:
         self._expected_grants(events)
         before = encode_session(self.session)
@@ -348,7 +365,9 @@ class SessionModel(RuleBasedStateMachine):
             assert not limits.max_mqueue_bytes or payload_bytes <= limits.max_mqueue_bytes
         if self.session.connection is not None:
             assert not any(delivery.qos == QoS.AT_MOST_ONCE for delivery in waiting), "QoS 0 waits for a slot"
-            assert not waiting or not outbound.may_dequeue(self.now_ms), "something waits beside a free slot"
+            assert not waiting or not outbound.may_dequeue(self.session.connection, self.now_ms), (
+                "something waits beside a free slot"
+            )
 
     def _check_drop(self, receipt: SendReceipt) -> None:
         """A message that a full queue gave up ranks below all that wait and were there at the time: those that are older."""

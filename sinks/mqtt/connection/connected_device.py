@@ -78,6 +78,7 @@ class ConnectedDevice:
         self._records = output.records
         self._outbound = Outbound(
             send_quota=accept.send_quota,
+            receive_maximum=connect.receive_maximum if connect.protocol_version >= 5 else None,
             encode=codec.encode,
             output=output.packets,
             counters=counters,
