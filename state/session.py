@@ -268,7 +268,9 @@ class Session:
                 send_quota=connection.send_quota,
                 awaiting_rel=tuple(self.inbound.awaiting_rel.entries),
                 max_awaiting_rel=self.settings.max_awaiting_rel,
-                topic_filters=self.outbound.subscriptions.topic_filters(),
+                topic_filters=self.outbound.subscriptions.topic_filters(self.settings.max_subscription_bytes),
+                max_subscriptions=self.settings.max_subscriptions,
+                max_subscription_bytes=self.settings.max_subscription_bytes,
             )
         )
         retransmission.replay(self.outbound, connection, activation)

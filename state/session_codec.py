@@ -18,7 +18,7 @@ from state.errors import UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
 from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
-from state.model import ClientId, Message, QoS, Subscription, Will
+from state.model import ClientId, Message, QoS, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
@@ -74,6 +74,7 @@ class PendingWillV1(_Record, frozen=True):
 class SessionV1(_Record, frozen=True):
     """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first.
 
+    subscriptions: an array of state.model.Subscription, read and written by state/inbound/subscriptions.py when it has to be.
     owed: (packet id, phase, whether it takes a slot of the connection), oldest first.
     """
 
@@ -91,7 +92,7 @@ class SessionV1(_Record, frozen=True):
     window: tuple[InflightEntryV1, ...]
     queue: tuple[DeliveryV1, ...]
     passed_over: tuple[tuple[int, int], ...]
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: msgspec.Raw
     recent_ids: bytes
     awaiting_rel: tuple[tuple[int, bytes, int], ...]
     tombstones: tuple[tuple[int, bytes], ...]
@@ -147,7 +148,7 @@ def encode_session(session: Session) -> bytes:
         ),
         queue=tuple(_pack(delivery) for delivery in outbound.queue),
         passed_over=tuple(sorted(outbound.queue.passed_over.items())),
-        subscriptions=tuple(outbound.subscriptions),
+        subscriptions=msgspec.Raw(outbound.subscriptions.encoded()),
         recent_ids=b"".join(outbound.recent_ids.digests),
         awaiting_rel=tuple((packet_id, entry.content, entry.received_ms) for packet_id, entry in awaiting.entries.items()),
         tombstones=tuple(awaiting.tombstones.items()),
@@ -201,8 +202,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.blocked_until_ms = record.blocked_until_ms
     outbound.throttled_since_ms = record.throttled_since_ms
     outbound.window.limit = record.window_limit
-    for subscription in record.subscriptions:
-        outbound.subscriptions.add(subscription)
+    outbound.subscriptions = Subscriptions(bytes(record.subscriptions))
     for entry in record.window:
         outbound.window.restore(
             InflightEntry(

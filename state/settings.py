@@ -56,6 +56,8 @@ class SessionSettings:
     max_mqueue_bytes: int = 1_048_576  # 0 = no limit of bytes
     mqueue_store_qos0: bool = True
     overflow: Overflow = Overflow.DROP_OLDEST
+    max_subscriptions: int = 1_000  # topic filters of a session; 0 = no limit
+    max_subscription_bytes: int = 65_536  # … and their length together; always limited, so that a gateway can be told all of them
     max_awaiting_rel: int = 100  # 0 = no limit
     await_rel_timeout_ms: int = 300_000
     session_expiry_interval_s: int = 7_200

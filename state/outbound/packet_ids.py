@@ -1,4 +1,4 @@
-"""Packet identifiers of the messages that a session sends [MQTT-2.2.1-4], and those that are not free although no exchange has one.
+"""Packet identifiers of the messages that a session sends [MQTT-2.2.1-4], and those that are kept although no exchange has one.
 
 The client may still owe an answer to a message that the session has given up (`delivery_limit`, Maximum Packet Size). The message
 has had its receipt, but

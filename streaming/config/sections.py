@@ -288,6 +288,10 @@ class SessionSection(Section, configures=_SESSION):
         "a full queue gives up, the new message counted, QoS 0 first, then the lowest priority, then the oldest (drop_oldest), "
         "or always the new message (reject)"
     )
+    max_subscriptions: int = key(
+        "topic filters of a device; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", ge=0, le=1_000_000
+    )
+    max_subscription_bytes: SizeBytes = key("the same by the length of all of them; always limited", ge=KIB, le=MIB)
     max_awaiting_rel: _Packets = key(
         "QoS 2 publications of a device not yet released, the Receive Maximum of CONNACK; 0 = no limit"
     )

@@ -4,7 +4,6 @@ import pytest
 
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ConnectionLost, MessageReturned
-from state.inbound.subscriptions import TOLD_AT_MOST_BYTES
 from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
 from state.session_codec import encode_session
@@ -61,10 +60,16 @@ def test_a_kept_session_keeps_subscriptions_over_connections() -> None:
 
 
 def test_the_gateway_is_told_which_topic_filters_exist_unless_they_are_too_many() -> None:
-    s = Scenario().connect().subscribe("t/+", 0).subscribe("ü", 1).connect()
+    s = Scenario(max_subscription_bytes=2_000).connect().subscribe("t/+", 0).subscribe("ü", 1).connect()
     assert [accepted.topic_filters for accepted in s.sent(AcceptConnection)] == [(), ("t/+", "ü")]
-    s.subscribe("x" * TOLD_AT_MOST_BYTES, 0).connect()
+    s.subscribe("x" * 2_000, 0).connect()
     assert s.sent(AcceptConnection)[-1].topic_filters is None
+
+
+def test_the_gateway_is_told_how_many_topic_filters_there_may_be() -> None:
+    s = Scenario(max_subscriptions=5, max_subscription_bytes=2_000).connect()
+    (accepted,) = s.sent(AcceptConnection)
+    assert (accepted.max_subscriptions, accepted.max_subscription_bytes) == (5, 2_000)
 
 
 # --- expiry -----------------------------------------------------------------------------------------------------------------

@@ -257,7 +257,9 @@ def test_topic_filters_match_as_the_standard_says(topic_filter: str, topic: str,
     """[MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1] [MQTT-4.7.3-4]"""
     assert topic_matches(topic_filter, topic) is matches
     subscription = Subscription(topic_filter=topic_filter, qos=QoS.AT_MOST_ONCE)
-    assert (Subscriptions([subscription]).capped_qos(topic, QoS.EXACTLY_ONCE) == 0) is matches
+    subscriptions = Subscriptions()
+    subscriptions.add(subscription)
+    assert (subscriptions.capped_qos(topic, QoS.EXACTLY_ONCE) == 0) is matches
 
 
 # --- packet ids -------------------------------------------------------------------------------------------------------------

@@ -94,7 +94,11 @@ class ConnectedDevice:
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,
         )
-        self._subscriptions = SubscriptionJudge(accept.topic_filters)
+        self._subscriptions = SubscriptionJudge(
+            accept.topic_filters,
+            max_subscriptions=accept.max_subscriptions,
+            max_subscription_bytes=accept.max_subscription_bytes,
+        )
 
     # --- from the engine ------------------------------------------------------------------------------------------------------
 
