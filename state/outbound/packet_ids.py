@@ -114,8 +114,10 @@ class OwedAnswers:
         return len(self.phases)
 
     def _displace(self) -> None:
-        while len(self.phases) - len(self.slots) > MAX_KEPT:
-            self._forget(next(packet_id for packet_id in self.phases if packet_id not in self.slots), OwedEvent.DISPLACED)
+        too_many = len(self.phases) - len(self.slots) - MAX_KEPT
+        if too_many > 0:
+            for packet_id in [kept for kept in self.phases if kept not in self.slots][:too_many]:
+                self._forget(packet_id, OwedEvent.DISPLACED)
 
     def _forget(self, packet_id: PacketId, cause: OwedEvent) -> None:
         action = self.step(packet_id, cause)

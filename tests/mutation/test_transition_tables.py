@@ -27,7 +27,12 @@ FAST = (
 )
 SKIPPED = "not refuses_for_ever"  # it takes long
 
-EQUIVALENT: dict[str, str] = {}
+_CONNECTION_ENDS: str = "the protocol error ends the connection, and what is owed at QoS 1 ends with it"
+EQUIVALENT: dict[str, str] = {
+    "owed-PUBACK-PUBREC-to-NOTHING": _CONNECTION_ENDS,
+    "owed-PUBACK-PUBREC_REFUSED-to-NOTHING": _CONNECTION_ENDS,
+    "owed-PUBACK-PUBCOMP-to-NOTHING": _CONNECTION_ENDS,
+}
 """Mutants that are no bugs, each with its reason. Remove one as soon as a test can tell it apart."""
 
 
