@@ -29,7 +29,9 @@ class AcceptConnection(Value, frozen=True, tag=1):
     session_expiry_interval_s: the one in force. send_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on
     this wire. awaiting_rel: packet ids of QoS 2 publications that the client has not released yet; max_awaiting_rel: how many
     there may be (0 = no limit), the Receive Maximum of CONNACK. topic_filters: of the subscriptions, so that UNSUBACK can say
-    that there was none; None = too many to be told.
+    that there was none, and SUBACK that there are enough; None = they are longer than max_subscription_bytes.
+    max_subscriptions: how many topic filters the session may have; max_subscription_bytes: how long they may be together;
+    0 = no limit.
     """
 
     connection_id: int
@@ -41,6 +43,8 @@ class AcceptConnection(Value, frozen=True, tag=1):
     awaiting_rel: tuple[PacketId, ...] = ()
     max_awaiting_rel: int = 0
     topic_filters: tuple[str, ...] | None = None
+    max_subscriptions: int = 0
+    max_subscription_bytes: int = 0
 
 
 class SendPublish(Value, frozen=True, tag=2):
@@ -81,7 +85,9 @@ class DropAwaitingRel(Value, frozen=True, tag=4):
 
 
 class WithdrawPublish(Value, frozen=True, tag=5):
-    """The session has given these messages up: forget them if they were never written, and do not answer for them."""
+    """Forget these messages if they have not been written on this connection: the session has given them up, or the client has
+    answered them on an earlier one. What was written keeps its slot of an MQTT 5 client's Receive Maximum until it is answered.
+    """
 
     connection_id: int
     partition: int

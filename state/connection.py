@@ -10,13 +10,15 @@ class Connection:
     """partition: of `inflight.commands`, where the gateway that holds the socket reads.
 
     send_quota: QoS 1 and 2 messages that may be unacknowledged on the wire, min(`max_inflight`, Receive Maximum).
-    will: None = none, or withdrawn by a DISCONNECT. sequence: of the last command sent to this connection.
+    receive_maximum: the client's own part of it. will: None = none, or withdrawn by a DISCONNECT.
+    sequence: of the last command sent to this connection.
     """
 
     connection_id: int
     partition: int
     protocol_version: int
     send_quota: int
+    receive_maximum: int
     maximum_packet_size_bytes: int | None = None
     will: Will | None = None
     sequence: int = 0

@@ -4,7 +4,8 @@ An activation has four numbered steps, and a caller may rely on their order:
 
  1. the events, in the order given;
  2. what time has brought about: expiry, timed resends, abandoned publications, the will, the end of the session;
- 3. free slots of the window are filled from the queue, and what is left in it is compared with the watermarks;
+ 3. free slots of the window are filled from the queue, QoS 0 that they leave behind follows, and what is left in the queue is
+    compared with the watermarks;
  4. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
 
 So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend is never overtaken
@@ -60,7 +61,8 @@ class Session:
 
     started_by: the connection that began the present session; events of older connections belong to a session that has ended.
     established: a client session exists that a CONNECT can resume; without one this is only a queue of addressed messages.
-    offline_since_ms: the session's expiry counts from here; None = connected.
+    offline_since_ms: the session's expiry counts from here; None = connected. Without a session, it is when the queue last took a
+    message: what waits for a client that never comes ends one interval after that, or by its own time to live.
     """
 
     __slots__ = (
@@ -119,7 +121,7 @@ class Session:
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
             outbound.queue.next_expiry_ms(),
-            None if connection is None else outbound.next_dequeue_ms(),
+            None if connection is None else outbound.next_dequeue_ms(connection),
             retransmission.next_answer_due_ms(outbound, connection) if connection is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
@@ -146,9 +148,11 @@ class Session:
     def _apply(self, event: Event, activation: Activation) -> None:
         match event:
             case MessageSubmitted():
-                admission.submit(self.outbound, event, self.connection, activation)
+                taken = admission.submit(self.outbound, event, self.connection, activation)
+                self._keep_for_a_stranger(taken, activation)
             case MessageReturned():
-                admission.take_back(self.outbound, event, self.connection, activation)
+                taken = admission.take_back(self.outbound, event, self.connection, activation)
+                self._keep_for_a_stranger(taken, activation)
             case MessageRefused():
                 admission.refuse(self.outbound, event, activation)
             case DeadlineReached():
@@ -174,6 +178,10 @@ class Session:
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case _:
                 assert_never(event)
+
+    def _keep_for_a_stranger(self, taken: bool, activation: Activation) -> None:
+        if taken and not self.established:
+            self.offline_since_ms = activation.now_ms
 
     def _apply_to_session(self, event: PubRelReceived | Subscribed | Unsubscribed, activation: Activation) -> None:
         match event:
@@ -246,6 +254,7 @@ class Session:
             partition=event.commands_partition,
             protocol_version=event.protocol_version,
             send_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
+            receive_maximum=event.receive_maximum,
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]
         )
@@ -262,7 +271,9 @@ class Session:
                 send_quota=connection.send_quota,
                 awaiting_rel=tuple(self.inbound.awaiting_rel.entries),
                 max_awaiting_rel=self.settings.max_awaiting_rel,
-                topic_filters=self.outbound.subscriptions.topic_filters(),
+                topic_filters=self.outbound.subscriptions.topic_filters(self.settings.max_subscription_bytes),
+                max_subscriptions=self.settings.max_subscriptions,
+                max_subscription_bytes=self.settings.max_subscription_bytes,
             )
         )
         retransmission.replay(self.outbound, connection, activation)

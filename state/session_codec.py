@@ -16,13 +16,14 @@ import msgspec
 from state.connection import Connection
 from state.errors import UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
+from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
-from state.model import ClientId, Message, Subscription, Will
+from state.model import ClientId, Message, QoS, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
 from state.settings import SessionSettings
-from state.transitions import OutboundPhase
+from state.transitions import OutboundPhase, OwedPhase
 
 STATE_VERSION: Final = 1
 
@@ -32,12 +33,15 @@ class _Record(msgspec.Struct, array_like=True, kw_only=True, frozen=True):
 
 
 class DeliveryV1(_Record, frozen=True):
+    """qos: None = written before it was decided when a message comes: it is decided when the message is read."""
+
     message: Message
     order: int
     attempts: int
     first_sent_ms: int | None
     queue_ttl_ends_ms: int | None = None
     last_refusal: int = 0
+    qos: QoS | None = None
 
 
 class InflightEntryV1(_Record, frozen=True):
@@ -49,6 +53,8 @@ class InflightEntryV1(_Record, frozen=True):
 
 
 class ConnectionV1(_Record, frozen=True):
+    """receive_maximum: None = not known; it is no smaller than `send_quota`."""
+
     connection_id: int
     partition: int
     protocol_version: int
@@ -56,6 +62,7 @@ class ConnectionV1(_Record, frozen=True):
     maximum_packet_size_bytes: int | None
     will: Will | None
     sequence: int
+    receive_maximum: int | None = None
 
 
 class PendingWillV1(_Record, frozen=True):
@@ -65,7 +72,11 @@ class PendingWillV1(_Record, frozen=True):
 
 
 class SessionV1(_Record, frozen=True):
-    """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first."""
+    """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first.
+
+    subscriptions: an array of state.model.Subscription, read and written by state/inbound/subscriptions.py when it has to be.
+    owed: (packet id, phase, whether it takes a slot of the connection), oldest first.
+    """
 
     connection: ConnectionV1 | None
     established: bool
@@ -81,13 +92,14 @@ class SessionV1(_Record, frozen=True):
     window: tuple[InflightEntryV1, ...]
     queue: tuple[DeliveryV1, ...]
     passed_over: tuple[tuple[int, int], ...]
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: msgspec.Raw
     recent_ids: bytes
     awaiting_rel: tuple[tuple[int, bytes, int], ...]
     tombstones: tuple[tuple[int, bytes], ...]
     throttled_since_ms: int | None = None
     returns_batch_ms: int = 0
     returns: bytes = b""
+    owed: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
 
 
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
@@ -110,6 +122,7 @@ def encode_session(session: Session) -> bytes:
             maximum_packet_size_bytes=connection.maximum_packet_size_bytes,
             will=connection.will,
             sequence=connection.sequence,
+            receive_maximum=connection.receive_maximum,
         ),
         established=session.established,
         started_by=session.started_by,
@@ -135,13 +148,14 @@ def encode_session(session: Session) -> bytes:
         ),
         queue=tuple(_pack(delivery) for delivery in outbound.queue),
         passed_over=tuple(sorted(outbound.queue.passed_over.items())),
-        subscriptions=tuple(outbound.subscriptions),
+        subscriptions=msgspec.Raw(outbound.subscriptions.encoded()),
         recent_ids=b"".join(outbound.recent_ids.digests),
         awaiting_rel=tuple((packet_id, entry.content, entry.received_ms) for packet_id, entry in awaiting.entries.items()),
         tombstones=tuple(awaiting.tombstones.items()),
         throttled_since_ms=outbound.throttled_since_ms,
         returns_batch_ms=outbound.returns.batch_ms,
         returns=b"".join(outbound.returns.digests),
+        owed=tuple((id_, owed.value, id_ in outbound.owed.slots) for id_, owed in outbound.owed.phases.items()),
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -163,14 +177,16 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         raise UnreadableRecord(f"the state of client {client_id!r} is damaged: {error}") from error
     session = Session(client_id=client_id, settings=settings)
     if record.connection is not None:
+        stored = record.connection
         session.connection = Connection(
-            connection_id=record.connection.connection_id,
-            partition=record.connection.partition,
-            protocol_version=record.connection.protocol_version,
-            send_quota=record.connection.send_quota,
-            maximum_packet_size_bytes=record.connection.maximum_packet_size_bytes,
-            will=record.connection.will,
-            sequence=record.connection.sequence,
+            connection_id=stored.connection_id,
+            partition=stored.partition,
+            protocol_version=stored.protocol_version,
+            send_quota=stored.send_quota,
+            receive_maximum=stored.send_quota if stored.receive_maximum is None else stored.receive_maximum,
+            maximum_packet_size_bytes=stored.maximum_packet_size_bytes,
+            will=stored.will,
+            sequence=stored.sequence,
         )
     session.established = record.established
     session.started_by = record.started_by
@@ -186,21 +202,22 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.blocked_until_ms = record.blocked_until_ms
     outbound.throttled_since_ms = record.throttled_since_ms
     outbound.window.limit = record.window_limit
+    outbound.subscriptions = Subscriptions(bytes(record.subscriptions))
     for entry in record.window:
         outbound.window.restore(
             InflightEntry(
                 packet_id=entry.packet_id,
                 phase=OutboundPhase(entry.phase),
-                delivery=_unpack(entry.delivery),
+                delivery=_unpack(entry.delivery, outbound.subscriptions),
                 sent_ms=entry.sent_ms,
                 timeouts=entry.timeouts,
             )
         )
     for delivery in record.queue:
-        outbound.queue.append(_unpack(delivery))
+        outbound.queue.append(_unpack(delivery, outbound.subscriptions))
     outbound.queue.passed_over.update(record.passed_over)
-    for subscription in record.subscriptions:
-        outbound.subscriptions.add(subscription)
+    for packet_id, owed, takes_slot in record.owed:
+        outbound.owed.restore(packet_id, OwedPhase(owed), takes_slot=takes_slot)
     outbound.recent_ids = RecentMessageIds(settings.deduplication_window, _digests(record.recent_ids))
     outbound.returns = ReturnsOfBatch(record.returns_batch_ms, _digests(record.returns))
     for packet_id, content, received_ms in record.awaiting_rel:
@@ -221,12 +238,15 @@ def _pack(delivery: Delivery) -> DeliveryV1:
         first_sent_ms=delivery.first_sent_ms,
         queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
         last_refusal=delivery.last_refusal,
+        qos=delivery.qos,
     )
 
 
-def _unpack(delivery: DeliveryV1) -> Delivery:
+def _unpack(delivery: DeliveryV1, subscriptions: Subscriptions) -> Delivery:
+    message, qos = delivery.message, delivery.qos
     return Delivery(
-        message=delivery.message,
+        message=message,
+        qos=subscriptions.capped_qos(message.topic, message.qos) if qos is None else qos,
         order=delivery.order,
         attempts=delivery.attempts,
         first_sent_ms=delivery.first_sent_ms,

@@ -21,7 +21,10 @@ class RetryMqtt5(StrEnum):
 
 
 class Overflow(StrEnum):
-    """Which message a full queue gives up."""
+    """Which message a full queue gives up: that of the lowest rank (state/outbound/message_queue.py), or the new one.
+
+    The name `drop_oldest` is that of the usual case, in which all rank alike.
+    """
 
     DROP_OLDEST = "drop_oldest"
     REJECT = "reject"
@@ -49,10 +52,12 @@ class SessionSettings:
     retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
     max_inflight: int = 32  # 0 = no limit but 65,535
     prefetch: int = 0
-    max_mqueue_len: int = 1_000  # 0 = no limit
-    max_mqueue_bytes: int = 1_048_576  # 0 = no limit
+    max_mqueue_len: int = 1_000  # 0 = no limit, of bytes neither
+    max_mqueue_bytes: int = 1_048_576  # 0 = no limit of bytes
     mqueue_store_qos0: bool = True
     overflow: Overflow = Overflow.DROP_OLDEST
+    max_subscriptions: int = 1_000  # topic filters of a session; 0 = no limit
+    max_subscription_bytes: int = 65_536  # … and their length together; always limited, so that a gateway can be told all of them
     max_awaiting_rel: int = 100  # 0 = no limit
     await_rel_timeout_ms: int = 300_000
     session_expiry_interval_s: int = 7_200

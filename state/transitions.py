@@ -1,7 +1,8 @@
-"""The legal steps of MQTT's delivery handshakes, as two tables: what may follow what, and what the session does then.
+"""The legal steps of MQTT's delivery handshakes, as three tables: what may follow what, and what the session does then.
 
-Phases are changed by two classes only, and each of them asks its table: `InflightWindow` (state/outbound/inflight_window.py) and
-`AwaitingRel` (state/inbound/awaiting_rel.py). Nothing else in the session compares phases: other modules act on actions.
+Phases are changed by three classes only, and each of them asks its table: `InflightWindow` (state/outbound/inflight_window.py),
+`AwaitingRel` (state/inbound/awaiting_rel.py) and `OwedAnswers` (state/outbound/packet_ids.py). Nothing else in the session
+compares phases: other modules act on actions.
 
 Rules of the outbound exchange (session → client):
 
@@ -27,6 +28,13 @@ Rules of the inbound exchange (client → session, QoS 2):
 14. A tombstone recognises a late repetition (same id, same content, DUP=1); that one enters the set again but is not handed on.
 15. A PUBREL that comes late takes the tombstone away, because the client does not repeat a publication after it. Everything is
     forgotten when the session ends.
+
+Rules of what is owed for a message that was given up (rule 8), so that neither its slot nor its packet id is taken for free:
+
+16. At QoS 1 any PUBACK settles it, and so does the end of the connection.
+17. At QoS 2 a PUBREC is answered by PUBREL, and PUBCOMP settles it, on whatever connection of the session; so does a PUBREC of
+    0x80 or more. A PUBREL is sent again on reconnect.
+18. Rule 5 holds here, too. The oldest is forgotten when newer ones take its place, and everything is when the session ends.
 
 Theory of operation. An exchange is in exactly one phase; ABSENT is the phase of every packet id that no exchange holds, so that
 a lookup never fails and the tables are total over what a peer can send. The step functions return the next phase and the action
@@ -113,8 +121,40 @@ class InboundAction(Enum):
     IGNORE = auto()
 
 
+class OwedPhase(Enum):
+    NOTHING = 0
+    PUBACK = 1
+    PUBREC = 2
+    PUBCOMP = 3
+
+
+class OwedEvent(Enum):
+    """The first five are those of OutboundEvent. DISPLACED: a newer one takes the place of this one."""
+
+    PUBACK = auto()
+    PUBACK_REFUSED = auto()
+    PUBREC = auto()
+    PUBREC_REFUSED = auto()
+    PUBCOMP = auto()
+    GIVEN_UP_QOS_1 = auto()
+    GIVEN_UP_QOS_2 = auto()
+    CONNECTION_ENDED = auto()
+    REPLAY = auto()
+    DISPLACED = auto()
+    SESSION_ENDED = auto()
+
+
+class OwedAction(Enum):
+    KEEP = auto()
+    SETTLE = auto()
+    SEND_PUBREL = auto()
+    FORGET = auto()
+    PROTOCOL_ERROR = auto()
+
+
 OutboundTable: TypeAlias = dict[tuple[OutboundPhase, OutboundEvent], tuple[OutboundPhase, OutboundAction]]
 InboundTable: TypeAlias = dict[tuple[InboundPhase, InboundEvent], tuple[InboundPhase, InboundAction]]
+OwedTable: TypeAlias = dict[tuple[OwedPhase, OwedEvent], tuple[OwedPhase, OwedAction]]
 
 _P, _E, _A = OutboundPhase, OutboundEvent, OutboundAction
 
@@ -173,6 +213,36 @@ INBOUND: Final[InboundTable] = {
 }
 
 
+OWED: Final[OwedTable] = {
+    (OwedPhase.NOTHING, OwedEvent.GIVEN_UP_QOS_1): (OwedPhase.PUBACK, OwedAction.KEEP),
+    (OwedPhase.NOTHING, OwedEvent.GIVEN_UP_QOS_2): (OwedPhase.PUBREC, OwedAction.KEEP),
+    (OwedPhase.PUBACK, OwedEvent.PUBACK): (OwedPhase.NOTHING, OwedAction.SETTLE),
+    (OwedPhase.PUBACK, OwedEvent.PUBACK_REFUSED): (OwedPhase.NOTHING, OwedAction.SETTLE),
+    (OwedPhase.PUBACK, OwedEvent.PUBREC): (OwedPhase.PUBACK, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBACK, OwedEvent.PUBREC_REFUSED): (OwedPhase.PUBACK, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBACK, OwedEvent.PUBCOMP): (OwedPhase.PUBACK, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBACK, OwedEvent.CONNECTION_ENDED): (OwedPhase.NOTHING, OwedAction.FORGET),
+    (OwedPhase.PUBREC, OwedEvent.PUBREC): (OwedPhase.PUBCOMP, OwedAction.SEND_PUBREL),  # [MQTT-4.3.3-4]
+    (OwedPhase.PUBREC, OwedEvent.PUBREC_REFUSED): (OwedPhase.NOTHING, OwedAction.SETTLE),  # [MQTT-4.4.0-2]
+    (OwedPhase.PUBREC, OwedEvent.PUBACK): (OwedPhase.PUBREC, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBREC, OwedEvent.PUBACK_REFUSED): (OwedPhase.PUBREC, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBREC, OwedEvent.PUBCOMP): (OwedPhase.PUBREC, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBREC, OwedEvent.CONNECTION_ENDED): (OwedPhase.PUBREC, OwedAction.KEEP),
+    (OwedPhase.PUBREC, OwedEvent.REPLAY): (OwedPhase.PUBREC, OwedAction.KEEP),
+    (OwedPhase.PUBREC, OwedEvent.DISPLACED): (OwedPhase.NOTHING, OwedAction.FORGET),
+    (OwedPhase.PUBREC, OwedEvent.SESSION_ENDED): (OwedPhase.NOTHING, OwedAction.FORGET),
+    (OwedPhase.PUBCOMP, OwedEvent.PUBREC): (OwedPhase.PUBCOMP, OwedAction.SEND_PUBREL),
+    (OwedPhase.PUBCOMP, OwedEvent.PUBREC_REFUSED): (OwedPhase.NOTHING, OwedAction.SETTLE),
+    (OwedPhase.PUBCOMP, OwedEvent.PUBCOMP): (OwedPhase.NOTHING, OwedAction.SETTLE),
+    (OwedPhase.PUBCOMP, OwedEvent.PUBACK): (OwedPhase.PUBCOMP, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBCOMP, OwedEvent.PUBACK_REFUSED): (OwedPhase.PUBCOMP, OwedAction.PROTOCOL_ERROR),
+    (OwedPhase.PUBCOMP, OwedEvent.CONNECTION_ENDED): (OwedPhase.PUBCOMP, OwedAction.KEEP),
+    (OwedPhase.PUBCOMP, OwedEvent.REPLAY): (OwedPhase.PUBCOMP, OwedAction.SEND_PUBREL),  # [MQTT-4.4.0-1]
+    (OwedPhase.PUBCOMP, OwedEvent.DISPLACED): (OwedPhase.NOTHING, OwedAction.FORGET),
+    (OwedPhase.PUBCOMP, OwedEvent.SESSION_ENDED): (OwedPhase.NOTHING, OwedAction.FORGET),
+}
+
+
 def outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundPhase, OutboundAction]:
     """The next phase of an exchange to the client, and what to do. Raises SessionMisuse for what only we could have caused."""
     try:
@@ -197,3 +267,11 @@ def inbound_step(phase: InboundPhase, event: InboundEvent) -> tuple[InboundPhase
         return INBOUND[phase, event]
     except KeyError:
         raise SessionMisuse(f"{event.name} for a publication in phase {phase.name}") from None
+
+
+def owed_step(phase: OwedPhase, event: OwedEvent) -> tuple[OwedPhase, OwedAction]:
+    """What is owed next for a message that was given up, and what to do. Raises SessionMisuse like `outbound_step`."""
+    try:
+        return OWED[phase, event]
+    except KeyError:
+        raise SessionMisuse(f"{event.name} where {phase.name} is owed") from None

@@ -106,9 +106,13 @@ class DeviceConnection:
             case SendPublish():
                 self._send(command, meter)
             case SendPubRel(packet_id=packet_id):
+                dropped = meter.resends_dropped
                 meter.release(packet_id)
+                self.resends_dropped += meter.resends_dropped - dropped
                 meter.completed(packet_id)
+                self._forget(packet_id)
                 self._events.append(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id))
+                self._send_due(meter)
             case WithdrawPublish(packet_ids=packet_ids):
                 meter.withdraw(packet_ids)
                 for packet_id in packet_ids:

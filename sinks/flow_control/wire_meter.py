@@ -3,7 +3,9 @@
 1. At most `send_quota` QoS 1 and 2 messages are on the wire unacknowledged; the rest of what the engine gave waits here, in its
    order. QoS 0, PUBREL and acknowledgements pass by [MQTT-4.9.0-3].
 2. A resend of what is on the wire takes no second slot and does not wait behind newer messages. A resend of what still waits here
-   is dropped.
+   is dropped, and so is what waits under an id for which the session sends PUBREL [MQTT-4.3.3-6].
+3. What the session gives up after it was written leaves the `send_quota` free for another message, but stays counted towards the
+   Receive Maximum of an MQTT 5 client for as long as that owes the answer [MQTT-3.3.4-9].
 """
 
 from collections import OrderedDict
@@ -39,19 +41,27 @@ _STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for p
 
 
 class WireMeter:
-    """send_quota: at least 1. on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot.
+    """send_quota: at least 1. receive_maximum: of the client, None = it has none (MQTT 3.1.1).
 
+    on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up, too.
     resends_dropped: how many times a resend had come too late or too early.
     """
 
-    __slots__ = ("_held", "_phases", "on_wire", "resends_dropped", "send_quota")
+    __slots__ = ("_held", "_owed", "_phases", "on_wire", "receive_maximum", "resends_dropped", "send_quota")
 
-    def __init__(self, send_quota: int) -> None:
+    def __init__(self, send_quota: int, receive_maximum: int | None = None) -> None:
         self.send_quota = max(1, send_quota)
+        self.receive_maximum = receive_maximum
         self.on_wire = 0
         self.resends_dropped = 0
         self._phases: dict[PacketId, WirePhase] = {}
         self._held: OrderedDict[PacketId, SendPublish] = OrderedDict()
+        self._owed: set[PacketId] = set()
+
+    @property
+    def owed(self) -> int:
+        """Messages on the wire that the session has given up."""
+        return len(self._owed)
 
     @property
     def held(self) -> int:
@@ -79,9 +89,12 @@ class WireMeter:
 
     def next_due(self) -> SendPublish | None:
         """The next message that may be written, and has to be, now; call until None."""
-        if not self._held or self.on_wire >= self.send_quota:
+        if not self._held or self.on_wire - len(self._owed) >= self.send_quota:
+            return None
+        if self.receive_maximum is not None and self.on_wire >= self.receive_maximum:
             return None
         packet_id, publish = self._held.popitem(last=False)
+        self._owed.discard(packet_id)
         self._step(packet_id, _SLOT_FOR_QOS1 if publish.qos == _QOS_1 else _SLOT_FOR_QOS2)
         return publish
 
@@ -95,7 +108,9 @@ class WireMeter:
         return self._step(packet_id, event) is WireAction.ANSWER_PUBREL
 
     def release(self, packet_id: PacketId) -> None:
-        """The session has us send PUBREL."""
+        """The session has us send PUBREL. What waits under the id is a resend that has come too late."""
+        if self._held.pop(packet_id, None) is not None:
+            self.resends_dropped += 1
         self._step(packet_id, WireEvent.PUBREL)
 
     def completed(self, packet_id: PacketId) -> None:
@@ -103,10 +118,18 @@ class WireMeter:
         self._step(packet_id, _PUBCOMP)
 
     def withdraw(self, packet_ids: Iterable[PacketId]) -> None:
-        """The session has given these up: neither write them nor answer for them."""
+        """The session has given these up: do not write them. What is written is rule 3's; without a Receive Maximum its slot is
+        free."""
         for packet_id in packet_ids:
-            self._held.pop(packet_id, None)
-            self._step(packet_id, WireEvent.WITHDRAW)
+            was_held = self._held.pop(packet_id, None) is not None
+            if was_held or self.receive_maximum is None:
+                self._step(packet_id, WireEvent.WITHDRAW)
+            elif self._phases.get(packet_id, _ABSENT) in HOLDS_SLOT:
+                self._owed.add(packet_id)
+
+    def unwritten(self, packet_id: PacketId) -> None:
+        """What `next_due` gave out could not be written after all."""
+        self._step(packet_id, WireEvent.WITHDRAW)
 
     def _step(self, packet_id: PacketId, event: WireEvent) -> WireAction:
         """The only place where a phase changes."""
@@ -116,6 +139,7 @@ class WireMeter:
         if next_phase is not phase:
             if slots:
                 self.on_wire += slots
+                self._owed.discard(packet_id)
             if next_phase is _ABSENT:
                 del phases[packet_id]
             else:

@@ -49,7 +49,7 @@ class WireEvent(IntEnum):
     """The session sends PUBREL."""
     PUBCOMP = 8
     WITHDRAW = 9
-    """The session has given the message up."""
+    """The session has given the message up, and the client has no Receive Maximum or was not sent it."""
 
 
 class WireAction(IntEnum):

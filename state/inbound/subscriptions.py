@@ -1,59 +1,171 @@
-"""What a client has subscribed to, and which QoS that grants to a message on its way to it."""
+"""What a client has subscribed to, and which QoS that grants to a message on its way to it.
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+A session with many topic filters must not cost more than one with few where the filters play no part. So they are kept as they
+are stored: they are read when the first message or change needs them, and written anew only after a change. A topic is looked up
+by building the filters that can match it, one for each shape that occurs among the client's wildcard filters.
+"""
 
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import msgspec
+
+from state.errors import UnreadableRecord
 from state.model import QoS, Subscription
 
-TOLD_AT_MOST_BYTES: Final = 32_768
-"""A gateway is told the topic filters of a session up to this size."""
+_REMEMBERED_FROM_BYTES: Final = 4_096
+"""Subscriptions of this size are read once and remembered for the next activations of the process, those of a few clients."""
+_REMEMBERED_CLIENTS: Final = 16
+
+Shape: TypeAlias = tuple[int, tuple[int, ...], bool]
+"""Of a filter with wildcards: its levels without `#`, which of them are `+`, and whether `#` follows."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(tuple[Subscription, ...])
+NO_SUBSCRIPTIONS: Final = _encoder.encode(())
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
     """Whether a valid topic filter matches a topic name [MQTT-4.7.1-1] [MQTT-4.7.1-2], character by character [MQTT-4.7.3-4];
     `$…` only by a filter that names it [MQTT-4.7.2-1]."""
-    if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
-        return False
-    levels = topic.split("/")
-    wanted = topic_filter.split("/")
-    for index, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if index >= len(levels) or level not in ("+", levels[index]):
-            return False
-    return len(wanted) == len(levels)
+    if topic_filter == topic:
+        return True
+    return _has_wildcard(topic_filter) and _fitting(_shape(topic_filter), topic, topic.split("/")) == topic_filter
+
+
+def _has_wildcard(topic_filter: str) -> bool:
+    """`+` and `#` stand for themselves nowhere in a valid filter."""
+    return "+" in topic_filter or "#" in topic_filter
+
+
+def _shape(topic_filter: str) -> Shape:
+    levels = topic_filter.split("/")
+    has_rest = levels[-1] == "#"
+    if has_rest:
+        levels.pop()
+    return len(levels), tuple(index for index, level in enumerate(levels) if level == "+"), has_rest
+
+
+def _fitting(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
+    """The one filter of this shape that matches the topic, None = none can."""
+    length, wildcards, has_rest = shape
+    if length > len(topic_levels) if has_rest else length != len(topic_levels):
+        return None
+    if topic.startswith("$") and (length == 0 or 0 in wildcards):
+        return None
+    levels = topic_levels[:length]
+    for index in wildcards:
+        levels[index] = "+"
+    if has_rest:
+        levels.append("#")
+    return "/".join(levels)
+
+
+class _Index:
+    """Subscriptions by filter, in the order of their first SUBSCRIBE, and how many filters have each shape."""
+
+    __slots__ = ("by_filter", "shapes")
+
+    def __init__(self, by_filter: dict[str, Subscription], shapes: Counter[Shape]) -> None:
+        self.by_filter = by_filter
+        self.shapes = shapes
+
+    @classmethod
+    def of(cls, encoded: bytes) -> "_Index":
+        """Raises UnreadableRecord for what `Subscriptions.encoded` did not write."""
+        try:
+            subscriptions = _decoder.decode(encoded)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise UnreadableRecord(f"the subscriptions of a session are damaged: {error}") from error
+        by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
+        return cls(by_filter, Counter(_shape(topic_filter) for topic_filter in by_filter if _has_wildcard(topic_filter)))
+
+    def copy(self) -> "_Index":
+        return _Index(self.by_filter.copy(), self.shapes.copy())
+
+
+_remembered: Final = lru_cache(maxsize=_REMEMBERED_CLIENTS)(_Index.of)
 
 
 class Subscriptions:
-    """By topic filter; the same filter replaces the older subscription [MQTT-3.8.4-3]."""
+    """By topic filter; the same filter replaces the older subscription [MQTT-3.8.4-3]. encoded: as they were stored."""
 
-    __slots__ = ("_by_filter",)
+    __slots__ = ("_encoded", "_index", "_is_shared")
 
-    def __init__(self, subscriptions: Iterable[Subscription] = ()) -> None:
-        self._by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
+    def __init__(self, encoded: bytes = NO_SUBSCRIPTIONS) -> None:
+        self._encoded: bytes | None = encoded
+        self._index: _Index | None = None
+        self._is_shared = False
 
     def add(self, subscription: Subscription) -> None:
-        self._by_filter[subscription.topic_filter] = subscription
+        topic_filter = subscription.topic_filter
+        if self._read().by_filter.get(topic_filter) == subscription:
+            return  # many clients subscribe anew on every connection
+        index = self._changing()
+        if topic_filter not in index.by_filter and _has_wildcard(topic_filter):
+            index.shapes[_shape(topic_filter)] += 1
+        index.by_filter[topic_filter] = subscription
 
     def discard(self, topic_filter: str) -> None:
         """UNSUBSCRIBE, by exactly the same filter [MQTT-3.10.4-1] [MQTT-3.10.4-2]; what is in flight goes on [MQTT-3.10.4-3]."""
-        self._by_filter.pop(topic_filter, None)
+        if topic_filter not in self._read().by_filter:
+            return
+        index = self._changing()
+        del index.by_filter[topic_filter]
+        if _has_wildcard(topic_filter):
+            shape = _shape(topic_filter)
+            index.shapes[shape] -= 1
+            if not index.shapes[shape]:
+                del index.shapes[shape]
 
     def clear(self) -> None:
-        self._by_filter.clear()
+        self._encoded, self._index, self._is_shared = NO_SUBSCRIPTIONS, None, False
 
-    def topic_filters(self) -> tuple[str, ...] | None:
-        """For a gateway; None if they would make its command larger than a record of Kafka may be."""
-        filters = tuple(self._by_filter)
-        return filters if sum(len(topic_filter.encode()) for topic_filter in filters) <= TOLD_AT_MOST_BYTES else None
+    def encoded(self) -> bytes:
+        """All of them in msgpack, in the order of their first SUBSCRIBE; equal subscriptions give equal bytes."""
+        if self._encoded is None:
+            self._encoded = _encoder.encode(tuple(self._read().by_filter.values()))
+        return self._encoded
+
+    def topic_filters(self, at_most_bytes: int) -> tuple[str, ...] | None:
+        """For a gateway; None if they are longer than this together."""
+        filters = tuple(self._read().by_filter)
+        return filters if sum(len(topic_filter.encode()) for topic_filter in filters) <= at_most_bytes else None
 
     def capped_qos(self, topic: str, qos: QoS) -> QoS:
         """The message's QoS, lowered to the best grant of all that match, if any do [MQTT-3.3.4-2] [MQTT-3.8.4-8]."""
-        granted = [s.qos for s in self._by_filter.values() if topic_matches(s.topic_filter, topic)]
-        return min(qos, max(granted)) if granted else qos
+        if self._encoded == NO_SUBSCRIPTIONS:
+            return qos
+        index = self._read()
+        granted = index.by_filter.get(topic)
+        best = None if granted is None else granted.qos
+        levels = topic.split("/")
+        for shape in index.shapes:
+            topic_filter = _fitting(shape, topic, levels)
+            granted = None if topic_filter is None else index.by_filter.get(topic_filter)
+            if granted is not None and (best is None or granted.qos > best):
+                best = granted.qos
+        return qos if best is None else min(qos, best)
 
     def __iter__(self) -> Iterator[Subscription]:
-        return iter(self._by_filter.values())
+        return iter(self._read().by_filter.values())
 
     def __len__(self) -> int:
-        return len(self._by_filter)
+        return len(self._read().by_filter)
+
+    def _read(self) -> _Index:
+        if self._index is None:
+            assert self._encoded is not None, "what was changed has been read"
+            self._is_shared = len(self._encoded) >= _REMEMBERED_FROM_BYTES
+            self._index = _remembered(self._encoded) if self._is_shared else _Index.of(self._encoded)
+        return self._index
+
+    def _changing(self) -> _Index:
+        """The index, of which no other session knows, and whose encoding is not valid any more."""
+        index = self._read()
+        if self._is_shared:
+            index = index.copy()
+        self._encoded, self._index, self._is_shared = None, index, False
+        return index

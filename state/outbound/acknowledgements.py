@@ -16,7 +16,8 @@ from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, Reas
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import Outbound
 from state.outbound.refusals import refused
-from state.transitions import OutboundAction, OutboundEvent
+from state.outbound.retransmission import withdraw
+from state.transitions import OutboundAction, OutboundEvent, OwedAction, OwedEvent
 
 Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
 
@@ -26,6 +27,9 @@ _REFUSED_FROM: Final = 0x80
 def acknowledge(outbound: Outbound, event: Acknowledgement, connection: Connection, activation: Activation) -> None:
     """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
     packet_id, reason_code, cause = event.packet_id, event.reason_code, _cause(event)
+    if packet_id in outbound.owed:
+        _acknowledge_owed(outbound, event, connection, activation)
+        return
     entry = outbound.window.get(packet_id)
     action = outbound.window.step(packet_id, cause)
     if action is OutboundAction.IGNORE or action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
@@ -39,11 +43,11 @@ def acknowledge(outbound: Outbound, event: Acknowledgement, connection: Connecti
         case OutboundAction.PROTOCOL_ERROR:
             raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, which is {entry.phase.name}")
         case OutboundAction.COMPLETE:
-            outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+            outbound.slot_freed(connection, activation.now_ms)
             outbound.end_backoff()
             activation.finish(entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code)
         case OutboundAction.REFUSE:
-            outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+            outbound.slot_freed(connection, activation.now_ms)
             assert not isinstance(event, PubCompReceived)
             refused(outbound, entry, event, activation)
         case _:
@@ -53,6 +57,21 @@ def acknowledge(outbound: Outbound, event: Acknowledgement, connection: Connecti
                 activation.pubrel(connection, packet_id, entry.delivery.message.message_id)
 
 
+def _acknowledge_owed(outbound: Outbound, event: Acknowledgement, connection: Connection, activation: Activation) -> None:
+    """An answer to a message that was given up: too late for the message, but it takes the client's side further."""
+    packet_id, cause = event.packet_id, _cause(event)
+    action = outbound.owed.step(packet_id, OwedEvent[cause.name])
+    if action is OwedAction.PROTOCOL_ERROR:
+        raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, whose message was given up")
+    activation.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=event.reason_code)
+    if action is OwedAction.SETTLE:
+        outbound.slot_freed(connection, activation.now_ms)
+        return
+    assert action is OwedAction.SEND_PUBREL
+    if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
+        activation.pubrel(connection, packet_id, None)
+
+
 def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Connection | None, activation: Activation) -> None:
     """What the client said on a connection that this session has left, in so far as it takes the exchange further.
 
@@ -60,6 +79,9 @@ def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Con
     forgotten the packet id: a PUBLISH under it would be a second delivery [MQTT-4.3.3-6].
     connection: the present one, if there is one.
     """
+    if event.packet_id in outbound.owed:
+        outbound.owed.late_step(event.packet_id, OwedEvent[_cause(event).name])
+        return
     entry = outbound.window.get(event.packet_id)
     if entry is None:
         return
@@ -70,10 +92,12 @@ def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Con
     delivery.attempts = max(1, delivery.attempts)  # given back when the connection ended, but it had arrived
     if action is OutboundAction.RELEASE:
         _received(entry, activation)
+        if connection is not None:
+            withdraw(event.packet_id, connection, activation)  # the replay, which a gateway may still hold back [MQTT-4.3.3-6]
         return
     assert action is OutboundAction.COMPLETE
     if connection is not None:
-        outbound.window.slot_freed(connection.send_quota, activation.now_ms)
+        outbound.slot_freed(connection, activation.now_ms)
     activation.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
 
 

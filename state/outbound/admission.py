@@ -2,10 +2,14 @@
 
 1. A repetition of a message that was taken lately is a duplicate, and goes no further.
 2. A message whose time to live is over has expired.
-3. A message with nothing in front of it is sent at once. QoS 0 has nothing in front of it while the client is connected.
+3. A message with nothing in front of it is sent at once. QoS 0 for a connected client has nothing in front of it but messages
+   that leave the queue in this activation; with `mqueue_store_qos0` off, nothing at all.
 4. Every other message is queued. QoS 0 for an offline client is not, unless `mqueue_store_qos0`.
-5. A full queue makes room by dropping (`overflow = drop_oldest`) or refuses the new message (`reject`), but first slots that were
-   freed earlier in the activation are filled: no message is lost while there is a slot for one.
+5. A full queue gives up what ranks lowest, the new message included (`overflow = drop_oldest`; ranks: message_queue.py), or
+   refuses the new message (`reject`), but first slots that were freed earlier in the activation are filled: no message is lost
+   while there is a slot for one.
+
+QoS is here what is left of the message's after the client's subscriptions (`Delivery.qos`), decided when the message comes.
 """
 
 from state.activation import Activation
@@ -21,23 +25,24 @@ from state.outbound.transmission import fill, send
 from state.settings import Overflow
 
 
-def submit(outbound: Outbound, event: MessageSubmitted, connection: Connection | None, activation: Activation) -> None:
-    """Take a message of a backend.
+def submit(outbound: Outbound, event: MessageSubmitted, connection: Connection | None, activation: Activation) -> bool:
+    """Take a message of a backend. True if the session took it: it was sent, or waits.
 
     Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
     """
     delivery, message_id = _delivery(outbound, event.message), event.message.message_id
     if event.explicit_id and outbound.recent_ids.knows(message_id):  # 1
         activation.finish(delivery, Outcome.DUPLICATE)
-        return
+        return False
     activation.record(Transition.ACCEPTED, message_id)
     taken = _admit(outbound, delivery, connection, activation)
     if taken and event.explicit_id:
         outbound.recent_ids.remember(message_id)
+    return taken
 
 
-def take_back(outbound: Outbound, event: MessageReturned, connection: Connection | None, activation: Activation) -> None:
-    """Take a dead letter that was routed to this queue: like any message from here on, with its history."""
+def take_back(outbound: Outbound, event: MessageReturned, connection: Connection | None, activation: Activation) -> bool:
+    """Take a dead letter that was routed to this queue: like any message from here on, with its history. True: see `submit`."""
     delivery = _delivery(outbound, event.message)
     history = event.message.history
     if event.return_id or history is None:  # 1
@@ -46,10 +51,10 @@ def take_back(outbound: Outbound, event: MessageReturned, connection: Connection
         known = not outbound.returns.admit(return_id(event.message), history.last_time_ms)
     if known:
         activation.finish(delivery, Outcome.DUPLICATE)
-        return
+        return False
     came_from = "" if history is None else f"{history.deaths[0].reason} in the queue of {history.deaths[0].queue}"
     activation.record(Transition.RETURNED, event.message.message_id, detail=came_from)
-    _admit(outbound, delivery, connection, activation)
+    return _admit(outbound, delivery, connection, activation)
 
 
 def refuse(outbound: Outbound, event: MessageRefused, activation: Activation) -> None:
@@ -61,15 +66,23 @@ def _delivery(outbound: Outbound, message: Message) -> Delivery:
     outbound.next_order += 1
     ttl_ms = outbound.settings.policy.message_ttl_ms
     ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
-    return Delivery(message=message, order=outbound.next_order, queue_ttl_ends_ms=ttl_ends_ms)
+    return Delivery(
+        message=message,
+        qos=outbound.subscriptions.capped_qos(message.topic, message.qos),
+        order=outbound.next_order,
+        queue_ttl_ends_ms=ttl_ends_ms,
+    )
 
 
 def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
-    """False: the message is refused, because the queue is full (`overflow = reject`) or the client offline (QoS 0)."""
-    qos = delivery.message.qos
-    nothing_in_front = not outbound.queue and outbound.may_dequeue(activation.now_ms)
-    at_once = connection is not None and (qos == QoS.AT_MOST_ONCE or nothing_in_front)
-    if delivery.expired(activation.now_ms, at_once=at_once):  # 2
+    """False: the message is refused, because it finds no place in the full queue or its client offline (QoS 0)."""
+    qos, now_ms = delivery.qos, activation.now_ms
+    if qos == QoS.AT_MOST_ONCE:
+        nothing_in_front = not _leaves_with_the_queue(outbound, delivery, connection, now_ms)
+    else:
+        nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
+    at_once = connection is not None and nothing_in_front
+    if delivery.expired(now_ms, at_once=at_once):  # 2
         activation.finish(delivery, Outcome.EXPIRED)
     elif connection is not None and at_once:  # 3
         send(outbound, delivery, connection, activation)
@@ -81,6 +94,16 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     return True
 
 
+def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, connection: Connection | None, now_ms: int) -> bool:
+    """Whether a QoS 0 message for a connected client goes behind those that step 3 of the activation sends (state/session.py).
+
+    Not where that could cost it more than its place: in a queue that is full, or with no time left to wait.
+    """
+    if not (outbound.queue and outbound.settings.mqueue_store_qos0 and outbound.may_dequeue(connection, now_ms)):
+        return False
+    return not outbound.queue.would_overflow(len(delivery.message.payload)) and not delivery.expired(now_ms)
+
+
 def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
     """Rule 5. False: see `_admit`."""
     queue, size_bytes = outbound.queue, len(delivery.message.payload)
@@ -90,7 +113,10 @@ def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | No
     if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):
         activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")
         return False
-    for dropped in queue.make_room(size_bytes):
+    for dropped in queue.make_room(delivery):
+        if dropped is delivery:
+            activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full of messages that rank above it")
+            return False
         activation.finish(dropped, Outcome.MAXLEN, detail="dropped from a full queue to make room for a newer message")
     queue.append(delivery)
     activation.record(Transition.QUEUED, delivery.message.message_id)

@@ -23,5 +23,6 @@ def end(outbound: Outbound, activation: Activation) -> None:
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])
     for delivery in outbound.queue.take_all():
         activation.finish(delivery, Outcome.SESSION_ENDED)
+    outbound.owed.end()
     outbound.subscriptions.clear()
     outbound.end_backoff()

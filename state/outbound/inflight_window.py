@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from state.model import MAX_PACKET_ID, Message, PacketId
+from state.model import MAX_PACKET_ID, Message, PacketId, QoS
 from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
 
 
@@ -16,6 +16,7 @@ from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late
 class Delivery:
     """A message on its way through the session, in the queue or in the window.
 
+    qos: with which it goes to this client: the message's, lowered by the subscriptions of the moment when the session took it.
     order: grows with each message that the session takes; a message that comes back to the queue finds its old place by it.
     attempts: transmissions that the client could have received; a lost connection gives one back.
     first_sent_ms: None = never sent. queue_ttl_ends_ms: until when the queue may hold it, None = the policy sets no limit.
@@ -23,6 +24,7 @@ class Delivery:
     """
 
     message: Message
+    qos: QoS
     order: int
     attempts: int = 0
     first_sent_ms: int | None = None
@@ -112,18 +114,17 @@ class InflightWindow:
     def get(self, packet_id: PacketId) -> InflightEntry | None:
         return self._entries.get(packet_id)
 
-    def slot_freed(self, send_quota: int, now_ms: int) -> None:
-        """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
-        there is one, goes out now, and its clock starts now. send_quota: of the connection."""
-        if len(self._entries) >= send_quota:
-            next(islice(self._entries.values(), send_quota - 1, None)).sent_ms = now_ms
+    def restart_clock(self, place: int, now_ms: int) -> None:
+        """The entry at this place, 1 = the oldest, is sent now, if there is one."""
+        if 0 < place <= len(self._entries):
+            next(islice(self._entries.values(), place - 1, None)).sent_ms = now_ms
 
     def oldest_sent_ms(self) -> int | None:
         return min((entry.sent_ms for entry in self._entries.values()), default=None)
 
-    def on_wire(self, send_quota: int) -> Iterator[InflightEntry]:
-        """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
-        return iter(tuple(islice(self._entries.values(), send_quota)))
+    def oldest(self, count: int) -> Iterator[InflightEntry]:
+        """A snapshot of so many entries."""
+        return iter(tuple(islice(self._entries.values(), count)))
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries

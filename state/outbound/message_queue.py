@@ -1,9 +1,15 @@
-"""The message queue: what waits for a slot in the window or for the client to come back."""
+"""The message queue: what waits for a slot in the window or for the client to come back.
+
+Rank, the one rule of what a full queue gives up: QoS 0 ranks below QoS 1 and 2, then the lower priority below the higher, then
+the older message below the newer one; the newcomer has a rank like those that wait. (EMQX's queue drops the oldest message of the
+newcomer's own priority, whatever its QoS: there a QoS 0 message can push out one that was promised to arrive.)
+"""
 
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from state.model import QoS
 from state.outbound.inflight_window import Delivery
 
 STARVATION_LIMIT: Final = 8
@@ -14,8 +20,8 @@ class MessageQueue:
     """FIFO within a priority [MQTT-4.6.0-5] [MQTT-4.6.0-6]; higher priorities first, but no waiting priority is passed over more
     than STARVATION_LIMIT times.
 
-    max_len and max_bytes (payload bytes): 0 = no limit. The queue itself admits everything: `make_room` takes out what has to
-    leave, and the caller accounts for it.
+    max_len: messages, 0 = no limit at all, of bytes neither. max_bytes: of payload, 0 = no limit of bytes. The queue itself
+    admits everything: `make_room` says what has to leave, and the caller accounts for it.
     """
 
     __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "payload_bytes")
@@ -49,27 +55,31 @@ class MessageQueue:
 
     def would_overflow(self, payload_bytes: int) -> bool:
         """Whether one more message of this size exceeds a limit."""
-        return (self.max_len > 0 and self._length + 1 > self.max_len) or (
-            self.max_bytes > 0 and self.payload_bytes + payload_bytes > self.max_bytes
-        )
+        return self._overfull(self._length + 1, self.payload_bytes + payload_bytes)
 
-    def make_room(self, payload_bytes: int) -> list[Delivery]:
-        """Remove what has to go so that one more message of this size fits, QoS 0 before the rest, low priority before high,
-        oldest first. The last one standing is admitted whatever its size."""
-        dropped = []
-        while self._length and self.would_overflow(payload_bytes):
-            victim = self._victim()
-            self._remove(victim)
-            dropped.append(victim)
-        return dropped
+    def make_room(self, newcomer: Delivery) -> list[Delivery]:
+        """What has to leave so that the newcomer fits, the lowest rank first; it is out of the queue.
+
+        That is the newcomer itself, and nothing else, if it would not fit even without all that ranks below it. An empty queue
+        takes a message whatever its size. The newcomer is not in the queue yet, and is younger than all that are.
+        """
+        length, payload_bytes = self._length + 1, self.payload_bytes + len(newcomer.message.payload)
+        leaving: list[Delivery] = []
+        for delivery in self._ranked_below(newcomer):
+            if not self._overfull(length, payload_bytes):
+                break
+            leaving.append(delivery)
+            length, payload_bytes = length - 1, payload_bytes - len(delivery.message.payload)
+        if length > 1 and self._overfull(length, payload_bytes):
+            return [newcomer]
+        return self._take(leaving)
 
     @property
     def load(self) -> float:
         """How full it is, by the limit that is nearer: 1.0 = nothing more fits. 0 without a limit."""
-        return max(
-            self._length / self.max_len if self.max_len else 0.0,
-            self.payload_bytes / self.max_bytes if self.max_bytes else 0.0,
-        )
+        if not self.max_len:
+            return 0.0
+        return max(self._length / self.max_len, self.payload_bytes / self.max_bytes if self.max_bytes else 0.0)
 
     def pop(self) -> Delivery:
         """The message whose turn it is. The queue must not be empty."""
@@ -88,7 +98,7 @@ class MessageQueue:
         """Remove all QoS 0 messages, in order: they need no slot, only a connection."""
         if not self._qos0:
             return []
-        return self._take([delivery for delivery in self if delivery.message.qos == 0])
+        return self._take([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
 
     def take_expired(self, now_ms: int) -> list[Delivery]:
         """Remove all messages whose time is over, in order."""
@@ -105,9 +115,17 @@ class MessageQueue:
             self._remove(delivery)
         return deliveries
 
-    def _victim(self) -> Delivery:
-        lowest_first = (delivery for priority in sorted(self._levels) for delivery in self._levels[priority])
-        return next(delivery for delivery in lowest_first if not self._qos0 or delivery.message.qos == 0)
+    def _overfull(self, length: int, payload_bytes: int) -> bool:
+        return 0 < self.max_len < length or (self.max_len > 0 and 0 < self.max_bytes < payload_bytes)
+
+    def _ranked_below(self, newcomer: Delivery) -> Iterator[Delivery]:
+        """Those that leave before the newcomer does, the lowest rank first."""
+        highest = (newcomer.qos != QoS.AT_MOST_ONCE, newcomer.message.priority)
+        for is_promised in (False, True) if self._qos0 else (True,):
+            for priority in sorted(self._levels):
+                if (is_promised, priority) > highest:
+                    return
+                yield from (d for d in self._levels[priority] if (d.qos != QoS.AT_MOST_ONCE) is is_promised)
 
     def _remove(self, delivery: Delivery) -> None:
         level = self._levels[delivery.message.priority]
@@ -127,5 +145,5 @@ class MessageQueue:
     def _count(self, delivery: Delivery, sign: int) -> None:
         self._length += sign
         self.payload_bytes += sign * len(delivery.message.payload)
-        if delivery.message.qos == 0:
+        if delivery.qos == QoS.AT_MOST_ONCE:
             self._qos0 += sign

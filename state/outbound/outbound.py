@@ -5,11 +5,15 @@ acknowledgements, refusals, endings. They take the connection where they may sen
 cause. Who is connected, and since when, is the session's business (state/session.py).
 """
 
+from collections.abc import Iterator
+
+from state.connection import Connection
 from state.inbound.subscriptions import Subscriptions
+from state.model import MAX_PACKET_ID
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
-from state.outbound.inflight_window import Delivery, InflightWindow
+from state.outbound.inflight_window import Delivery, InflightEntry, InflightWindow
 from state.outbound.message_queue import MessageQueue
-from state.outbound.packet_ids import PacketIds
+from state.outbound.packet_ids import OwedAnswers, PacketIds
 from state.settings import SessionSettings
 
 
@@ -23,6 +27,7 @@ class Outbound:
     __slots__ = (
         "blocked_until_ms",
         "next_order",
+        "owed",
         "packet_ids",
         "queue",
         "quota_refusals",
@@ -38,6 +43,7 @@ class Outbound:
         self.settings = settings
         self.queue = MessageQueue(max_len=settings.max_mqueue_len, max_bytes=settings.max_mqueue_bytes)
         self.window = InflightWindow(settings.window_limit + settings.prefetch)
+        self.owed = OwedAnswers()
         self.packet_ids = PacketIds()
         self.subscriptions = Subscriptions()
         self.recent_ids = RecentMessageIds(settings.deduplication_window)
@@ -47,9 +53,28 @@ class Outbound:
         self.blocked_until_ms: int | None = None
         self.throttled_since_ms: int | None = None
 
-    def may_dequeue(self, now_ms: int) -> bool:
-        """The window has a free slot, and no backoff runs."""
-        return self.window.send_quota > 0 and not self.blocked(now_ms)
+    def wire_quota(self, connection: Connection) -> int:
+        """QoS 1 and 2 messages of the window that may be unacknowledged on the wire, beside those given up [MQTT-3.3.4-9]."""
+        return max(0, min(connection.send_quota, connection.receive_maximum - len(self.owed.slots)))
+
+    def send_quota(self, connection: Connection) -> int:
+        """Messages that may enter the window now."""
+        taken = connection.send_quota - self.wire_quota(connection)
+        ids_left = MAX_PACKET_ID - len(self.window) - len(self.owed)
+        return max(0, min(self.window.send_quota - taken, ids_left))
+
+    def may_dequeue(self, connection: Connection | None, now_ms: int) -> bool:
+        """There is a connection, the window has a free slot, and no backoff runs."""
+        return connection is not None and self.send_quota(connection) > 0 and not self.blocked(now_ms)
+
+    def on_wire(self, connection: Connection) -> Iterator[InflightEntry]:
+        """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
+        return self.window.oldest(self.wire_quota(connection))
+
+    def slot_freed(self, connection: Connection, now_ms: int) -> None:
+        """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
+        there is one, goes out now, and its clock starts now."""
+        self.window.restart_clock(self.wire_quota(connection), now_ms)
 
     def blocked(self, now_ms: int) -> bool:
         """The client has said 0x97 (Quota exceeded), and the wait after it is not over."""
@@ -58,9 +83,9 @@ class Outbound:
     def end_backoff(self) -> None:
         self.quota_refusals, self.blocked_until_ms = 0, None
 
-    def next_dequeue_ms(self) -> int | None:
+    def next_dequeue_ms(self, connection: Connection) -> int | None:
         """When the backoff ends that keeps messages from free slots, None = there is nothing to wait for."""
-        return self.blocked_until_ms if self.queue and self.window.send_quota > 0 else None
+        return self.blocked_until_ms if self.queue and self.send_quota(connection) > 0 else None
 
     def attempts_used_up(self, delivery: Delivery) -> bool:
         return 0 <= self.settings.delivery_limit <= delivery.attempts

@@ -1,9 +1,25 @@
-"""Packet identifiers of the messages that a session sends [MQTT-2.2.1-4]."""
+"""Packet identifiers of the messages that a session sends [MQTT-2.2.1-4], and those that are kept although no exchange has one.
 
-from collections.abc import Container
+The client may still owe an answer to a message that the session has given up (`delivery_limit`, Maximum Packet Size). The message
+has had its receipt, but
+
+ * on an MQTT 5 connection the client counts an unanswered PUBLISH towards its Receive Maximum, so it takes one slot of it until
+   it is answered or the connection ends [MQTT-3.3.4-9];
+ * a client that has taken a QoS 2 message keeps its packet id until PUBREL, over connections, too, and would take a new message
+   under it for a repetition. So the id is not used again before the handshake is over or the session ends.
+
+`OwedAnswers` owns the phases; `step` asks the table (state/transitions.py).
+"""
+
+from collections.abc import Container, Iterator
+from typing import Final
 
 from state.errors import SessionMisuse
-from state.model import MAX_PACKET_ID, PacketId
+from state.model import MAX_PACKET_ID, PacketId, QoS
+from state.transitions import OwedAction, OwedEvent, OwedPhase, owed_step
+
+MAX_KEPT: Final = 1_024
+"""Packet ids kept that take no slot; the oldest is forgotten first. A fresh id comes round after some 65,000 others anyway."""
 
 
 class PacketIds:
@@ -18,12 +34,91 @@ class PacketIds:
     def __init__(self, last: PacketId = 0) -> None:
         self.last = last
 
-    def allocate(self, in_use: Container[PacketId]) -> PacketId:
-        """Raises SessionMisuse if all are in use; a window never admits that many."""
+    def allocate(self, in_use: Container[PacketId], kept: Container[PacketId] = ()) -> PacketId:
+        """kept: other ids that are not free. Raises SessionMisuse if all are in use; a window never admits that many."""
         candidate = self.last
         for _ in range(MAX_PACKET_ID):
             candidate = candidate % MAX_PACKET_ID + 1
-            if candidate not in in_use:
+            if candidate not in in_use and candidate not in kept:
                 self.last = candidate
                 return candidate
         raise SessionMisuse("all 65,535 packet ids are in use")
+
+
+class OwedAnswers:
+    """phases: oldest first. slots: the ids that were written on the present connection of an MQTT 5 client."""
+
+    __slots__ = ("phases", "slots")
+
+    def __init__(self) -> None:
+        self.phases: dict[PacketId, OwedPhase] = {}
+        self.slots: set[PacketId] = set()
+
+    def give_up(self, packet_id: PacketId, qos: QoS, *, takes_slot: bool) -> None:
+        """The exchange under this id has ended without an answer. takes_slot: see `slots`; QoS 1 without a slot owes nothing."""
+        if takes_slot:
+            self.slots.add(packet_id)
+        elif qos == QoS.AT_LEAST_ONCE:
+            return
+        action = self.step(packet_id, OwedEvent.GIVEN_UP_QOS_1 if qos == QoS.AT_LEAST_ONCE else OwedEvent.GIVEN_UP_QOS_2)
+        assert action is OwedAction.KEEP
+        self._displace()
+
+    def step(self, packet_id: PacketId, event: OwedEvent) -> OwedAction:
+        """One step of what is owed under this id. Raises SessionMisuse like `owed_step`."""
+        phase = self.phases.get(packet_id, OwedPhase.NOTHING)
+        target, action = owed_step(phase, event)
+        if target is OwedPhase.NOTHING:
+            del self.phases[packet_id]
+            self.slots.discard(packet_id)
+        else:
+            self.phases[packet_id] = target
+        return action
+
+    def late_step(self, packet_id: PacketId, event: OwedEvent) -> None:
+        """An answer from an earlier connection of the session: it counts, but for what is no answer."""
+        if owed_step(self.phases[packet_id], event)[1] is not OwedAction.PROTOCOL_ERROR:
+            self.step(packet_id, event)
+
+    def restore(self, packet_id: PacketId, phase: OwedPhase, *, takes_slot: bool) -> None:
+        """As it was stored; it becomes the youngest."""
+        self.phases[packet_id] = phase
+        if takes_slot:
+            self.slots.add(packet_id)
+
+    def connection_ended(self) -> None:
+        """No slot is taken any more, and what was owed on the connection alone is forgotten."""
+        self.slots.clear()
+        for packet_id in tuple(self.phases):
+            action = self.step(packet_id, OwedEvent.CONNECTION_ENDED)
+            assert action is (OwedAction.KEEP if packet_id in self else OwedAction.FORGET)
+        self._displace()
+
+    def end(self) -> None:
+        """The session is over: nobody keeps these ids any more."""
+        for packet_id in tuple(self.phases):
+            self._forget(packet_id, OwedEvent.SESSION_ENDED)
+
+    def to_replay(self) -> Iterator[PacketId]:
+        """The ids for which PUBREL has to be sent again on a new connection [MQTT-4.4.0-1]."""
+        for packet_id in tuple(self.phases):
+            action = self.step(packet_id, OwedEvent.REPLAY)
+            assert action in (OwedAction.SEND_PUBREL, OwedAction.KEEP)
+            if action is OwedAction.SEND_PUBREL:
+                yield packet_id
+
+    def __contains__(self, packet_id: object) -> bool:
+        return packet_id in self.phases
+
+    def __len__(self) -> int:
+        return len(self.phases)
+
+    def _displace(self) -> None:
+        too_many = len(self.phases) - len(self.slots) - MAX_KEPT
+        if too_many > 0:
+            for packet_id in [kept for kept in self.phases if kept not in self.slots][:too_many]:
+                self._forget(packet_id, OwedEvent.DISPLACED)
+
+    def _forget(self, packet_id: PacketId, cause: OwedEvent) -> None:
+        action = self.step(packet_id, cause)
+        assert action is OwedAction.FORGET

@@ -10,11 +10,11 @@ from typing import Final
 from state.activation import Activation
 from state.commands import Transition, WithdrawPublish
 from state.connection import Connection
-from state.model import Outcome, QoS
+from state.model import PacketId, QoS
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import Outbound
 from state.outbound.retry import retry_wait_ms
-from state.outbound.transmission import count_attempt, finished_over_limit, send
+from state.outbound.transmission import count_attempt, finished_over_limit
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundAction, OutboundEvent
 
@@ -27,19 +27,16 @@ _RECORDED_AS: Final = {OutboundEvent.RETRY_DUE: Transition.RESENT, OutboundEvent
 
 
 def replay(outbound: Outbound, connection: Connection, activation: Activation) -> None:
-    """The client is back: everything unfinished again, then the QoS 0 messages that waited for it."""
+    """The client is back: everything unfinished again."""
     for entry in outbound.window:
         _resend(outbound, entry, OutboundEvent.REPLAY, connection, activation)
-    for delivery in outbound.queue.take_qos0():
-        if delivery.expired(activation.now_ms):
-            activation.finish(delivery, Outcome.EXPIRED)
-        else:
-            send(outbound, delivery, connection, activation)
+    for packet_id in outbound.owed.to_replay():
+        activation.pubrel(connection, packet_id, None)
 
 
 def retry(outbound: Outbound, connection: Connection, activation: Activation) -> None:
     """Send again what has waited for `retry_interval`. Not for a connection on which timers do not run (see `stalled`)."""
-    for entry in outbound.window.on_wire(connection.send_quota):
+    for entry in outbound.on_wire(connection):
         if _answer_due_ms(entry, outbound.settings) <= activation.now_ms:
             entry.timeouts += 1
             _resend(outbound, entry, OutboundEvent.RETRY_DUE, connection, activation)
@@ -52,21 +49,19 @@ def timers_run(outbound: Outbound, connection: Connection) -> bool:
 
 def stalled(outbound: Outbound, connection: Connection, now_ms: int) -> bool:
     """Whether the connection holds an acknowledgement back for longer than `retry_interval`."""
-    on_wire = outbound.window.on_wire(connection.send_quota)
-    return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in on_wire)
+    return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
 
 
 def next_answer_due_ms(outbound: Outbound, connection: Connection) -> int | None:
     """When the first of the awaited answers is overdue, None = none is awaited."""
-    on_wire = outbound.window.on_wire(connection.send_quota)
-    return min((_answer_due_ms(entry, outbound.settings) for entry in on_wire), default=None)
+    return min((_answer_due_ms(entry, outbound.settings) for entry in outbound.on_wire(connection)), default=None)
 
 
 def connection_ended(outbound: Outbound, connection: Connection, now_ms: int) -> None:
     """An attempt counts once the client had `retry_interval` to answer it; a connection that ends earlier gives it back."""
-    window = outbound.window
+    window, wire_quota = outbound.window, outbound.wire_quota(connection)
     for position, entry in enumerate(window):
-        if position < connection.send_quota and _answer_due_ms(entry, outbound.settings) <= now_ms:
+        if position < wire_quota and _answer_due_ms(entry, outbound.settings) <= now_ms:
             entry.timeouts += 1
             continue
         action = window.step(entry.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
@@ -74,6 +69,7 @@ def connection_ended(outbound: Outbound, connection: Connection, now_ms: int) ->
             entry.delivery.attempts -= 1
         else:
             assert action is OutboundAction.IGNORE
+    outbound.owed.connection_ended()
 
 
 def _resend(
@@ -88,7 +84,7 @@ def _resend(
         return
     qos = _QOS[action]
     if finished_over_limit(outbound, delivery, connection, qos, activation):
-        _give_up(outbound, entry, _OVER_LIMIT[cause], connection, activation)
+        _give_up(outbound, entry, _OVER_LIMIT[cause], qos, connection, activation)
         return
     entry.sent_ms = now_ms
     count_attempt(delivery, now_ms)
@@ -98,22 +94,33 @@ def _resend(
 
 
 def _give_up(
-    outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, connection: Connection, activation: Activation
+    outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, qos: QoS, connection: Connection, activation: Activation
 ) -> None:
-    """The message has been finished: its exchange ends, and a gateway that may hold the PUBLISH back forgets it."""
+    """The message has been finished: its exchange ends, and a gateway that may hold the PUBLISH back forgets it.
+
+    The client may still answer what was written; until it does, an MQTT 5 client counts it.
+    """
     action = outbound.window.step(entry.packet_id, cause)
-    outbound.window.slot_freed(connection.send_quota, activation.now_ms)
-    if action is OutboundAction.WITHDRAW:
-        activation.add(
-            WithdrawPublish(
-                connection_id=connection.connection_id,
-                partition=connection.partition,
-                sequence=connection.next_sequence(),
-                packet_ids=(entry.packet_id,),
-            )
+    assert action in (OutboundAction.WITHDRAW, OutboundAction.GIVE_UP)
+    on_this_connection = action is OutboundAction.WITHDRAW
+    quota_before = outbound.wire_quota(connection)
+    outbound.owed.give_up(entry.packet_id, qos, takes_slot=on_this_connection and connection.protocol_version >= 5)
+    if outbound.wire_quota(connection) == quota_before:
+        outbound.slot_freed(connection, activation.now_ms)
+    if on_this_connection:
+        withdraw(entry.packet_id, connection, activation)
+
+
+def withdraw(packet_id: PacketId, connection: Connection, activation: Activation) -> None:
+    """A gateway that holds back a PUBLISH under this id must not write it any more."""
+    activation.add(
+        WithdrawPublish(
+            connection_id=connection.connection_id,
+            partition=connection.partition,
+            sequence=connection.next_sequence(),
+            packet_ids=(packet_id,),
         )
-    else:
-        assert action is OutboundAction.GIVE_UP
+    )
 
 
 def _answer_due_ms(entry: InflightEntry, settings: SessionSettings) -> int:

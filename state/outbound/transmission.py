@@ -15,18 +15,22 @@ from state.transitions import OutboundAction, OutboundEvent
 
 
 def fill(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
-    """Move messages from the queue to the window while there are both messages and slots. After `drop_expired`."""
+    """Send from the queue in its order while there are both messages and slots; QoS 0 takes none. After `drop_expired`.
+
+    What then blocks the queue, a full window or a backoff, does not hold back QoS 0: it passes.
+    """
     if connection is None:
         return
-    while outbound.queue and outbound.may_dequeue(activation.now_ms):
+    while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
         send(outbound, outbound.queue.pop(), connection, activation)
+    for delivery in outbound.queue.take_qos0():
+        send(outbound, delivery, connection, activation)
 
 
 def send(outbound: Outbound, delivery: Delivery, connection: Connection, activation: Activation) -> None:
     """First transmission, DUP 0, under a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2], or the
     only one at QoS 0, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1]."""
-    message = delivery.message
-    qos = outbound.subscriptions.capped_qos(message.topic, message.qos)
+    qos = delivery.qos
     if finished_over_limit(outbound, delivery, connection, qos, activation):
         return
     count_attempt(delivery, activation.now_ms)
@@ -34,7 +38,7 @@ def send(outbound: Outbound, delivery: Delivery, connection: Connection, activat
         activation.publish(connection, delivery, transition=Transition.SENT, packet_id=0, qos=qos, dup=False)
         activation.finish(delivery, Outcome.SENT)
         return
-    packet_id = outbound.packet_ids.allocate(outbound.window)
+    packet_id = outbound.packet_ids.allocate(outbound.window, outbound.owed)
     cause = OutboundEvent.SEND_QOS_1 if qos == QoS.AT_LEAST_ONCE else OutboundEvent.SEND_QOS_2
     action = outbound.window.begin(packet_id, cause, delivery, activation.now_ms)
     assert action is OutboundAction.SEND_PUBLISH

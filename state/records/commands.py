@@ -70,6 +70,9 @@ def _ids(command: GatewayCommand) -> int:
 
 def _weight(command: GatewayCommand) -> int:
     """An upper estimate of the encoded size, in bytes."""
+    if isinstance(command, AcceptConnection):
+        filters_bytes = sum(len(topic_filter.encode()) + 5 for topic_filter in command.topic_filters or ())
+        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + filters_bytes
     if not isinstance(command, SendPublish):
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command)
     properties = command.properties

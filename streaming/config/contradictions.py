@@ -39,11 +39,17 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
                 f"is {session.low_watermark}, not below high_watermark = {session.high_watermark}: lower it, or set "
                 "high_watermark = 0 to never ask backends to wait",
             )
-        if 0 < session.max_mqueue_bytes < engine.max_payload_bytes:
+        if session.max_mqueue_len and 0 < session.max_mqueue_bytes < engine.max_payload_bytes:
             yield (
                 (*path, "max_mqueue_bytes"),
                 f"is {format_size(session.max_mqueue_bytes)}, so a message of engine.max_payload_bytes = "
                 f"{format_size(engine.max_payload_bytes)} would never fit in the queue: raise it, or lower max_payload_bytes",
+            )
+        if 2 * session.max_subscription_bytes > engine.max_record_bytes:
+            yield (
+                (*path, "max_subscription_bytes"),
+                f"is {format_size(session.max_subscription_bytes)}: a gateway is told all topic filters in one record, which may "
+                f"have engine.max_record_bytes = {engine.max_record_bytes}; keep it below half of that",
             )
     needed = engine.max_payload_bytes + 2 * engine.max_headers_bytes
     if needed > engine.max_record_bytes:

@@ -286,10 +286,19 @@ class SessionSection(Section, configures=_SESSION):
     prefetch: _Packets = key(
         "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches"
     )
-    max_mqueue_len: int = key("messages that wait; when it is full see overflow; 0 = no limit", ge=0, le=1_000_000)
-    max_mqueue_bytes: SizeBytes = key("the same by payload bytes; 0 = no limit", ge=0, le=1 << 30)
+    max_mqueue_len: int = key(
+        "messages that wait; when it is full see overflow; 0 = no limit, whatever max_mqueue_bytes says", ge=0, le=1_000_000
+    )
+    max_mqueue_bytes: SizeBytes = key("the same by payload bytes; 0 = no limit of bytes", ge=0, le=1 << 30)
     mqueue_store_qos0: bool = key("keep QoS 0 messages while the client is offline")
-    overflow: Overflow = key("a full queue gives up its oldest message (drop_oldest) or the new one (reject)")
+    overflow: Overflow = key(
+        "a full queue gives up, the new message counted, QoS 0 first, then the lowest priority, then the oldest (drop_oldest), "
+        "or always the new message (reject)"
+    )
+    max_subscriptions: int = key(
+        "topic filters of a device; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", ge=0, le=1_000_000
+    )
+    max_subscription_bytes: SizeBytes = key("the same by the length of all of them; always limited", ge=KIB, le=MIB)
     max_awaiting_rel: _Packets = key(
         "QoS 2 publications of an MQTT 5 device not yet released, the Receive Maximum of CONNACK; of an MQTT 3.1.1 device, "
         "which has none, not yet answered: it is not read from meanwhile; 0 = no limit"

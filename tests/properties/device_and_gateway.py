@@ -98,7 +98,9 @@ class Device:
 class Gateway:
     """One connection's worth of a gateway. answers_pubrec: it sends PUBREL itself, as soon as the PUBREC is in the log."""
 
-    def __init__(self, connection_id: int, version: int, log: deque[GatewayEvent], *, answers_pubrec: bool) -> None:
+    def __init__(
+        self, connection_id: int, version: int, log: deque[GatewayEvent], *, answers_pubrec: bool, receive_maximum: int = 65_535
+    ) -> None:
         self.connection_id = connection_id
         self.version = version
         self.log = log
@@ -107,7 +109,10 @@ class Gateway:
         self.open = True
         self.accepted = False
         self.sequence = 0
+        self.receive_maximum = receive_maximum
         self.meter = WireMeter(1)
+        self.unanswered: set[int] = set()  # packet ids as the device counts them
+        self.released: set[int] = set()  # those for which PUBREL is on the wire and PUBCOMP has not come
 
     # --- from the engine ----------------------------------------------------------------------------------------------------
 
@@ -121,15 +126,16 @@ class Gateway:
             case AcceptConnection():
                 assert not self.accepted
                 self.accepted = True
-                self.meter = WireMeter(command.send_quota)
+                self.meter = WireMeter(command.send_quota, self.receive_maximum if self.version == 5 else None)
                 self.wire.append(command)
             case SendPublish(qos=QoS.AT_MOST_ONCE):
                 self.wire.append(command)
             case SendPublish():
                 if self.meter.admit(command):
-                    self.wire.append(command)
+                    self._write(command)
             case SendPubRel():
                 self.meter.release(command.packet_id)
+                self.released.add(command.packet_id)
                 self.wire.append(command)
             case WithdrawPublish():
                 self.meter.withdraw(command.packet_ids)
@@ -141,27 +147,39 @@ class Gateway:
 
     def _fill(self) -> None:
         while (publish := self.meter.next_due()) is not None:
-            self.wire.append(publish)
-        assert self.meter.on_wire <= self.meter.send_quota
+            self._write(publish)
+        assert self.meter.on_wire - self.meter.owed <= self.meter.send_quota
+
+    def _write(self, publish: SendPublish) -> None:
+        assert publish.packet_id not in self.released, "PUBLISH after PUBREL"
+        self.wire.append(publish)
+        self.unanswered.add(publish.packet_id)
+        assert len(self.unanswered) <= self.receive_maximum, "more than the Receive Maximum"
 
     # --- from the device ----------------------------------------------------------------------------------------------------
 
     def puback(self, packet_id: int, reason_code: int) -> None:
         self.log.append(PubAckReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code))
+        self.unanswered.discard(packet_id)
         self.meter.acknowledged(packet_id)
         self._fill()
 
     def pubrec(self, packet_id: int, reason_code: int) -> None:
+        if reason_code >= 0x80:
+            self.unanswered.discard(packet_id)
         answers = self.meter.received(packet_id, reason_code) and self.answers_pubrec
         self.log.append(
             PubRecReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=answers)
         )
         if answers:
+            self.released.add(packet_id)
             self.wire.append(SendPubRel(connection_id=self.connection_id, partition=0, sequence=0, packet_id=packet_id))
         self._fill()
 
     def pubcomp(self, packet_id: int, reason_code: int) -> None:
         self.log.append(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code))
+        self.unanswered.discard(packet_id)
+        self.released.discard(packet_id)
         self.meter.completed(packet_id)
         self._fill()
 

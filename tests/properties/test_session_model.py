@@ -5,8 +5,13 @@ After every activation:
  * the activation has been executed twice, the second time on a decoded copy, with the same commands and the same blob;
  * the window is within its limit, packet ids are unique and in range, and a new PUBLISH has an id that was free;
  * DUP = 1 exactly on the repetitions of an exchange, under its own id; no PUBLISH after PUBREC under that id [MQTT-4.3.3-6];
- * first transmissions are in the order of submission, QoS 0 for itself and QoS 1 and 2 together [MQTT-4.6.0-6], and repetitions
-   in the order of first transmissions [MQTT-4.6.0-1];
+ * first transmissions are in the order of submission within a priority, QoS 0 for itself and QoS 1 and 2 together
+   [MQTT-4.6.0-6], and repetitions in the order of first transmissions [MQTT-4.6.0-1];
+ * a QoS 0 message passes an earlier one of QoS 1 or 2 of its priority only where that one found no slot, and never waits for one;
+ * a message goes with the QoS that subscriptions granted when it came;
+ * an MQTT 5 device never has more unanswered messages than its Receive Maximum, those that were given up included, and no new
+   QoS 2 message comes under an id that it still keeps;
+ * a full queue gives up what ranks lowest, the newcomer included, and is never fuller than its limits;
  * every message that was taken is held, or has left with exactly one receipt; one that was refused may come again and be taken;
  * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
  * a QoS 2 publication of the device was handed on at most once, and exactly once when the log has been read; more often only if
@@ -16,7 +21,7 @@ After every activation:
 In the end a good device on a good network empties the session.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from typing import Any
 
 import pytest
@@ -46,8 +51,10 @@ from state.events import (
     MessageSubmitted,
     PublishReceived,
     PubRecReceived,
+    Subscribed,
+    Unsubscribed,
 )
-from state.model import Message, Outcome, QoS
+from state.model import Message, Outcome, QoS, Subscription
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import Overflow, RetryMqtt5, SessionSettings
@@ -56,6 +63,10 @@ from tests.properties.device_and_gateway import Device, Gateway, HandOn, PubComp
 pytestmark = pytest.mark.no_cover  # every branch has a test that says what it is for; and a tracer doubles the time of this one
 
 CLIENT = "device"
+FILTERS_OF = {"down": (), "low/1": ("low/1", "low/#", "low/+"), "low/2": ("low/#", "low/+")}
+"""By topic: those of the device's filters that match it."""
+FREES_NO_SLOT = (Outcome.SENT, Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.DUPLICATE)
+SHORT = [(3, size) for size in (0, 40, 1_000_000)] + [(1_000, 40)]
 REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 
 limits = st.builds(
@@ -65,7 +76,7 @@ limits = st.builds(
     later_retry_intervals_ms=st.sampled_from([(), (), (60_000,), (45_000, 400_000)]),
     retry_mqtt5=st.sampled_from(RetryMqtt5),
     delivery_limit=st.sampled_from([-1, 1, 3, 20]),
-    max_mqueue_len=st.sampled_from([0, 3, 1_000]),
+    max_mqueue_len=st.sampled_from([0, 3, 3, 1_000]),
     max_mqueue_bytes=st.sampled_from([0, 40, 1_000_000]),
     overflow=st.sampled_from(Overflow),
     mqueue_store_qos0=st.booleans(),
@@ -82,12 +93,14 @@ class SessionModel(RuleBasedStateMachine):
         self.gateway: Gateway | None = None
         self.connection_id = 0
         self.submitted: dict[str, Message] = {}
+        self.granted: dict[str, QoS] = {}  # what is left of the QoS of the messages that the session knows
+        self.queued: set[str] = set()
         self.taken: set[str] = set()
         self.receipts: dict[str, Outcome] = {}
         self.exchanges: dict[int, str] = {}  # packet id → message id, as far as the session goes
         self.began: dict[int, int] = {}  # packet id → number of the exchange, in the order of their first transmissions
         self.received: set[int] = set()  # packet ids of exchanges past PUBREC, as far as the session goes
-        self.first_sent: dict[bool, list[int]] = {True: [], False: []}
+        self.first_sent: defaultdict[tuple[bool, int], list[int]] = defaultdict(list)
         self.ever_sent: set[str] = set()
         self.uplink: Counter[bytes] = Counter()
         self.logged: set[bytes] = set()
@@ -103,16 +116,23 @@ class SessionModel(RuleBasedStateMachine):
 
     # --- the backend --------------------------------------------------------------------------------------------------------
 
-    @rule(qos=st.sampled_from([0, 1, 1, 2, 2]), life_s=st.sampled_from([None, None, None, 20]), count=st.integers(1, 4))
-    def submit(self, qos: int, life_s: int | None, count: int) -> None:
+    @rule(
+        qos=st.sampled_from([0, 1, 1, 2, 2]),
+        life_s=st.sampled_from([None, None, None, 20]),
+        count=st.integers(1, 4),
+        topic=st.sampled_from(["down", "down", "low/1", "low/2"]),
+        priority=st.sampled_from([0, 0, 0, 7]),
+    )
+    def submit(self, qos: int, life_s: int | None, count: int, topic: str, priority: int) -> None:
         for _ in range(count):
             self.numbers += 1
             name = f"m{self.numbers:05}"
             message = Message(
                 message_id=name,
-                topic="down",
+                topic=topic,
                 payload=name.encode(),
                 qos=QoS(qos),
+                priority=priority,
                 accepted_ms=self.now_ms,
                 expires_at_ms=None if life_s is None else self.now_ms + life_s * 1_000,
             )
@@ -138,7 +158,13 @@ class SessionModel(RuleBasedStateMachine):
         if self.gateway is not None and self.gateway.open:
             self.gateway.lose()
         self.connection_id += 1
-        self.gateway = Gateway(self.connection_id, version, self.log, answers_pubrec=self.answers_pubrec)
+        self.gateway = Gateway(
+            self.connection_id,
+            version,
+            self.log,
+            answers_pubrec=self.answers_pubrec,
+            receive_maximum=receive_maximum if version == 5 else 65_535,
+        )
         self.gateways[self.connection_id] = self.gateway
         self.log.append(
             ClientConnected(
@@ -185,6 +211,16 @@ class SessionModel(RuleBasedStateMachine):
             self.gateway.wire.popleft()
 
     @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
+    @rule(topic_filter=st.sampled_from(["low/1", "low/#", "low/+"]), qos=st.sampled_from([0, 0, 1, None]))
+    def device_subscribes(self, topic_filter: str, qos: int | None) -> None:
+        """None: it unsubscribes."""
+        if qos is None:
+            self.log.append(Unsubscribed(connection_id=self.connection_id, topic_filters=(topic_filter,)))
+        else:
+            subscription = Subscription(topic_filter=topic_filter, qos=QoS(qos))
+            self.log.append(Subscribed(connection_id=self.connection_id, subscriptions=(subscription,)))
+
+    @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
     @rule()
     def device_publishes(self) -> None:
         device = self.device
@@ -218,6 +254,8 @@ class SessionModel(RuleBasedStateMachine):
             case SendPublish(qos=QoS.AT_MOST_ONCE):
                 device.take(packet)
             case SendPublish():
+                if packet.qos == QoS.EXACTLY_ONCE and not packet.dup:
+                    assert packet.packet_id not in device.received_ids, "a new message under an id that the device keeps"
                 if refusal and packet.packet_id in device.received_ids:
                     refusal = 0  # it has taken this one before
                 if not refusal:
@@ -275,7 +313,15 @@ class SessionModel(RuleBasedStateMachine):
             self.now_ms = deadline_ms
             self._activate([DeadlineReached()])
 
+    @precondition(lambda self: hasattr(self, "session") and not self.log and not (self.gateway and self.gateway.wire))
+    @rule()
+    def packet_ids_come_round(self) -> None:
+        """As if 65,535 others had been used: nothing of them is under way any more."""
+        if not self.session.outbound.window:
+            self.session.outbound.packet_ids.last = 0
+
     def _activate(self, events: list[Event]) -> None:
+        self._expected_grants(events)
         before = encode_session(self.session)
         limits = [self.session.outbound.window.limit, len(self.session.outbound.window)]
         again = decode_session(before, client_id=CLIENT, settings=self.settings)
@@ -286,30 +332,98 @@ class SessionModel(RuleBasedStateMachine):
         self.session = decode_session(after, client_id=CLIENT, settings=self.settings)
         self.taken.update(event.message.message_id for event in events if isinstance(event, MessageSubmitted))
         self._check(commands, events)
+        self._check_grants()
+        self._check_queue()
         limits += [c.send_quota + self.settings.prefetch for c in commands if isinstance(c, AcceptConnection)]
         assert len(self.session.outbound.window) <= max(limits)
         deadline_ms = self.session.next_deadline_ms()
         assert deadline_ms is None or deadline_ms > self.now_ms
 
+    def _expected_grants(self, events: list[Event]) -> None:
+        """What the subscriptions of before grant to new messages, where no other event can change them on the way."""
+        if all(isinstance(event, MessageSubmitted | DeadlineReached) for event in events):
+            for event in events:
+                if isinstance(event, MessageSubmitted) and event.message.message_id not in self.taken:
+                    topic = event.message.topic
+                    caps = [s.qos for s in self.session.outbound.subscriptions if s.topic_filter in FILTERS_OF[topic]]
+                    self.granted[event.message.message_id] = min(event.message.qos, max(caps, default=event.message.qos))
+
+    def _check_grants(self) -> None:
+        outbound = self.session.outbound
+        for delivery in [entry.delivery for entry in outbound.window] + list(outbound.queue):
+            name = delivery.message.message_id
+            assert self.granted.setdefault(name, delivery.qos) == delivery.qos, "another QoS than when it came"
+
+    def _check_queue(self) -> None:
+        outbound, limits = self.session.outbound, self.settings
+        waiting = list(outbound.queue)
+        if limits.max_mqueue_len:
+            # A message that was refused by the device returns to its place, whatever the limit.
+            fresh = [delivery for delivery in waiting if delivery.first_sent_ms is None]
+            assert len(fresh) <= limits.max_mqueue_len
+            payload_bytes = sum(len(delivery.message.payload) for delivery in fresh)
+            assert not limits.max_mqueue_bytes or payload_bytes <= limits.max_mqueue_bytes
+        if self.session.connection is not None:
+            assert not any(delivery.qos == QoS.AT_MOST_ONCE for delivery in waiting), "QoS 0 waits for a slot"
+            assert not waiting or not outbound.may_dequeue(self.session.connection, self.now_ms), (
+                "something waits beside a free slot"
+            )
+
+    def _check_drop(self, receipt: SendReceipt) -> None:
+        """A message that a full queue gave up ranks below all that wait and were there at the time: those that are older."""
+        if receipt.outcome is not Outcome.MAXLEN or self.settings.overflow is Overflow.REJECT:
+            return
+        if receipt.message_id not in self.granted:
+            return  # came and went in one activation with other events
+        dropped = self._rank(receipt.message_id)
+        for delivery in self.session.outbound.queue:
+            name = delivery.message.message_id
+            if delivery.first_sent_ms is None and name < receipt.message_id and name in self.granted:
+                assert self._rank(name) > dropped, "a message of a lower rank was kept"
+
+    def _rank(self, name: str) -> tuple[bool, int]:
+        return (self.granted[name] > 0, self.submitted[name].priority)
+
+    @property
+    def _nothing_is_short(self) -> bool:
+        """No message is passed because there is no place for it to wait."""
+        limits = self.settings
+        return limits.mqueue_store_qos0 and (limits.max_mqueue_len, limits.max_mqueue_bytes) not in SHORT
+
     def _check(self, commands: tuple[Command, ...], events: list[Event]) -> None:
         replayed = 0
+        passed: dict[int, int] = {}  # priority → number of the last QoS 0 message sent since a slot could have become free
         for command in commands:
             match command:
                 case SendPublish():
                     self._check_publish(command)
+                    number, priority = int(command.payload[1:]), self.submitted[command.payload.decode()].priority
+                    if command.qos == QoS.AT_MOST_ONCE:
+                        passed[priority] = max(number, passed.get(priority, 0))
+                    elif not command.dup and self._nothing_is_short:
+                        assert number > passed.get(priority, 0), "QoS 0 has passed a message that had a slot"
                     if command.dup:
                         assert self.began[command.packet_id] > replayed, "a replay out of order"
                         replayed = self.began[command.packet_id]
                 case SendPubRel():
                     self.received.add(command.packet_id)
                 case RecordTransition(transition=Transition.ACCEPTED, message_id=str(name)) if name in self.receipts:
-                    assert self.receipts.pop(name) in self._refusals, "accepted again after it had been taken"
+                    assert self.receipts.pop(name) in (Outcome.OFFLINE, Outcome.MAXLEN), "accepted again after it had been taken"
+                    assert name not in self.queued, "accepted again after it had waited"
+                    self.granted.pop(name, None)
+                case RecordTransition(transition=Transition.QUEUED, message_id=str(name)):
+                    self.queued.add(name)
+                case RecordTransition(transition=Transition.FINISHED, outcome=outcome) if outcome not in FREES_NO_SLOT:
+                    passed.clear()
+                case RecordTransition(transition=Transition.REFUSED | Transition.CONNECTED):
+                    passed.clear()
                 case RecordTransition(transition=Transition.SESSION_ENDED):
                     unread = (event for event in (*events, *self.log) if isinstance(event, PublishReceived))
                     self.outlived.update(event.payload for event in unread)
                 case SendReceipt():
                     assert command.message_id not in self.receipts, "two receipts"
                     self.receipts[command.message_id] = command.outcome
+                    self._check_drop(command)
                     for packet_id in [p for p, name in self.exchanges.items() if name == command.message_id]:
                         del self.exchanges[packet_id]
                         self.received.discard(packet_id)
@@ -335,13 +449,9 @@ class SessionModel(RuleBasedStateMachine):
         self.exchanges = in_use
         self.received &= in_use.keys()
 
-    @property
-    def _refusals(self) -> set[Outcome]:
-        """Outcomes of messages that the session did not take."""
-        return {Outcome.OFFLINE, *([Outcome.MAXLEN] if self.settings.overflow is Overflow.REJECT else [])}
-
     def _check_publish(self, publish: SendPublish) -> None:
         name = publish.payload.decode()
+        assert self.granted.setdefault(name, publish.qos) == publish.qos, "another QoS than when it came"
         if publish.qos == QoS.AT_MOST_ONCE:
             assert publish.packet_id == 0
             assert not publish.dup
@@ -358,7 +468,7 @@ class SessionModel(RuleBasedStateMachine):
         if name not in self.ever_sent:
             assert not publish.dup
             self.ever_sent.add(name)
-            sent = self.first_sent[publish.qos == QoS.AT_MOST_ONCE]
+            sent = self.first_sent[publish.qos == QoS.AT_MOST_ONCE, self.submitted[name].priority]
             number = int(name[1:])
             assert not sent or sent[-1] < number, "first transmissions out of order"
             sent.append(number)
@@ -381,7 +491,7 @@ class SessionModel(RuleBasedStateMachine):
         if not hasattr(self, "session"):
             return
         for name, message in self.submitted.items():
-            if message.qos == QoS.EXACTLY_ONCE:
+            if message.qos == QoS.EXACTLY_ONCE == self.granted.get(name, message.qos):
                 times = self.device.seen[message.payload]
                 assert times <= 1
                 assert times == 1 or self.receipts.get(name) is not Outcome.DELIVERED

@@ -8,15 +8,20 @@ from state.errors import SessionMisuse
 from state.transitions import (
     INBOUND,
     OUTBOUND,
+    OWED,
     InboundAction,
     InboundEvent,
     InboundPhase,
     OutboundAction,
     OutboundEvent,
     OutboundPhase,
+    OwedAction,
+    OwedEvent,
+    OwedPhase,
     inbound_step,
     late_outbound_step,
     outbound_step,
+    owed_step,
 )
 
 PEERS_OUT = {
@@ -28,6 +33,8 @@ PEERS_OUT = {
 }
 """What a peer sends; everything else is a cause of our own."""
 
+GIVEN_UP = (OwedEvent.GIVEN_UP_QOS_1, OwedEvent.GIVEN_UP_QOS_2)
+
 BEGINS = {OutboundEvent.SEND_QOS_1, OutboundEvent.SEND_QOS_2}
 
 DECLARED_OUT = {
@@ -38,6 +45,15 @@ DECLARED_OUT = {
     # No limit holds for a PUBREL.
     (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.RETRY_OVER_LIMIT),
     (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.REPLAY_OVER_LIMIT),
+}
+
+DECLARED_OWED = {
+    # What is not owed is the window's business, and cannot end …
+    *((OwedPhase.NOTHING, event) for event in set(OwedEvent) - {OwedEvent.GIVEN_UP_QOS_1, OwedEvent.GIVEN_UP_QOS_2}),
+    # … what is owed cannot be given up again …
+    *((phase, event) for phase in set(OwedPhase) - {OwedPhase.NOTHING} for event in GIVEN_UP),
+    # … and a PUBACK is owed on one connection only, where it takes a slot.
+    *((OwedPhase.PUBACK, event) for event in (OwedEvent.REPLAY, OwedEvent.DISPLACED, OwedEvent.SESSION_ENDED)),
 }
 
 DECLARED_IN = {
@@ -65,6 +81,20 @@ def test_every_inbound_pair_is_a_transition_or_a_declared_error(phase: InboundPh
             inbound_step(phase, event)
     else:
         assert inbound_step(phase, event) == INBOUND[phase, event]
+
+
+@pytest.mark.parametrize(("phase", "event"), list(product(OwedPhase, OwedEvent)))
+def test_every_pair_of_what_is_owed_is_a_transition_or_a_declared_error(phase: OwedPhase, event: OwedEvent) -> None:
+    if (phase, event) in DECLARED_OWED:
+        with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
+            owed_step(phase, event)
+    else:
+        assert owed_step(phase, event) == OWED[phase, event]
+
+
+def test_no_answer_to_what_is_owed_is_an_error_of_ours() -> None:
+    for phase, event in product(set(OwedPhase) - {OwedPhase.NOTHING}, PEERS_OUT):
+        owed_step(phase, OwedEvent[event.name])
 
 
 def test_no_outbound_pair_that_a_peer_can_cause_is_an_error_of_ours() -> None:
@@ -137,3 +167,4 @@ def test_an_exchange_begins_by_a_first_publish_and_by_nothing_else() -> None:
 def test_every_action_occurs_in_a_table() -> None:
     assert {action for _, action in OUTBOUND.values()} == set(OutboundAction)
     assert {action for _, action in INBOUND.values()} == set(InboundAction)
+    assert {action for _, action in OWED.values()} == set(OwedAction)

@@ -3,13 +3,12 @@
 import pytest
 
 from state.commands import AcceptConnection, CloseConnection
-from state.events import ClientConnected, ConnectionLost
-from state.inbound.subscriptions import TOLD_AT_MOST_BYTES
+from state.events import ClientConnected, ConnectionLost, MessageReturned
 from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
 from state.session_codec import encode_session
-from state.settings import RetryMqtt5, SessionSettings
-from tests.scenarios.scenario import Scenario
+from state.settings import Overflow, RetryMqtt5, SessionSettings
+from tests.scenarios.scenario import Scenario, message
 
 
 def test_one_event_is_an_activation_of_its_own() -> None:
@@ -61,10 +60,16 @@ def test_a_kept_session_keeps_subscriptions_over_connections() -> None:
 
 
 def test_the_gateway_is_told_which_topic_filters_exist_unless_they_are_too_many() -> None:
-    s = Scenario().connect().subscribe("t/+", 0).subscribe("ü", 1).connect()
+    s = Scenario(max_subscription_bytes=2_000).connect().subscribe("t/+", 0).subscribe("ü", 1).connect()
     assert [accepted.topic_filters for accepted in s.sent(AcceptConnection)] == [(), ("t/+", "ü")]
-    s.subscribe("x" * TOLD_AT_MOST_BYTES, 0).connect()
+    s.subscribe("x" * 2_000, 0).connect()
     assert s.sent(AcceptConnection)[-1].topic_filters is None
+
+
+def test_the_gateway_is_told_how_many_topic_filters_there_may_be() -> None:
+    s = Scenario(max_subscriptions=5, max_subscription_bytes=2_000).connect()
+    (accepted,) = s.sent(AcceptConnection)
+    assert (accepted.max_subscriptions, accepted.max_subscription_bytes) == (5, 2_000)
 
 
 # --- expiry -----------------------------------------------------------------------------------------------------------------
@@ -110,12 +115,41 @@ def test_a_3_1_1_session_lives_as_long_as_configured() -> None:
     assert s.session.is_empty
 
 
-def test_messages_for_a_client_that_never_comes_end_after_the_configured_interval() -> None:
-    s = Scenario(session_expiry_interval_s=100).submit("a").after(50).submit("b").after(50)
+def test_messages_for_a_client_that_never_comes_end_one_interval_after_the_last_of_them() -> None:
+    s = Scenario(session_expiry_interval_s=100).submit("a").after(50).submit("b").after(99.999)
+    assert s.outcomes == {}
+    s.after(0.001)
     assert s.outcomes == {"a": Outcome.SESSION_ENDED, "b": Outcome.SESSION_ENDED}
     assert "session_ended" not in s.ledger  # there was no session to end
     s.submit("c")
     assert s.session.next_deadline_ms() == s.now_ms + 100_000  # counts anew
+
+
+def test_messages_for_a_client_that_never_comes_keep_their_own_time_to_live() -> None:
+    s = Scenario(session_expiry_interval_s=100)
+    s.submit("a", expires_at_ms=s.now_ms + 120_000).after(90).submit("b").after(30)
+    assert s.outcomes == {"a": Outcome.EXPIRED}
+    assert s.queued == ["b"]
+
+
+def test_a_message_that_was_not_taken_keeps_no_queue_alive() -> None:
+    s = Scenario(session_expiry_interval_s=100, max_mqueue_len=1, overflow=Overflow.REJECT).submit("a", explicit_id=True)
+    s.after(60).submit("b").submit("a", explicit_id=True)
+    s.handle(MessageReturned(message=message("c")))
+    s.after(40)
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED, "b": Outcome.MAXLEN, "c": Outcome.MAXLEN}
+
+
+def test_a_returned_dead_letter_keeps_the_queue_of_a_client_that_never_came() -> None:
+    s = Scenario(session_expiry_interval_s=100).submit("a").after(60)
+    s.handle(MessageReturned(message=message("b")))
+    s.after(99)
+    assert s.queued == ["a", "b"]
+
+
+def test_messages_for_an_offline_session_do_not_lengthen_its_life() -> None:
+    s = Scenario().connect(expiry_s=100).lose_connection().after(60).submit("a").after(40)
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED}
 
 
 def test_each_connect_says_the_expiry_interval_anew() -> None:

@@ -145,6 +145,40 @@ def test_a_matching_subscription_caps_the_qos(message_qos: int, granted: int, se
     assert (publish.packet_id == 0) == (sent == 0)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_capped_to_qos_0_needs_no_slot(qos: int) -> None:
+    s = Scenario(max_inflight=1).connect().subscribe("low/#", 0).submit("a", "b")
+    s.sees()
+    assert s.submit("x", qos=qos, topic="low/1").sees() == ["PUBLISH qos0 x"]
+    assert s.queued == ["b"]
+    assert s.outcomes == {"x": Outcome.SENT}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_message_capped_to_qos_0_is_stored_offline_like_one(stored: bool) -> None:
+    s = Scenario(mqueue_store_qos0=stored, max_inflight=1).connect().subscribe("low/#", 0).lose_connection()
+    s.submit("a", "b").submit("x", topic="low/1")
+    assert s.outcomes == ({} if stored else {"x": Outcome.OFFLINE})
+    s.sees()
+    s.connect()
+    assert s.sees() == ["CONNACK present", "PUBLISH 1 a", *(["PUBLISH qos0 x"] if stored else [])]
+
+
+def test_a_message_capped_to_qos_0_ranks_as_one_in_a_full_queue() -> None:
+    s = Scenario(max_mqueue_len=2).connect().subscribe("low/#", 0).lose_connection()
+    s.submit("x", topic="low/1").submit("a", "b").submit("y", topic="low/1")
+    assert s.queued == ["a", "b"]
+    assert list(s.outcomes) == ["x", "y"]
+
+
+def test_the_qos_is_decided_when_the_message_comes() -> None:
+    """[MQTT-3.10.4-3] What waits keeps its QoS, so it keeps its place among those of that QoS [MQTT-4.6.0-6]."""
+    s = Scenario(max_inflight=1).connect().subscribe("t", 1).submit("a", "b", qos=2).subscribe("t", 0).submit("x", qos=2)
+    assert [(p.payload, p.qos) for p in s.sent(SendPublish)] == [(b"a", 1), (b"x", 0)]
+    s.unsubscribe("t").puback(1)
+    assert [(p.payload, p.qos) for p in s.sent(SendPublish)][2:] == [(b"b", 1)]
+
+
 def test_a_topic_without_a_matching_subscription_keeps_the_messages_qos() -> None:
     s = Scenario().connect().subscribe("other", 0).submit("a", qos=2)
     assert s.sent(SendPublish)[0].qos == QoS.EXACTLY_ONCE
@@ -223,7 +257,9 @@ def test_topic_filters_match_as_the_standard_says(topic_filter: str, topic: str,
     """[MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1] [MQTT-4.7.3-4]"""
     assert topic_matches(topic_filter, topic) is matches
     subscription = Subscription(topic_filter=topic_filter, qos=QoS.AT_MOST_ONCE)
-    assert (Subscriptions([subscription]).capped_qos(topic, QoS.EXACTLY_ONCE) == 0) is matches
+    subscriptions = Subscriptions()
+    subscriptions.add(subscription)
+    assert (subscriptions.capped_qos(topic, QoS.EXACTLY_ONCE) == 0) is matches
 
 
 # --- packet ids -------------------------------------------------------------------------------------------------------------

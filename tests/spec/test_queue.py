@@ -28,10 +28,44 @@ def test_a_full_queue_takes_the_new_message_and_drops_the_oldest() -> None:
 
 
 def test_a_stored_qos_0_message_is_dropped_before_any_other() -> None:
-    """As EMQX 6 does."""
+    """Unlike EMQX, whose queue drops the oldest message of the newcomer's priority."""
     s = Scenario(max_mqueue_len=3).submit("a").submit("x", qos=0).submit("y", qos=0).submit("b", "c", "d")
     assert s.queued == ["b", "c", "d"]
     assert list(s.outcomes) == ["x", "y", "a"]
+
+
+def test_a_new_qos_0_message_pushes_no_qos_1_message_out() -> None:
+    s = Scenario(max_mqueue_len=2).submit("a", "b").submit("x", qos=0)
+    assert s.queued == ["a", "b"]
+    assert s.outcomes == {"x": Outcome.MAXLEN}
+    assert s.dead_letters == [("x", Outcome.MAXLEN)]
+    assert s.receipt("x").detail == "the queue is full of messages that rank above it"
+
+
+def test_a_new_message_pushes_no_higher_priority_out() -> None:
+    s = Scenario(max_mqueue_len=2).submit("a", "b", priority=9).submit("low").submit("x", qos=0, priority=255)
+    assert s.queued == ["a", "b"]
+    assert s.outcomes == {"low": Outcome.MAXLEN, "x": Outcome.MAXLEN}
+
+
+def test_among_equals_the_newcomer_is_the_youngest() -> None:
+    s = Scenario(max_mqueue_len=2).submit("x", "y", "z", qos=0).submit("a").submit("b", qos=2).submit("c")
+    assert s.queued == ["b", "c"]
+    assert list(s.outcomes) == ["x", "y", "z", "a"]
+
+
+def test_a_newcomer_that_would_not_fit_even_so_leaves_alone() -> None:
+    s = Scenario(max_mqueue_bytes=10).submit("high", priority=9, payload=b"12345").submit("a", "b", payload=b"1")
+    s.submit("large", payload=b"123456")
+    assert s.queued == ["high", "a", "b"]
+    assert s.outcomes == {"large": Outcome.MAXLEN}
+
+
+def test_a_newcomer_that_was_not_let_in_may_be_sent_again_under_its_id() -> None:
+    s = Scenario(max_mqueue_len=1).submit("a", priority=1).submit("b", explicit_id=True)
+    assert s.outcomes == {"b": Outcome.MAXLEN}
+    s.connect().submit("b", explicit_id=True)
+    assert s.sees() == ["CONNACK", "PUBLISH 1 a", "PUBLISH 2 b"]
 
 
 def test_the_byte_limit_counts_payloads_and_holds_even_if_the_count_does_not() -> None:
@@ -53,8 +87,10 @@ def test_a_message_larger_than_the_whole_queue_is_still_taken() -> None:
     assert s.packet_ids == [1]
 
 
-def test_zero_means_no_limit() -> None:
-    s = Scenario(max_mqueue_len=0, max_mqueue_bytes=0)
+@pytest.mark.parametrize("limits", [{"max_mqueue_bytes": 0}, {}], ids=["both", "max_mqueue_len"])
+def test_zero_means_no_limit(limits: dict[str, int]) -> None:
+    """`max_mqueue_len = 0` says it alone: no limit of bytes holds then."""
+    s = Scenario(max_mqueue_len=0, **limits)
     with s.micro_batch():
         s.submit(*(f"m{i}" for i in range(3_000)), payload=b"x" * 1_000)
     assert s.session.summary().queued == 3_000

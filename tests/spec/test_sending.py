@@ -286,6 +286,47 @@ def test_stored_qos_0_needs_no_slot_of_the_window() -> None:
     assert s.sees() == ["CONNACK present", "PUBLISH 1 a DUP", "PUBLISH qos0 x", "PUBLISH qos0 y"]
 
 
+def test_a_stored_queue_leaves_in_the_order_in_which_it_came() -> None:
+    s = Scenario().submit("a").submit("b", qos=0).submit("c").submit("d", qos=0).connect()
+    assert s.sees() == ["CONNACK", "PUBLISH 1 a", "PUBLISH qos0 b", "PUBLISH 2 c", "PUBLISH qos0 d"]
+
+
+def test_qos_0_passes_what_waits_for_a_slot_and_nothing_else() -> None:
+    s = Scenario(max_inflight=2).submit("a").submit("b", qos=0).submit("c", "e").submit("d", qos=0).connect()
+    assert s.sees() == ["CONNACK", "PUBLISH 1 a", "PUBLISH qos0 b", "PUBLISH 2 c", "PUBLISH qos0 d"]
+    assert s.queued == ["e"]
+
+
+def test_qos_0_passes_what_waits_for_a_backoff() -> None:
+    s = Scenario().connect(version=5).submit("a").puback(1, reason_code=0x97).submit("b", qos=0).lose_connection()
+    s.submit("c", qos=0).connect(version=5)
+    assert s.sees()[-3:] == ["PUBLISH qos0 b", "CONNACK present", "PUBLISH qos0 c"]
+    assert s.queued == ["a"]
+
+
+def test_a_new_qos_0_message_goes_behind_what_leaves_the_queue_in_the_same_activation() -> None:
+    s = Scenario(max_inflight=1).connect().submit("a", "b")
+    s.sees()
+    with s.micro_batch():
+        s.puback(1)
+        s.submit("x", qos=0)
+    assert s.sees() == ["PUBLISH 2 b", "PUBLISH qos0 x"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [({"mqueue_store_qos0": False}, {}), ({"max_mqueue_len": 1}, {}), ({}, {"expiration_ms": 0, "expires_at_ms": 0})],
+    ids=["not stored", "the queue is full", "no time to wait"],
+)
+def test_a_new_qos_0_message_that_cannot_wait_goes_at_once(settings: dict[str, int], fields: dict[str, int]) -> None:
+    s = Scenario(max_inflight=1, **settings).connect().submit("a", "b")
+    s.sees()
+    with s.micro_batch():
+        s.puback(1)
+        s.submit("x", qos=0, **fields)
+    assert s.sees() == ["PUBLISH qos0 x", "PUBLISH 2 b"]
+
+
 def test_stored_qos_0_whose_time_is_over_is_not_sent() -> None:
     s = Scenario()
     s.submit("x", qos=0, expires_at_ms=s.now_ms + 1_000).later(1).connect()

@@ -78,6 +78,7 @@ class ConnectedDevice:
         self._records = output.records
         self._outbound = Outbound(
             send_quota=accept.send_quota,
+            receive_maximum=connect.receive_maximum if connect.protocol_version >= 5 else None,
             encode=codec.encode,
             output=output.packets,
             counters=counters,
@@ -95,7 +96,11 @@ class ConnectedDevice:
         )
         if connect.protocol_version < 5 and accept.max_awaiting_rel:
             self._records.max_unanswered = accept.max_awaiting_rel
-        self._subscriptions = SubscriptionJudge(accept.topic_filters)
+        self._subscriptions = SubscriptionJudge(
+            accept.topic_filters,
+            max_subscriptions=accept.max_subscriptions,
+            max_subscription_bytes=accept.max_subscription_bytes,
+        )
 
     # --- from the engine ------------------------------------------------------------------------------------------------------
 

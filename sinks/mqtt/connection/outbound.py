@@ -16,8 +16,9 @@ _BLOCKED_QOS0_BYTES: Final = 1_048_576
 class Outbound:
     """Of one connection. What may be written goes to `output` at once, as bytes; the rest waits for an answer of the device.
 
-    is_blocked: the device does not read, so nothing new at QoS 1 and 2 is written. now_ms: of one monotonic clock; the time that
-    a message waits here is taken off its Message Expiry Interval [MQTT-3.3.2-6].
+    receive_maximum: of an MQTT 5 device, None = MQTT 3.1.1. is_blocked: the device does not read, so nothing new at QoS 1 and 2
+    is written. now_ms: of one monotonic clock; the time that a message waits here is taken off its Message Expiry Interval
+    [MQTT-3.3.2-6].
     """
 
     __slots__ = ("_blocked_qos0_bytes", "_counters", "_encode", "_held_since_ms", "_is_blocked", "_meter", "_output")
@@ -26,12 +27,13 @@ class Outbound:
         self,
         *,
         send_quota: int,
+        receive_maximum: int | None = None,
         encode: Callable[[ServerPacket], bytes],
         output: list[bytes],
         counters: GatewayCounters,
         is_blocked: bool = False,
     ) -> None:
-        self._meter = WireMeter(send_quota)
+        self._meter = WireMeter(send_quota, receive_maximum)
         self._encode = encode
         self._output = output
         self._counters = counters
@@ -62,7 +64,10 @@ class Outbound:
         self._write_due(now_ms)
 
     def release(self, packet_id: PacketId) -> None:
-        """The session sends PUBREL for it."""
+        """The session sends PUBREL for it. A PUBLISH that waits under the id is dropped: it must not follow [MQTT-4.3.3-6]."""
+        if self._meter.holds(packet_id):
+            self._counters.resends_dropped += 1
+            self._held_since_ms.pop(packet_id, None)
         self._meter.release(packet_id)
 
     def withdraw(self, packet_ids: Iterable[PacketId], now_ms: int) -> None:
@@ -104,7 +109,7 @@ class Outbound:
         while (publish := self._meter.next_due()) is not None:
             waited_ms = now_ms - self._held_since_ms.pop(publish.packet_id, now_ms)
             if not self._write(publish, waited_s=waited_ms // 1_000):
-                self._meter.withdraw((publish.packet_id,))
+                self._meter.unwritten(publish.packet_id)
 
     def _write(self, publish: SendPublish, *, waited_s: int = 0) -> bool:
         """False: MQTT cannot carry the message. The session, which gets no acknowledgement, ends it by `delivery_limit`."""

@@ -13,12 +13,19 @@ class SubscriptionJudge:
     [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
 
     topic_filters: those that the session holds; None = too many to be told, so any may be among them.
+    max_subscriptions: how many there may be, max_subscription_bytes: how long together; 0 = no limit. One more is refused with
+    0x97, the same one again is not one more.
     """
 
-    __slots__ = ("_topic_filters",)
+    __slots__ = ("_bytes", "_max_subscription_bytes", "_max_subscriptions", "_topic_filters")
 
-    def __init__(self, topic_filters: Iterable[str] | None) -> None:
+    def __init__(
+        self, topic_filters: Iterable[str] | None, *, max_subscriptions: int = 0, max_subscription_bytes: int = 0
+    ) -> None:
         self._topic_filters = None if topic_filters is None else set(topic_filters)
+        self._max_subscriptions = max_subscriptions
+        self._max_subscription_bytes = max_subscription_bytes
+        self._bytes = sum(len(topic_filter.encode()) for topic_filter in self._topic_filters or ())
 
     def subscribe(self, subscribe: Subscribe) -> tuple[SubAck, tuple[Subscription, ...]]:
         """The acknowledgement and what is granted. Raises ProtocolViolation for a subscription identifier, which CONNACK rules
@@ -28,10 +35,8 @@ class SubscriptionJudge:
                 "subscription identifiers are not available, as CONNACK says",
                 reason_code=ReasonCode.SUBSCRIPTION_IDS_NOT_SUPPORTED,
             )
-        codes = tuple(_grant(asked) for asked in subscribe.subscriptions)
+        codes = tuple(self._grant(asked) for asked in subscribe.subscriptions)
         granted = tuple(asked for asked, code in zip(subscribe.subscriptions, codes, strict=True) if code <= QoS.EXACTLY_ONCE)
-        if self._topic_filters is not None:
-            self._topic_filters.update(subscription.topic_filter for subscription in granted)
         return SubAck(packet_id=subscribe.packet_id, reason_codes=codes), granted
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> tuple[UnsubAck, tuple[str, ...]]:
@@ -39,6 +44,22 @@ class SubscriptionJudge:
         valid = tuple(topic_filter for topic_filter in unsubscribe.topic_filters if is_topic_filter(topic_filter))
         codes = tuple(self._drop(topic_filter) for topic_filter in unsubscribe.topic_filters)
         return UnsubAck(packet_id=unsubscribe.packet_id, reason_codes=codes), valid
+
+    def _grant(self, asked: Subscription) -> int:
+        topic_filter = asked.topic_filter
+        if is_shared(topic_filter):
+            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        if not is_topic_filter(topic_filter):
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if self._topic_filters is None:
+            return ReasonCode.QUOTA_EXCEEDED if self._max_subscription_bytes else asked.qos  # it is over the limit already
+        if topic_filter not in self._topic_filters:
+            size_bytes = self._bytes + len(topic_filter.encode())
+            if 0 < self._max_subscriptions <= len(self._topic_filters) or 0 < self._max_subscription_bytes < size_bytes:
+                return ReasonCode.QUOTA_EXCEEDED
+            self._topic_filters.add(topic_filter)
+            self._bytes = size_bytes
+        return asked.qos
 
     def _drop(self, topic_filter: str) -> ReasonCode:
         if not is_topic_filter(topic_filter):
@@ -48,10 +69,5 @@ class SubscriptionJudge:
         if topic_filter not in self._topic_filters:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
         self._topic_filters.remove(topic_filter)
+        self._bytes -= len(topic_filter.encode())
         return ReasonCode.SUCCESS
-
-
-def _grant(asked: Subscription) -> int:
-    if is_shared(asked.topic_filter):
-        return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-    return asked.qos if is_topic_filter(asked.topic_filter) else ReasonCode.TOPIC_FILTER_INVALID

@@ -13,12 +13,14 @@ from state.model import NO_PROPERTIES, Outcome, PublishProperties, QoS, Subscrip
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
-from state.transitions import OutboundPhase
+from state.transitions import OutboundPhase, OwedPhase
 from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
 
 FIXTURE_V1 = Path(__file__).parent / "fixtures" / "session_v1.bin"
 FIXTURE_V1_REFUSALS = FIXTURE_V1.with_name("session_v1_refusals.bin")
 """Version 1 with `timeouts` of a window entry and `last_refusal` of a delivery at the end of their records."""
+FIXTURE_V1_OWED = FIXTURE_V1.with_name("session_v1_owed.bin")
+"""… and with `qos` of a delivery, `receive_maximum` of a connection and `owed` of a session."""
 
 
 def connected_session() -> Session:
@@ -39,6 +41,17 @@ def connected_session() -> Session:
 def offline_session() -> Session:
     s = Scenario().connect(expiry_s=100, will=Will(topic="status", payload=b"gone", delay_s=50)).submit("a").lose_connection()
     return s.session
+
+
+def owing_session() -> Session:
+    """Answers are owed of all three kinds, and a message waits that a subscription has capped."""
+    s = Scenario(retry_mqtt5=RetryMqtt5.TIMER, delivery_limit=1).connect(version=5, receive_maximum=4).subscribe("low/#", 1)
+    s.submit("a").submit("b", "c", qos=2).after(30).pubrec(3).submit("d").submit("e", qos=2, topic="low/1")
+    return s.session
+
+
+def sessions_of_today() -> tuple[Session, ...]:
+    return connected_session(), offline_session(), owing_session()
 
 
 def test_a_session_of_version_1_is_still_readable() -> None:
@@ -111,11 +124,42 @@ def test_a_session_of_version_1_goes_on() -> None:
 def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     """Fails when the persisted form changes: then follow the rules at the top of state/session_codec.py, and add a fixture."""
     settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
+    for blob, session in zip(FIXTURE_V1_OWED.read_bytes().split(b"\n--\n"), sessions_of_today(), strict=True):
+        old = decode_session(blob, client_id=CLIENT, settings=settings)
+        assert encode_session(old) == encode_session(session)
+
+
+def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> None:
+    settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
     for blob, session in zip(
         FIXTURE_V1_REFUSALS.read_bytes().split(b"\n--\n"), (connected_session(), offline_session()), strict=True
     ):
         old = decode_session(blob, client_id=CLIENT, settings=settings)
+        assert len(old.outbound.owed) == 0
+        if old.connection is not None and session.connection is not None:
+            assert old.connection.receive_maximum == old.connection.send_quota == 3, "it was not known: the least that it can be"
+            old.connection.receive_maximum = session.connection.receive_maximum
         assert encode_session(old) == encode_session(session)
+
+
+def test_what_is_owed_is_kept() -> None:
+    session = decode_session(
+        FIXTURE_V1_OWED.read_bytes().split(b"\n--\n")[2], client_id=CLIENT, settings=SessionSettings(delivery_limit=1)
+    )
+    owed = session.outbound.owed
+    assert owed.phases == {1: OwedPhase.PUBACK, 2: OwedPhase.PUBREC, 3: OwedPhase.PUBCOMP}
+    assert owed.slots == {1, 2, 3}
+    assert session.connection is not None
+    assert (session.connection.receive_maximum, session.outbound.wire_quota(session.connection)) == (4, 1)
+    (waiting,) = session.outbound.queue
+    assert (waiting.message.message_id, waiting.message.qos, waiting.qos) == ("e", 2, 1)
+
+
+def test_the_qos_of_a_message_that_an_older_version_stored_is_decided_when_it_is_read() -> None:
+    record = msgspec.msgpack.decode(encode_session(owing_session())[1:])
+    del record[12][0][6:]  # of the delivery in the queue: `qos`
+    session = decode_session(b"\x01" + msgspec.msgpack.encode(record), client_id=CLIENT, settings=SessionSettings())
+    assert [waiting.qos for waiting in session.outbound.queue] == [QoS.AT_LEAST_ONCE]
 
 
 def test_how_far_a_message_is_in_its_schedule_and_how_it_was_refused_is_kept() -> None:
@@ -156,5 +200,5 @@ def test_settings_are_not_persisted_but_those_of_today() -> None:
     assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
 
 
-if __name__ == "__main__" and not FIXTURE_V1_REFUSALS.exists():
-    FIXTURE_V1_REFUSALS.write_bytes(b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())))
+if __name__ == "__main__" and not FIXTURE_V1_OWED.exists():
+    FIXTURE_V1_OWED.write_bytes(b"\n--\n".join(encode_session(made) for made in sessions_of_today()))

@@ -106,6 +106,28 @@ def test_what_the_session_withdraws_is_not_sent_and_not_answered_for() -> None:
     assert device.events == []
 
 
+def test_a_message_that_waits_is_dropped_when_the_session_releases_its_id() -> None:
+    device = Device(quota=1)
+    device.send(1)
+    device.send(2, qos=2, dup=True)
+    device.send(3)
+    device.apply(SendPubRel, packet_id=2)
+    assert device.events == [PubCompReceived(connection_id=1, packet_id=2)]
+    assert not device.answer("m2"), "the session has its answer"
+    assert device.connection.resends_dropped == 1
+    device.answer("m1")
+    assert device.sent == [1, 3]
+
+
+def test_a_pubrel_frees_the_slot_of_what_the_broker_has() -> None:
+    device = Device(quota=1)
+    device.send(1, qos=2)
+    device.send(2)
+    device.apply(SendPubRel, packet_id=1)
+    assert device.sent == [1, 2]
+    assert not device.answer("m1")
+
+
 def test_after_the_engine_has_closed_it_nothing_goes_out() -> None:
     device = Device()
     device.apply(CloseConnection, reason_code=0x8E)

@@ -147,6 +147,80 @@ def test_a_replayed_pubrel_takes_no_slot_and_its_repeated_pubrec_is_answered() -
     assert meter.resends_dropped == 1
 
 
+def test_a_publish_that_waits_is_dropped_when_its_id_is_released() -> None:
+    """[MQTT-4.3.3-6]"""
+    meter = filled(1, 1, 2, 3, qos=2)
+    due(meter)
+    meter.release(2)
+    assert meter.resends_dropped == 1
+    meter.received(1, 0)
+    meter.completed(1)
+    assert due(meter) == [3]
+    assert meter.received(2, 0), "what the client may say to the PUBREL"
+
+
+def given_up(receive_maximum: int, *, qos: int = 1) -> WireMeter:
+    """Id 1 was written and given up; 2 and 3 wait."""
+    meter = WireMeter(1, receive_maximum)
+    for packet_id in (1, 2, 3):
+        meter.admit(message(packet_id, qos=qos))
+    assert due(meter) == [1]
+    meter.withdraw([1, 99])
+    assert meter.owed == 1
+    return meter
+
+
+def test_what_was_given_up_counts_towards_the_receive_maximum_until_it_is_answered() -> None:
+    """[MQTT-3.3.4-9]"""
+    meter = given_up(1)
+    assert due(meter) == []
+    meter.acknowledged(1)
+    assert (meter.owed, due(meter)) == (0, [2])
+
+
+def test_a_qos_2_message_that_was_given_up_counts_until_pubcomp() -> None:
+    meter = given_up(1, qos=2)
+    assert meter.received(1, 0)
+    assert due(meter) == []
+    meter.completed(1)
+    assert due(meter) == [2]
+
+
+def test_what_was_given_up_takes_no_slot_of_the_send_quota() -> None:
+    meter = given_up(2)
+    assert due(meter) == [2]
+    meter.acknowledged(2)
+    assert due(meter) == [3]
+    assert (meter.on_wire, meter.owed) == (2, 1)
+
+
+def test_what_was_given_up_before_it_was_written_counts_nowhere() -> None:
+    meter = given_up(2)
+    meter.withdraw([2])
+    assert due(meter) == [3]
+    assert meter.owed == 1
+
+
+def test_a_new_message_under_an_id_that_is_owed_is_one_of_the_quota() -> None:
+    """An engine of an older version uses it again."""
+    meter = given_up(2)
+    meter.admit(message(1))
+    assert due(meter) == [2]
+    meter.acknowledged(2)
+    assert due(meter) == [3]
+    meter.acknowledged(3)
+    assert (due(meter), meter.on_wire, meter.owed) == ([1], 1, 0)
+
+
+def test_what_could_not_be_written_frees_its_slot() -> None:
+    meter = WireMeter(1, 1)
+    meter.admit(message(1))
+    meter.admit(message(2))
+    assert meter.next_due() == message(1)
+    meter.unwritten(1)
+    assert due(meter) == [2]
+
+
 def test_a_withdrawn_message_is_not_written_and_frees_its_slot() -> None:
     meter = filled(1, 1, 2, 3)
     assert due(meter) == [1]

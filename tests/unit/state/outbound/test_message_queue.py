@@ -12,7 +12,11 @@ from tests.scenarios.scenario import message
 
 def delivery(order: int, *, priority: int = 0, qos: int = 1, size: int = 1, expires_at_ms: int | None = None) -> Delivery:
     taken = message(f"m{order}", qos=qos, priority=priority, payload=b"x" * size, expires_at_ms=expires_at_ms)
-    return Delivery(message=taken, order=order)
+    return Delivery(message=taken, qos=taken.qos, order=order)
+
+
+def rank(one: Delivery) -> tuple[bool, int, int]:
+    return (one.qos > 0, one.message.priority, one.order)
 
 
 def unlimited() -> MessageQueue:
@@ -45,13 +49,21 @@ def test_its_counts_are_those_of_its_content_and_order_is_kept(drawn: list[tuple
     queue = MessageQueue(max_len=max_len, max_bytes=50)
     dropped: list[Delivery] = []
     for order, (priority, qos, size) in enumerate(drawn):
-        made_room = queue.make_room(size)
-        dropped += made_room
-        queue.append(delivery(order, priority=priority, qos=qos, size=size))
+        newcomer = delivery(order, priority=priority, qos=qos, size=size)
+        held = list(queue)
+        leaving = queue.make_room(newcomer)
+        dropped += leaving
+        if newcomer in leaving:
+            assert leaving == [newcomer]
+            assert list(queue) == held, "a newcomer that is not let in pushes nobody out"
+        else:
+            queue.append(newcomer)
+            assert leaving == sorted([*held, newcomer], key=rank)[: len(leaving)], "not the lowest ranks, in their order"
         assert not max_len or len(queue) <= max_len
     kept = list(queue)
     assert len(kept) == len(queue)
-    assert sum(len(d.message.payload) for d in kept) == queue.payload_bytes <= 50
+    assert sum(len(d.message.payload) for d in kept) == queue.payload_bytes
+    assert not max_len or queue.payload_bytes <= 50
     assert sorted(d.order for d in kept + dropped) == list(range(len(drawn)))
     assert kept == sorted(kept, key=lambda d: (-d.message.priority, d.order))
     assert [d.order for d in queue.take_qos0()] == [d.order for d in kept if d.message.qos == 0]

@@ -44,3 +44,12 @@ def test_commands_without_a_payload_are_divided_by_the_packet_ids_that_they_name
     assert [len(decode_command_batch(record.value).commands) for record in records] == [1, 1, 2]
     assert all(len(record.value) <= 200_000 for record in records)
     assert [command for record in records for command in decode_command_batch(record.value).commands] == commands
+
+
+def test_the_topic_filters_of_a_session_count_with_their_length() -> None:
+    filters = tuple(f"ü/{number}" for number in range(10_000))
+    accept = AcceptConnection(connection_id=1, partition=3, sequence=1, topic_filters=filters)
+    commands = [accept, publish(2, payload=b"p" * 40_000)]
+    records = list(command_records("c", "d", 3, commands, max_record_bytes=150_000))
+    assert [decode_command_batch(record.value).commands for record in records] == [(commands[0],), (commands[1],)]
+    assert all(len(record.value) <= 150_000 for record in records)

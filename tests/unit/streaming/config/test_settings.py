@@ -303,6 +303,11 @@ def test_all_mistakes_are_reported_at_once(file: Path) -> None:
         (["gateway.max_packet_size_bytes=1MiB"], "gateway.max_packet_size_bytes", "does not fit in a record"),
         (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "needs sasl_username and sasl_password"),
         (['profiles=[{"clients": "a", "backoff": {"max": 5}}]'], "profiles[0].backoff.max", "less than backoff.initial"),
+        (
+            ["max_subscription_bytes=512KiB"],
+            "session.max_subscription_bytes",
+            "a gateway is told all topic filters in one record",
+        ),
         (["delivery_limit=0"], "session.delivery_limit", "would deliver nothing: write 1 or more, or -1"),
         (['profiles=[{"clients": "a", "delivery_limit": 0}]'], "profiles[0].delivery_limit", "would deliver nothing"),
     ],
@@ -315,6 +320,7 @@ def test_keys_that_contradict_each_other_are_refused(overrides: list[str], key: 
 
 def test_a_queue_without_limit_takes_every_message() -> None:
     assert load_settings(overrides=["max_mqueue_bytes=0"]).session.max_mqueue_bytes == 0
+    assert load_settings(overrides=["max_mqueue_len=0", "max_mqueue_bytes=1KiB"]).session.max_mqueue_len == 0
 
 
 def test_a_file_that_cannot_be_read_or_parsed_is_one_problem(file: Path) -> None:

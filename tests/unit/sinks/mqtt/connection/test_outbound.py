@@ -104,6 +104,27 @@ def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval() -
     ]
 
 
+def test_a_publish_that_waits_is_dropped_when_the_session_releases_its_id() -> None:
+    """[MQTT-4.3.3-6]"""
+    wire = Wire(is_blocked=True)
+    wire.send(1, qos=2, dup=True)
+    wire.deliveries.release(1)
+    wire.deliveries.block(False, wire.now_ms)
+    assert wire.written() == []
+    assert wire.counters.resends_dropped == 1
+
+
+def test_a_written_message_that_is_given_up_keeps_its_slot_of_the_receive_maximum() -> None:
+    """[MQTT-3.3.4-9]"""
+    wire = Wire(send_quota=1, receive_maximum=1)
+    wire.send(1)
+    wire.send(2)
+    wire.deliveries.withdraw((1,), wire.now_ms)
+    assert wire.written() == [wanted(1)]
+    wire.deliveries.acknowledged(1, wire.now_ms)
+    assert wire.written() == [wanted(2)]
+
+
 def test_a_withdrawn_message_leaves_no_waiting_time_to_the_next_one_under_its_id() -> None:
     wire = Wire(send_quota=1, encode=V5.encode)
     wire.send(1)

@@ -3,6 +3,7 @@
 import pytest
 
 from sinks.mqtt.codec.packets import SubAck, Subscribe, Unsubscribe
+from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode, Subscription
@@ -45,6 +46,34 @@ def test_unsubscribe_answers_filter_by_filter() -> None:
     assert answer.packet_id == 9
     assert answer.reason_codes == (0, 0x11, 0x8F, 0x11, 0, 0x11)
     assert valid == ("a", "a", "$share/g/a", "of an earlier connection", "A")
+
+
+def test_one_filter_too_many_is_refused_and_the_same_one_again_is_not_one_more() -> None:
+    judge = SubscriptionJudge(("kept",), max_subscriptions=3)
+    answer, granted = subscribe(asked("a"), asked("a", 2), asked("kept", 0), asked("b"), asked("c"), asked("a", 0), judge=judge)
+    assert answer.reason_codes == (1, 2, 0, 1, 0x97, 0)
+    assert [one.topic_filter for one in granted] == ["a", "a", "kept", "b", "a"]
+    judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=("a",)))
+    assert subscribe(asked("c"), asked("a"), judge=judge)[0].reason_codes == (1, 0x97)
+
+
+def test_filters_that_are_too_long_together_are_refused() -> None:
+    judge = SubscriptionJudge(("ü",), max_subscription_bytes=10)
+    assert subscribe(asked("12345678"), asked("9"), judge=judge)[0].reason_codes == (1, 0x97)
+    judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=("ü",)))
+    assert subscribe(asked("9"), asked("0"), asked("x"), judge=judge)[0].reason_codes == (1, 1, 0x97)
+
+
+def test_a_session_that_is_over_the_limit_gets_no_filter_more() -> None:
+    """Of a time when there was none: it keeps what it has."""
+    judge = SubscriptionJudge(None, max_subscription_bytes=10)
+    assert subscribe(asked("a"), asked("a#"), judge=judge)[0].reason_codes == (0x97, 0x8F)
+
+
+def test_a_3_1_1_device_is_told_0x80() -> None:
+    answer, _ = subscribe(asked("a"), asked("b"), judge=SubscriptionJudge((), max_subscriptions=1))
+    assert V311.encode(answer) == b"\x90\x04\x00\x07\x01\x80"
+    assert V5.encode(answer) == b"\x90\x05\x00\x07\x00\x01\x97"
 
 
 def test_filters_that_were_too_many_to_be_told_may_all_exist() -> None:
