@@ -88,6 +88,7 @@ class SessionV1(_Record, frozen=True):
     throttled_since_ms: int | None = None
     returns_batch_ms: int = 0
     returns: bytes = b""
+    newest_connection_id: int = 0
 
 
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
@@ -142,6 +143,7 @@ def encode_session(session: Session) -> bytes:
         throttled_since_ms=outbound.throttled_since_ms,
         returns_batch_ms=outbound.returns.batch_ms,
         returns=b"".join(outbound.returns.digests),
+        newest_connection_id=session.newest_connection_id,
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -174,6 +176,11 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         )
     session.established = record.established
     session.started_by = record.started_by
+    session.newest_connection_id = max(  # a blob from before this field has the others
+        record.newest_connection_id,
+        record.started_by,
+        0 if record.connection is None else record.connection.connection_id,
+    )
     session.offline_since_ms = record.offline_since_ms
     session.session_expiry_interval_s = record.session_expiry_interval_s
     if record.pending_will is not None:

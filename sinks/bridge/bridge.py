@@ -36,7 +36,7 @@ from sinks.bridge.topics import is_addressable
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import Confirmation, EventLog
-from state.commands import GatewayCommand, SendPublish
+from state.commands import CloseConnection, GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, GatewayEvent
 from state.model import ClientId, MessageId, ReasonCode
@@ -201,6 +201,8 @@ class Bridge:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
+                if isinstance(command, CloseConnection):
+                    self._ids.rise_above(command.newest_connection_id)
                 device = self._by_id.get(command.connection_id)
                 if device is None or device.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)

@@ -18,7 +18,7 @@ from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import GatewayCommand
+from state.commands import CloseConnection, GatewayCommand
 from state.errors import UnreadableRecord
 from state.model import ClientId, ReasonCode
 from state.records.commands import decode_command_batch
@@ -51,7 +51,7 @@ class Gateway:
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
     def register(self, socket: DeviceSocket) -> tuple[int, int] | None:
-        """A connection id that is larger than any before, also than those of an earlier process, and one of our partitions."""
+        """A connection id that is larger than any before, and one of our partitions; None = nobody is taken in."""
         if not self._partitions or self._is_stopping:
             return None
         connection_id = self._ids.next()
@@ -92,6 +92,8 @@ class Gateway:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
+                if isinstance(command, CloseConnection):
+                    self._ids.rise_above(command.newest_connection_id)
                 socket = sockets.get(command.connection_id)
                 if socket is None or socket.connection.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)

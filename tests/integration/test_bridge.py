@@ -496,6 +496,16 @@ def test_a_repeated_micro_batch_is_invisible_to_the_device() -> None:
         assert bridge.counters.unreadable_commands == 1
 
 
+def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -> None:
+    ahead = 1 << 61
+    with running_bridge() as bridge:
+        bridge.kafka.accepting.fields = None
+        birth(bridge)
+        bridge.kafka.wait_for("d1", ClientConnected)
+        bridge.kafka.command("d1", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+        assert bridge.kafka.wait_for("d1", ClientConnected, count=2)[-1].connection_id > ahead
+
+
 def test_a_stopping_bridge_takes_its_devices_offline() -> None:
     with running_bridge() as bridge:
         birth(bridge)

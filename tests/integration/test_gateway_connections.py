@@ -160,6 +160,24 @@ def test_connection_ids_only_grow(gateway: GatewayUnderTest) -> None:
     assert {event.commands_partition for event in gateway.kafka.of("growing", ClientConnected)} <= {0, 1}
 
 
+def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -> None:
+    ahead = 1 << 61
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as late:
+            late.send(connect(payload=text("late")))
+            gateway.kafka.wait_for("late", ClientConnected)
+            gateway.kafka.command("late", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+            late.expect("20020003")
+            late.expect_closed()
+        gateway.kafka.accepting.fields = {}
+        with gateway.socket() as again:
+            again.send(connect(payload=text("late")))
+            again.expect("20020000")
+        assert gateway.kafka.wait_for("late", ClientConnected, count=2)[-1].connection_id > ahead
+        assert not gateway.kafka.of("late", ConnectionLost)[:-1], "a refused connection is not reported as lost"
+
+
 def test_an_answer_waits_for_kafka_and_not_for_other_devices(gateway: GatewayUnderTest) -> None:
     with gateway.socket() as slow, gateway.socket() as quick:
         slow.send(connect(payload=text("slow")))

@@ -43,7 +43,7 @@ class Registrar(Protocol):
     """The host's part in a CONNECT."""
 
     def register(self, connection: "Connection") -> tuple[int, int] | None:
-        """A new connection id and the commands partition, None if there is none.
+        """A new connection id and the commands partition; None if the connection cannot be held here now.
 
         From now on commands for that id reach the connection.
         """
@@ -219,7 +219,7 @@ class Connection:
         self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
         registered = self._registrar.register(self)
         if registered is None:
-            raise ConnectionRefused("no commands partition", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
+            raise ConnectionRefused("nobody is taken in now", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
         self.connection_id, self.partition = registered
         self._connect = connect
         self._output.client_said(self._codec, connect.maximum_packet_size_bytes)
