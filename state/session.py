@@ -254,6 +254,7 @@ class Session:
             send_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]
+            lease_id=event.lease_id,
         )
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch

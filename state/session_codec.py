@@ -56,6 +56,7 @@ class ConnectionV1(_Record, frozen=True):
     maximum_packet_size_bytes: int | None
     will: Will | None
     sequence: int
+    lease_id: str = ""
 
 
 class PendingWillV1(_Record, frozen=True):
@@ -91,9 +92,16 @@ class SessionV1(_Record, frozen=True):
     newest_connection_id: int = 0
 
 
+class _ConnectionOnlyV1(_Record, frozen=True):
+    """The first field of SessionV1."""
+
+    connection: ConnectionV1 | None
+
+
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(SessionV1)
+_connection_decoder: Final = msgspec.msgpack.Decoder(_ConnectionOnlyV1)
 
 
 def encode_session(session: Session) -> bytes:
@@ -111,6 +119,7 @@ def encode_session(session: Session) -> bytes:
             maximum_packet_size_bytes=connection.maximum_packet_size_bytes,
             will=connection.will,
             sequence=connection.sequence,
+            lease_id=connection.lease_id,
         ),
         established=session.established,
         started_by=session.started_by,
@@ -148,6 +157,16 @@ def encode_session(session: Session) -> bytes:
     return _VERSION_BYTE + _encoder.encode(record)
 
 
+def connection_of(blob: bytes) -> tuple[int, str] | None:
+    """(connection id, lease id) of the connection that a blob's session has; None = none, or a blob that cannot be read."""
+    try:
+        record = _connection_decoder.decode(memoryview(blob)[1:]) if blob[:1] == _VERSION_BYTE else None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    connection = None if record is None else record.connection
+    return None if connection is None else (connection.connection_id, connection.lease_id)
+
+
 def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSettings) -> Session:
     """The session that `encode_session` was given, under the settings of today.
 
@@ -173,6 +192,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
             maximum_packet_size_bytes=record.connection.maximum_packet_size_bytes,
             will=record.connection.will,
             sequence=record.connection.sequence,
+            lease_id=record.connection.lease_id,
         )
     session.established = record.established
     session.started_by = record.started_by

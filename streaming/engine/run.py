@@ -8,7 +8,8 @@ Steps of a start, in this order:
 5. start the query;
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
-8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py).
+8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
+9. end the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 """
 
 import os
@@ -30,6 +31,7 @@ from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.errors import QueryFailed
+from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
@@ -50,12 +52,14 @@ def run_engine(
     on_ready: Callable[[], None],
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
+    on_leases: Callable[[LeaseReport], None] = lambda report: None,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped; a micro-batch that was running is repeated at the
     next start.
 
     jars: None under spark-submit, which brings them.
-    on_ready: called once, when devices get answers. on_progress: called after every micro-batch.
+    on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
+    second, on another thread.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch before anything runs; QueryFailed when the query
     dies.
     """
@@ -70,16 +74,22 @@ def run_engine(
         check_state_partitions(spark, location, settings.engine.state_partitions)
         query = start_sessions(spark, settings, pipeline)  # 5
         try:
-            # Failures of these two are reported and are not ours.
-            with ArchiveKeeper(spark, settings) as archive, BackPressure.of(settings) as throttle:
+            # Failures of these three are reported and are not ours.
+            with (
+                ArchiveKeeper(spark, settings) as archive,
+                BackPressure.of(settings) as throttle,
+                LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
+            ):
 
                 def ready() -> None:
                     on_ready()
                     archive.start()  # 7
                     throttle.start()  # 8
+                    leases.start()  # 9
 
                 def progress(batch: BatchProgress) -> None:
                     throttle.observe(batch)
+                    leases.observe(batch)
                     on_progress(batch)
 
                 _watch(query, settings.engine.data_dir, ready, stop, progress)  # 6

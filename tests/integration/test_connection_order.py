@@ -28,13 +28,16 @@ _names = itertools.count(1)
 @pytest.fixture
 def settings(kafka: EmbeddedKafka) -> GatewaySettings:
     name = f"order-{next(_names)}"
-    create_topics(kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink")), partitions=4)
+    create_topics(
+        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
+    )
     return GatewaySettings(
         port=0,
         bootstrap_servers=kafka.bootstrap_servers,
         events_topic=f"{name}.events",
         commands_topic=f"{name}.commands",
         uplink_topic=f"{name}.uplink",
+        leases_topic=f"{name}.leases",
         group_id=name,
         connect_timeout_ms=1_000,
     )

@@ -24,7 +24,8 @@ from state.events import (
 )
 from state.model import PublishProperties, QoS
 from state.records.commands import encode_command_batch
-from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
+from state.records.leases import decode_lease
+from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -279,6 +280,50 @@ def test_a_revoked_partition_costs_its_connections_and_no_others() -> None:
             accepted.send(connect(payload=text("again")))
             accepted.expect("20020000")
         assert gateway.kafka.of("again", ClientConnected)[0].commands_partition == 1
+
+
+def test_a_lease_that_kafka_does_not_renew_costs_all_connections_and_another_one_takes_them_back() -> None:
+    with running_gateway(GatewaySettings(lease_ms=1_000)) as gateway:
+        with gateway.socket() as device, gateway.socket() as waiting:
+            device.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
+            assert device.packet()[3] == 0
+            first = gateway.kafka.wait_for("idle", ClientConnected)[-1]
+            gateway.kafka.failing = lambda record: record.topic.endswith("leases")
+            device.expect("e00189")
+            device.expect_closed()
+            assert gateway.kafka.wait_for("idle", ConnectionLost)[-1].connection_id == first.connection_id
+            waiting.send(connect(level=5, keep_alive_s=0, payload=text("later")))
+            assert waiting.packet()[3] == 0x88
+            gateway.kafka.failing = lambda record: False
+        again = wait_until(lambda: _accepted(gateway, "idle"), "another lease")
+        with again:
+            second = gateway.kafka.wait_for("idle", ClientConnected, count=2)[-1]
+            assert first.lease_id != second.lease_id
+            assert all((first.lease_id, second.lease_id))
+        assert gateway.counters.leases_lost == 1
+    leases = [decode_lease(record.value) for record in gateway.kafka.records if record.topic.endswith("leases")]
+    assert [lease.ended for lease in leases] == [False] * (len(leases) - 1) + [True], "a gateway that stops ends its lease"
+
+
+def _accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient | None:
+    device = gateway.socket()
+    device.send(connect(level=5, keep_alive_s=0, payload=text(client_id)))
+    if device.packet()[3] == 0:
+        return device
+    device.socket.close()
+    return None
+
+
+def test_the_end_of_a_connection_that_kafka_did_not_take_is_told_again() -> None:
+    with running_gateway(GatewaySettings(lease_ms=1_000)) as gateway:
+        with gateway.socket() as device:
+            device.send(connect(payload=text("d")))
+            device.expect("20020000")
+            gateway.kafka.failing = lambda record: record.key == b"d"
+        wait_until(lambda: gateway.counters.appends_failed, "the farewell has failed")
+        assert not gateway.kafka.of("d", ConnectionLost)
+        gateway.kafka.failing = lambda record: False
+        gateway.kafka.wait_for("d", ConnectionLost)
 
 
 def test_a_silent_device_is_closed_and_a_pinging_one_is_not() -> None:

@@ -193,6 +193,12 @@ class SessionModel(RuleBasedStateMachine):
     def lose_connection(self) -> None:
         self.gateway.lose()
 
+    @precondition(lambda self: self.gateway and self.gateway.open)
+    @rule()
+    def the_lease_of_a_frozen_gateway_expires(self) -> None:
+        """The log has the end of a connection that its gateway and the device still believe in, until one of them leaves."""
+        self.log.append(ConnectionLost(connection_id=self.gateway.connection_id, reason="its gateway or bridge is gone"))
+
     @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
     @rule(expiry_s=st.sampled_from([None, None, 0, 60]))
     def disconnect(self, expiry_s: int | None) -> None:

@@ -11,7 +11,7 @@ Theory of operation
 """
 
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
@@ -39,11 +39,19 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
+class Registration(NamedTuple):
+    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held."""
+
+    connection_id: int
+    partition: int
+    lease_id: str
+
+
 class Registrar(Protocol):
     """The host's part in a CONNECT."""
 
-    def register(self, connection: "Connection") -> tuple[int, int] | None:
-        """A new connection id and the commands partition; None if the connection cannot be held here now.
+    def register(self, connection: "Connection") -> Registration | None:
+        """None if the connection cannot be held here now.
 
         From now on commands for that id reach the connection.
         """
@@ -166,7 +174,7 @@ class Connection:
                 pass
 
     def shut(self, reason: str, reason_code: ReasonCode) -> None:
-        """The gateway stops, or loses the partition over which the engine speaks to this connection."""
+        """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection."""
         self._end(reason, cause="gateway", reason_code=reason_code)
 
     def apply(self, command: GatewayCommand, now_ms: int) -> None:
@@ -220,12 +228,12 @@ class Connection:
         registered = self._registrar.register(self)
         if registered is None:
             raise ConnectionRefused("nobody is taken in now", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
-        self.connection_id, self.partition = registered
+        self.connection_id, self.partition, lease_id = registered
         self._connect = connect
         self._output.client_said(self._codec, connect.maximum_packet_size_bytes)
         self.phase = Phase.AWAITING_ACCEPT
         self._deadlines.connect_received(now_ms)
-        self._output.tell(connected_event(connect, connection_id=self.connection_id, partition=self.partition))
+        self._output.tell(connected_event(connect, connection_id=self.connection_id, partition=self.partition, lease_id=lease_id))
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
         # CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].

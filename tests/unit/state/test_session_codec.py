@@ -11,7 +11,7 @@ import pytest
 from state.errors import UnreadableRecord
 from state.model import NO_PROPERTIES, Outcome, PublishProperties, QoS, Subscription, Will
 from state.session import Session
-from state.session_codec import decode_session, encode_session
+from state.session_codec import connection_of, decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundPhase
 from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
@@ -19,6 +19,9 @@ from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
 FIXTURE_V1 = Path(__file__).parent / "fixtures" / "session_v1.bin"
 FIXTURE_V1_REFUSALS = FIXTURE_V1.with_name("session_v1_refusals.bin")
 """Version 1 with `timeouts` of a window entry and `last_refusal` of a delivery at the end of their records."""
+
+FIXTURE_V1_LEASES = FIXTURE_V1.with_name("session_v1_leases.bin")
+"""Version 1 with `lease_id` of a connection and `newest_connection_id` of a session at the end of their records."""
 
 
 def connected_session() -> Session:
@@ -39,6 +42,12 @@ def connected_session() -> Session:
 def offline_session() -> Session:
     s = Scenario().connect(expiry_s=100, will=Will(topic="status", payload=b"gone", delay_s=50)).submit("a").lose_connection()
     return s.session
+
+
+def leased_session() -> Session:
+    """The connection that began the session has ended, another one is there, and an older one was refused."""
+    s = Scenario().connect(connection_id=1_000, lease_id="lease-0").lose_connection()
+    return s.connect(connection_id=2_000, lease_id="lease-1").connect(connection_id=7, lease_id="lease-2").session
 
 
 def test_a_session_of_version_1_is_still_readable() -> None:
@@ -126,6 +135,35 @@ def test_how_far_a_message_is_in_its_schedule_and_how_it_was_refused_is_kept() -
     assert (entry.timeouts, entry.delivery.last_refusal) == (3, 0x80)
 
 
+def test_a_session_of_version_1_with_a_lease_is_still_readable() -> None:
+    blob = FIXTURE_V1_LEASES.read_bytes()
+    session = decode_session(blob, client_id=CLIENT, settings=SessionSettings())
+    assert session.connection is not None
+    assert (session.connection.connection_id, session.connection.lease_id) == (2_000, "lease-1")
+    assert (session.started_by, session.newest_connection_id) == (1_000, 2_000)
+    assert connection_of(blob) == (2_000, "lease-1")
+    assert encode_session(session) == encode_session(leased_session())
+
+
+def test_a_connection_of_a_version_without_leases_has_none_and_is_the_newest() -> None:
+    settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
+    connected, offline = FIXTURE_V1.read_bytes().split(b"\n--\n")
+    session = decode_session(connected, client_id=CLIENT, settings=settings)
+    assert session.connection is not None
+    assert (session.connection.lease_id, session.newest_connection_id) == ("", 1)
+    assert connection_of(connected) == (1, "")
+    assert decode_session(offline, client_id=CLIENT, settings=settings).newest_connection_id == 1
+    assert connection_of(offline) is None
+
+
+def test_connection_and_lease_can_be_read_without_the_rest() -> None:
+    s = Scenario().connect(connection_id=77, lease_id="lease-1").submit("a")
+    blob = encode_session(s.session)
+    assert connection_of(blob) == (77, "lease-1")
+    for damaged in (b"", b"\x02" + blob[1:], blob[:5], b"\x01garbage"):
+        assert connection_of(damaged) is None
+
+
 @pytest.mark.parametrize("timeouts", [-1, None, 1.5])
 def test_a_number_of_waits_that_cannot_be_is_damage(timeouts: object) -> None:
     record = msgspec.msgpack.decode(encode_session(connected_session())[1:])
@@ -156,5 +194,11 @@ def test_settings_are_not_persisted_but_those_of_today() -> None:
     assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
 
 
-if __name__ == "__main__" and not FIXTURE_V1_REFUSALS.exists():
-    FIXTURE_V1_REFUSALS.write_bytes(b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())))
+if __name__ == "__main__":
+    MADE = {
+        FIXTURE_V1_REFUSALS: lambda: b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())),
+        FIXTURE_V1_LEASES: lambda: encode_session(leased_session()),
+    }
+    for path, make in MADE.items():
+        if not path.exists():
+            path.write_bytes(make())
