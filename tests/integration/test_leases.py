@@ -1,17 +1,23 @@
 """A gateway dies or freezes under devices to which nothing is addressed: `inflight up`, the real thing, with short leases."""
 
+import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from inflight.demo.up import UpProcess
+from inflight.local.child_process import start_child
 from inflight.local.endpoints import Endpoints
-from tests.integration.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.bridge_fakes import FakeBroker, Peer
+from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient
+from tests.integration.session_engine import running_loop
 from tests.integration.topics_of_up import records_of
 from tests.support.processes import frozen
 from tests.support.waiting import wait_until
@@ -90,6 +96,36 @@ def test_a_frozen_gateway_finds_its_connections_ended_and_closes_them(up: UpProc
         assert device.packet()[:1] == b"\xe0", "DISCONNECT"
         device.expect_closed()
         wait_until(lambda: _connects(up, LEASE_S * 2), "a connection under another lease lives")
+
+
+def test_a_killed_bridge_takes_its_devices_offline(up: UpProcess, tmp_path: Path) -> None:
+    """The only one: nobody else of its kind could say so."""
+    with running_loop() as loop:
+        broker = FakeBroker()
+        server = asyncio.run_coroutine_threadsafe(_serve(broker), loop).result(DEADLINE_S)
+        port = server.sockets[0].getsockname()[1]
+        options = (
+            f"kafka.bootstrap_servers={up.kafka}",
+            f"bridge.port={port}",
+            f"bridge.lease_ms={LEASE_S}s",
+            "bridge.presence=always",
+            'bridge.clients=["lonely"]',
+        )
+        command = [sys.executable, "-m", "inflight", "bridge", *(word for option in options for word in ("--set", option))]
+        with (tmp_path / "bridge.log").open("wb") as log:
+            bridge = start_child(command, stdout=log, stderr=log)
+            try:
+                wait_until(lambda: story(up, "lonely") == ["connected"], "the device is connected", within_s=60)
+            finally:
+                bridge.kill()
+                bridge.wait()
+        wait_until(lambda: story(up, "lonely") == ["connected", "disconnected"], "it is offline", within_s=60)
+        loop.call_soon_threadsafe(server.close)
+
+
+async def _serve(broker: FakeBroker) -> asyncio.Server:
+    loop = broker.loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: Peer(broker), "127.0.0.1", 0)
 
 
 def _connects(up: UpProcess, silent_s: float = 0.1) -> bool:
