@@ -66,6 +66,7 @@ class Gateway:
         """None = nobody is taken in."""
         if not self._partitions or self._is_stopping or not self.lease.holds():
             return None
+        self._by_connection.pop(socket.connection.connection_id, None)  # refused, and registered again
         connection_id = self._ids.next()
         # In turn, so that a partition that moves away takes no more than its share of the connections along.
         self._registered += 1

@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseConnection, CommandBatch, SendPublish
+from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPublish
 from state.events import (
     ClientConnected,
     ClientDisconnected,
@@ -161,13 +161,34 @@ def test_connection_ids_only_grow(gateway: GatewayUnderTest) -> None:
     assert {event.commands_partition for event in gateway.kafka.of("growing", ClientConnected)} <= {0, 1}
 
 
-def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -> None:
+def test_a_connect_that_is_refused_for_a_clock_is_told_again_above_the_newest_id() -> None:
     ahead = 1 << 61
     with running_gateway() as gateway:
         gateway.kafka.accepting.fields = None
+        with gateway.socket() as device:
+            device.send(connect(payload=text("d")))
+            [first] = gateway.kafka.wait_for("d", ClientConnected)
+            gateway.kafka.command("d", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+            second = gateway.kafka.wait_for("d", ClientConnected, count=2)[-1]
+            assert first.connection_id < ahead < second.connection_id
+            gateway.kafka.command("d", AcceptConnection)
+            device.expect("20020000")
+            gateway.kafka.command("d", SendPublish, packet_id=1, topic="t", payload=b"p", qos=QoS(1))
+            device.expect(publish("t", b"p", first_byte=0x32, packet_id=1))
+            assert not gateway.kafka.of("d", ConnectionLost)
+
+
+def test_a_connect_that_kafka_had_late_is_refused_and_the_next_one_is_above_the_newest_id() -> None:
+    """[MQTT-3.1.4-3] It may be that the device has connected elsewhere since."""
+    ahead = 1 << 61
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = None
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
         with gateway.socket() as late:
             late.send(connect(payload=text("late")))
             gateway.kafka.wait_for("late", ClientConnected)
+            assert late.is_silent(1.1)
+            gateway.kafka.release()
             gateway.kafka.command("late", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
             late.expect("20020003")
             late.expect_closed()

@@ -44,6 +44,11 @@ def _without_lease(batches: Iterator[pa.RecordBatch], live: frozenset[str]) -> I
         found = [
             OpenConnection(client_id, *connection)
             for client_id, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            if (connection := connection_of(blob)) is not None and connection[1] and connection[1] not in live
+            if (connection := connection_of(blob)) is not None and _is_over(*connection, live)
         ]
         yield pa.RecordBatch.from_pylist([connection._asdict() for connection in found], schema=_COLUMNS)
+
+
+def _is_over(connection_id: int, lease_id: str, live: frozenset[str]) -> bool:
+    """An id that no gateway can have made, and Arrow cannot carry, is nobody's business here."""
+    return bool(lease_id) and lease_id not in live and connection_id < 1 << 63
