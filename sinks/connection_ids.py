@@ -5,15 +5,22 @@ connection that its own kind once held and nobody holds now, and has to keep qui
 
 A number is microseconds since the epoch, shifted by ten bits: one bit says the kind, nine are random, so that two processes do
 not make the same one. Numbers of both kinds grow together: a client may move from a broker to a gateway within one session.
+
+The order of the numbers is the order of a client's connections, and no clock may decide it: they are a hybrid logical clock.
+A session accepts a connection only with a number above the newest that it knows. Otherwise it tells the newest one, and whoever
+made the number stays above it from then on (`rise_above`), whatever its own clock says.
 """
 
 import random
 import time
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
 _TAIL_BITS: Final = 10
 _KIND_SHIFT: Final = _TAIL_BITS - 1
+_LATEST_US: Final = 1 << 52
+"""In the year 2112. A clock beyond it counts as this, so that a number fits into 63 bits, and so do those that follow."""
 
 
 class ConnectionKind(IntEnum):
@@ -26,21 +33,19 @@ def kind_of(connection_id: int) -> ConnectionKind:
 
 
 class ConnectionIds:
-    """A source of numbers; one for each process."""
+    """A source of numbers; one for each process. clock_ns: since the epoch; it may be wrong, and may go back."""
 
-    def __init__(self, kind: ConnectionKind) -> None:
+    def __init__(self, kind: ConnectionKind, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._kind = kind
-        self._last = 0
+        self._clock_ns = clock_ns
+        self._last_us = 0
 
     def next(self) -> int:
-        """Larger than any before, also than those of an earlier process on a machine with a sane clock."""
-        fresh = time.time_ns() // 1_000 << _TAIL_BITS | self._kind << _KIND_SHIFT | random.getrandbits(_KIND_SHIFT)
-        self._last = max(fresh, self._after_last())
-        return self._last
+        """Larger than any before, and than any that `rise_above` was told."""
+        clock_us = min(self._clock_ns() // 1_000, _LATEST_US)
+        self._last_us = max(clock_us, self._last_us + 1)
+        return self._last_us << _TAIL_BITS | self._kind << _KIND_SHIFT | random.getrandbits(_KIND_SHIFT)
 
-    def _after_last(self) -> int:
-        following = self._last + 1
-        if kind_of(following) is self._kind:
-            return following
-        # It carried into the bit of the kind: on to the next number in which that bit is ours.
-        return (following >> _KIND_SHIFT) + 1 << _KIND_SHIFT
+    def rise_above(self, connection_id: int) -> None:
+        """A session has accepted this one, so that only larger ones can follow."""
+        self._last_us = max(self._last_us, connection_id >> _TAIL_BITS)

@@ -1,7 +1,8 @@
 """Commands for a connection that this process does not hold, and the connections that the engine knows to be over.
 
 The engine believes in a connection that is gone, with this process's predecessor for instance, until somebody says
-`ConnectionLost`. It is said once; when Kafka does not take it, the engine's next command for that connection makes us try again.
+`ConnectionLost`. It is said once; when Kafka does not take it, it is said again with the next renewal of the lease, or when the
+engine's next command for that connection comes. What this process never gets said ends with its lease.
 """
 
 from collections import OrderedDict
@@ -30,6 +31,7 @@ class EndedConnections:
         self._kind = kind
         self._append = append
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._untold: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
 
     def concerns(self, command: GatewayCommand) -> bool:
         """Whether the connection is of our kind."""
@@ -45,9 +47,30 @@ class EndedConnections:
 
     def tell_lost(self, client_id: ClientId, connection_id: int, reason: str) -> None:
         """This connection is over, and the engine does not know yet."""
+        self._tell(connection_id, client_id.encode(), encode_event(ConnectionLost(connection_id=connection_id, reason=reason)))
+
+    def not_told(self, connection_id: int, key: bytes, value: bytes) -> None:
+        """The record with the end of this connection did not get into the log."""
+        self._ended.pop(connection_id, None)
+        self._untold[connection_id] = key, value
+        if len(self._untold) > _REMEMBERED:
+            self._untold.popitem(last=False)
+
+    def say_again(self) -> None:
+        """Append once more what was not told."""
+        untold, self._untold = self._untold, OrderedDict()
+        for connection_id, (key, value) in untold.items():
+            self._tell(connection_id, key, value)
+
+    @property
+    def all_told(self) -> bool:
+        """No ending has failed to get into the log and waits to be said again."""
+        return not self._untold
+
+    def _tell(self, connection_id: int, key: bytes, value: bytes) -> None:
+        self._untold.pop(connection_id, None)
         self.remember(connection_id)
-        value = encode_event(ConnectionLost(connection_id=connection_id, reason=reason))
-        self._append(client_id.encode(), value, partial(self._told, connection_id))
+        self._append(key, value, partial(self._told, connection_id, key, value))
 
     def remember(self, connection_id: int) -> None:
         """The engine knows that this connection is over."""
@@ -55,6 +78,6 @@ class EndedConnections:
         if len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
 
-    def _told(self, connection_id: int, error: Exception | None) -> None:
+    def _told(self, connection_id: int, key: bytes, value: bytes, error: Exception | None) -> None:
         if error is not None:
-            self._ended.pop(connection_id, None)
+            self.not_told(connection_id, key, value)

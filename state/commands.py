@@ -96,13 +96,18 @@ class WithdrawPublish(Value, frozen=True, tag=5):
 
 
 class CloseConnection(Value, frozen=True, tag=6):
-    """Send DISCONNECT with this reason (MQTT 5) and close the socket. No `ConnectionLost` is expected in return."""
+    """Send DISCONNECT with this reason (MQTT 5) and close the socket. No `ConnectionLost` is expected in return.
+
+    newest_connection_id: for a connection that was refused because its id is not above this one; the ids that are made from now
+    on have to be. 0 = the id is not why.
+    """
 
     connection_id: int
     partition: int
     sequence: int
     reason_code: int
     reason: str = ""
+    newest_connection_id: int = 0
 
 
 class ForwardPublication(Value, frozen=True, tag=20):
@@ -170,6 +175,7 @@ class Transition(StrEnum):
     DEAD_LETTER_DROPPED = "dead_letter_dropped"
     RETURNED = "returned"
     CONNECTED = "connected"
+    CONNECTION_REFUSED = "connection_refused"
     DISCONNECTED = "disconnected"
     SESSION_ENDED = "session_ended"
     PUBLICATION_FORWARDED = "publication_forwarded"

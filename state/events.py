@@ -2,8 +2,9 @@
 
 `LoggedEvent` is also the value of `inflight.events` (key: client id); state/records/events.py has the bytes. Encoded as arrays
 with an integer tag: never reuse a tag, add fields only at the end and with a default.
-`connection_id` names the connection that the event happened on. Of a connection that the session has left, endings are ignored;
-publications, subscriptions and acknowledgements count, because the client was answered as soon as they were in the log.
+`connection_id` names the connection that the event happened on; a later connection of a client has a larger one. Of a connection
+that the session has left, endings are ignored; publications, subscriptions and acknowledgements count, because the client was
+answered as soon as they were in the log.
 """
 
 from typing import TypeAlias
@@ -12,8 +13,10 @@ from state.model import NO_PROPERTIES, Message, PacketId, PublishProperties, Rea
 
 
 class ClientConnected(Value, frozen=True, tag=1):
-    """A CONNECT was accepted on the wire and waits for `AcceptConnection`.
+    """A CONNECT was accepted on the wire and waits for `AcceptConnection`, or for `CloseConnection` if a later one is known.
 
+    connection_id: taken when the CONNECT was read. lease_id: of the lease under which its gateway holds it; the engine ends it
+    with the lease. Empty = of a version that had none.
     commands_partition: where the gateway that holds the socket reads commands.
     protocol_version: 4 (MQTT 3.1.1) or 5. clean_start: also MQTT 3.1.1's clean session.
     session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session), the configured default holds.
@@ -28,6 +31,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     receive_maximum: int = 65_535
     maximum_packet_size_bytes: int | None = None
     will: Will | None = None
+    lease_id: str = ""
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):

@@ -59,7 +59,8 @@ class SessionSummary:
 class Session:
     """Everything that Inflight knows about one client.
 
-    started_by: the connection that began the present session; events of older connections belong to a session that has ended.
+    started_by: the connection that began the present session; newest_connection_id: the latest one that was accepted, 0 = none.
+    Connections are accepted in the order of their ids only, so those of this session are the ids from the one to the other.
     established: a client session exists that a CONNECT can resume; without one this is only a queue of addressed messages.
     offline_since_ms: the session's expiry counts from here; None = connected. Without a session, it is when the queue last took a
     message: what waits for a client that never comes ends one interval after that, or by its own time to live.
@@ -70,6 +71,7 @@ class Session:
         "connection",
         "established",
         "inbound",
+        "newest_connection_id",
         "offline_since_ms",
         "outbound",
         "pending_will",
@@ -84,6 +86,7 @@ class Session:
         self.connection: Connection | None = None
         self.established = False
         self.started_by = 0
+        self.newest_connection_id = 0
         self.offline_since_ms: int | None = None
         self.session_expiry_interval_s = settings.session_expiry_interval_s
         self.pending_will: PendingWill | None = None
@@ -102,8 +105,9 @@ class Session:
         Never raises for what a peer did: a protocol violation closes the connection of the client that committed it.
         """
         activation = Activation(self.client_id, now_ms, self.settings)
-        if self.is_empty:
+        if self.is_empty:  # as if it had been forgotten, which it may have been
             self.offline_since_ms = now_ms
+            self.started_by = self.newest_connection_id = 0
         for event in events:  # 1
             try:
                 self._apply(event, activation)
@@ -163,17 +167,15 @@ class Session:
                 self._publication(event, activation)
             case PubRelReceived() | Subscribed() | Unsubscribed():
                 # Answered as soon as it was in the log: it counts for the session even if the connection is history.
-                if self.established and event.connection_id >= self.started_by:
+                if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
             case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
                 # A connection that the session has left may still have something in the log: its ending means nothing any
                 # more, its acknowledgements do.
                 if self.connection is not None and event.connection_id == self.connection.connection_id:
                     self._apply_to_connection(self.connection, event, activation)
-                elif (
-                    isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived)
-                    and self.established
-                    and event.connection_id >= self.started_by
+                elif isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived) and self._is_of_this_session(
+                    event.connection_id
                 ):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case _:
@@ -218,7 +220,7 @@ class Session:
 
     def _publication(self, event: PublishReceived, activation: Activation) -> None:
         """A publication is in the log, so the client may have its PUBREC already: it counts even if the connection is history."""
-        if not self.established or event.connection_id < self.started_by:
+        if not self._is_of_this_session(event.connection_id):
             self.inbound.hand_on(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
             return
         entered = self.inbound.publication(event, activation)
@@ -231,9 +233,16 @@ class Session:
             # [MQTT-3.3.4-7]
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
+    def _is_of_this_session(self, connection_id: int) -> bool:
+        return self.established and self.started_by <= connection_id <= self.newest_connection_id
+
     # --- connections --------------------------------------------------------------------------------------------------------
 
     def _connect(self, event: ClientConnected, activation: Activation) -> None:
+        if event.connection_id <= self.newest_connection_id:
+            self._refuse_older(event, activation)
+            return
+        self.newest_connection_id = event.connection_id
         if self.connection is not None:
             self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", activation)  # [MQTT-3.1.4-3]
         if event.clean_start:
@@ -257,6 +266,7 @@ class Session:
             receive_maximum=event.receive_maximum,
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]
+            lease_id=event.lease_id,
         )
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
@@ -277,6 +287,27 @@ class Session:
             )
         )
         retransmission.replay(self.outbound, connection, activation)
+
+    def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
+        """A CONNECT that was read before the newest one, or whose gateway has a clock behind another's: it changes nothing here.
+        If it was the clock, the client's next attempt has an id above the newest."""
+        connection = self.connection
+        if connection is not None and (event.connection_id, event.commands_partition) == (
+            connection.connection_id,
+            connection.partition,
+        ):
+            return  # the same record once more
+        activation.record(Transition.CONNECTION_REFUSED, detail="a later connection is known")
+        activation.add(
+            CloseConnection(
+                connection_id=event.connection_id,
+                partition=event.commands_partition,
+                sequence=1,
+                reason_code=ReasonCode.SERVER_BUSY,
+                reason="a later connection of this client is known: connect again",
+                newest_connection_id=self.newest_connection_id,
+            )
+        )
 
     def _close(self, reason_code: ReasonCode, reason: str, activation: Activation) -> None:
         """End the connection from our side. It is over for the session at once; the gateway follows."""

@@ -63,6 +63,7 @@ class ConnectionV1(_Record, frozen=True):
     will: Will | None
     sequence: int
     receive_maximum: int | None = None
+    lease_id: str = ""
 
 
 class PendingWillV1(_Record, frozen=True):
@@ -100,11 +101,19 @@ class SessionV1(_Record, frozen=True):
     returns_batch_ms: int = 0
     returns: bytes = b""
     owed: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
+    newest_connection_id: int = 0
+
+
+class _ConnectionOnlyV1(_Record, frozen=True):
+    """The first field of SessionV1."""
+
+    connection: ConnectionV1 | None
 
 
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(SessionV1)
+_connection_decoder: Final = msgspec.msgpack.Decoder(_ConnectionOnlyV1)
 
 
 def encode_session(session: Session) -> bytes:
@@ -123,6 +132,7 @@ def encode_session(session: Session) -> bytes:
             will=connection.will,
             sequence=connection.sequence,
             receive_maximum=connection.receive_maximum,
+            lease_id=connection.lease_id,
         ),
         established=session.established,
         started_by=session.started_by,
@@ -156,8 +166,19 @@ def encode_session(session: Session) -> bytes:
         returns_batch_ms=outbound.returns.batch_ms,
         returns=b"".join(outbound.returns.digests),
         owed=tuple((id_, owed.value, id_ in outbound.owed.slots) for id_, owed in outbound.owed.phases.items()),
+        newest_connection_id=session.newest_connection_id,
     )
     return _VERSION_BYTE + _encoder.encode(record)
+
+
+def connection_of(blob: bytes) -> tuple[int, str] | None:
+    """(connection id, lease id) of the connection that a blob's session has; None = none, or a blob that cannot be read."""
+    try:
+        record = _connection_decoder.decode(memoryview(blob)[1:]) if blob[:1] == _VERSION_BYTE else None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    connection = None if record is None else record.connection
+    return None if connection is None else (connection.connection_id, connection.lease_id)
 
 
 def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSettings) -> Session:
@@ -187,9 +208,15 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
             maximum_packet_size_bytes=stored.maximum_packet_size_bytes,
             will=stored.will,
             sequence=stored.sequence,
+            lease_id=stored.lease_id,
         )
     session.established = record.established
     session.started_by = record.started_by
+    session.newest_connection_id = max(  # a blob from before this field has the others
+        record.newest_connection_id,
+        record.started_by,
+        0 if record.connection is None else record.connection.connection_id,
+    )
     session.offline_since_ms = record.offline_since_ms
     session.session_expiry_interval_s = record.session_expiry_interval_s
     if record.pending_will is not None:

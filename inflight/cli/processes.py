@@ -77,6 +77,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             on_ready=lambda: typer.echo(f"ready engine{served}"),
             stop=stop,
             on_progress=collector.observe,
+            on_leases=collector.observe_leases,
         )
 
 

@@ -10,7 +10,8 @@ Rules
    attempts that cannot arrive. They go offline in the session when the broker goes, and get their replay when it is back.
 3. What the broker delivers is acknowledged to it after Kafka has confirmed the record. When Kafka does not, the connection is
    dropped, and the broker delivers again.
-4. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too
+4. Devices are connected only while the bridge holds its lease (sinks/lease.py).
+5. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too
    (sinks/bridge/outbound.py).
 """
 
@@ -36,7 +37,8 @@ from sinks.bridge.topics import is_addressable
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import Confirmation, EventLog
-from state.commands import GatewayCommand, SendPublish
+from sinks.lease import HeldLease
+from state.commands import CloseConnection, GatewayCommand, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, GatewayEvent
 from state.model import ClientId, MessageId, ReasonCode
@@ -54,7 +56,7 @@ class Bridge:
         self.settings = settings
         self.counters = counters
         self.ready = asyncio.Event()
-        self._records = CountedAppends(settings, log, counters)
+        self._records = CountedAppends(settings, log, counters, settled=self._end_lease)
         self._loop = asyncio.get_running_loop()
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
@@ -63,6 +65,15 @@ class Bridge:
         self._by_client: dict[ClientId, DeviceConnection] = {}
         self._by_id: dict[int, DeviceConnection] = {}
         self._ended = EndedConnections(ConnectionKind.BRIDGE, self._records.append_event)
+        self._lease = HeldLease(
+            log,
+            topic=settings.leases_topic,
+            holder=f"bridge {settings.name}",
+            duration_ms=settings.lease_ms,
+            taken=self._lease_taken,
+            passed=self._lease_passed,
+            renewing=self._ended.say_again,
+        )
         self._outbound = Outbound(settings, self._routes, counters, answered=self._broker_answered)
         self._inbound = Inbound(settings, self._routes, counters, self._records, bridge=self, run_id=self._ids.next())
         self._is_stopping = False
@@ -89,13 +100,32 @@ class Bridge:
 
     async def run_connections(self) -> None:
         """Until cancelled."""
+        self._lease.start()
         async with asyncio.TaskGroup() as connections:
             connections.create_task(self._subscriber.run())
             connections.create_task(self._publisher.run())
 
     @property
     def _is_up(self) -> bool:
-        return self._subscriber.connection is not None and self._publisher.connection is not None and not self._is_stopping
+        return (
+            self._subscriber.connection is not None
+            and self._publisher.connection is not None
+            and not self._is_stopping
+            and self._lease.holds()
+        )
+
+    # --- the lease comes and goes ----------------------------------------------------------------------------------------------
+
+    def _lease_taken(self) -> None:
+        self._connect_known(self._owned)
+        self._tell_ready()
+
+    def _lease_passed(self) -> None:
+        """Others may speak for our connections soon."""
+        self.counters.leases_lost += 1
+        self.ready.clear()
+        for device in list(self._by_client.values()):
+            self._end(device, "the lease of the bridge has passed")
 
     # --- the broker comes and goes ---------------------------------------------------------------------------------------------
 
@@ -150,6 +180,7 @@ class Bridge:
                 clean_start=False,
                 session_expiry_interval_s=None,
                 maximum_packet_size_bytes=self._outbound.largest_message(client_id, publisher.limits),
+                lease_id=self._lease.lease_id,
             ),
         )
 
@@ -192,6 +223,7 @@ class Bridge:
                 self._end(device, "another bridge takes over")
 
     def commands(self, partition: int, values: list[bytes]) -> None:
+        self._lease.holds()  # before anything is sent: this process may have stood still
         touched: dict[int, DeviceConnection] = {}
         for value in values:
             try:
@@ -201,6 +233,8 @@ class Bridge:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
+                if isinstance(command, CloseConnection):
+                    self._ids.rise_above(command.newest_connection_id)
                 device = self._by_id.get(command.connection_id)
                 if device is None or device.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)
@@ -297,6 +331,12 @@ class Bridge:
         self._is_stopping = True
         for device in list(self._by_client.values()):
             self._end(device, "the bridge stops")
+        self._end_lease()
+
+    def _end_lease(self) -> None:
+        """Once everything is said; else the lease passes by itself."""
+        if self._is_stopping and not self.counters.appends_unconfirmed:
+            self._lease.end(all_told=self._ended.all_told)
 
 
 def _nothing(limits: BrokerLimits) -> Sequence[str]:

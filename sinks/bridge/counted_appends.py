@@ -1,5 +1,6 @@
 """A bridge's records on their way into Kafka, counted."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -13,13 +14,16 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class CountedAppends:
-    """done: as in EventLog."""
+    """done: as in EventLog. settled: called after each confirmation."""
 
-    def __init__(self, settings: BridgeSettings, log: EventLog, counters: BridgeCounters) -> None:
+    def __init__(
+        self, settings: BridgeSettings, log: EventLog, counters: BridgeCounters, *, settled: Callable[[], None] = lambda: None
+    ) -> None:
         self._events_topic = settings.events_topic
         self._uplink_topic = settings.uplink_topic
         self._log = log
         self._counters = counters
+        self._settled = settled
 
     def append_event(self, key: bytes, value: bytes, done: Confirmation) -> None:
         """For the engine."""
@@ -39,3 +43,4 @@ class CountedAppends:
             self._counters.appends_failed += 1
             _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
         done(error)
+        self._settled()

@@ -31,6 +31,7 @@ class BridgeCounters:
     commands_without_connection: int = 0
     resends_dropped: int = 0
     unreadable_commands: int = 0
+    leases_lost: int = 0  # each took all devices offline
     appends_unconfirmed: int = 0  # gauge
     appends_failed: int = 0
 

@@ -53,7 +53,7 @@ async def serve(
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
     )
-    await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic))
+    await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.commands_topic,

@@ -75,9 +75,12 @@ class BridgeSettings:
     events_topic: str = "inflight.events"
     commands_topic: str = "inflight.commands"
     uplink_topic: str = "inflight.uplink"
+    leases_topic: str = "inflight.leases"
     group_id: str = "inflight-bridges"
     group_instance_id: str | None = None
     group_session_timeout_ms: int = 10_000
+    lease_ms: int = 30_000
+    """A bridge that Kafka has confirmed nothing for this long takes its devices offline; half as long after, the engine does."""
     append_timeout_ms: int = 30_000
     stop_timeout_ms: int = 5_000
     producer_linger_ms: int = 0

@@ -3,10 +3,14 @@
 import asyncio
 from typing import Final, Protocol, cast
 
-from sinks.mqtt.connection.connection import Connection
+import structlog
+
+from sinks.mqtt.arrival import arrival_of
+from sinks.mqtt.connection.connection import Connection, Registration
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 
+_log: Final = structlog.get_logger(__name__)
 _LINGER_S: Final = 5.0
 """How long a closed connection may take to read its last bytes (DISCONNECT, CONNACK) before it is cut off."""
 
@@ -18,7 +22,7 @@ class DeviceSocketOwner(Protocol):
     counters: GatewayCounters
 
     def now_ms(self) -> int: ...
-    def register(self, socket: "DeviceSocket") -> tuple[int, int] | None: ...
+    def register(self, socket: "DeviceSocket") -> Registration | None: ...
     def new_client_id(self) -> str: ...
     def opened(self, socket: "DeviceSocket") -> None: ...
     def touch(self, socket: "DeviceSocket") -> None: ...
@@ -70,7 +74,12 @@ class DeviceSocket(asyncio.Protocol):
 
     # --- Registrar ----------------------------------------------------------------------------------------------------------
 
-    def register(self, connection: Connection) -> tuple[int, int] | None:
+    def register(self, connection: Connection) -> Registration | None:
+        """None also for a CONNECT that says nothing about the present: its device may have connected elsewhere since."""
+        arrival = arrival_of(None if self._transport is None else self._transport.get_extra_info("socket"))
+        if arrival.peer_is_gone or arrival.waited_ms > self._owner.settings.connect_timeout_ms:
+            _log.info("connect_too_late", client_id=connection.client_id, waited_ms=arrival.waited_ms, gone=arrival.peer_is_gone)
+            return None
         return self._owner.register(self)
 
     def new_client_id(self) -> str:

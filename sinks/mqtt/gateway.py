@@ -14,11 +14,13 @@ import structlog
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
+from sinks.lease import HeldLease
 from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.connection import Registration
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import GatewayCommand
+from state.commands import CloseConnection, GatewayCommand
 from state.errors import UnreadableRecord
 from state.model import ClientId, ReasonCode
 from state.records.commands import decode_command_batch
@@ -35,7 +37,8 @@ class Gateway:
     def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
         self.settings = settings
         self.counters = counters
-        self.owns_partitions = asyncio.Event()
+        self.ready = asyncio.Event()
+        """Devices can connect: there are a partition and a lease."""
         self._kafka = log
         self._loop = asyncio.get_running_loop()
         self._by_connection: dict[int, DeviceSocket] = {}
@@ -44,22 +47,32 @@ class Gateway:
         self._partitions: list[int] = []
         self._ids = ConnectionIds(ConnectionKind.GATEWAY)
         self._ended = EndedConnections(ConnectionKind.GATEWAY, self._append_event)
+        self.lease = HeldLease(
+            log,
+            topic=settings.leases_topic,
+            holder=f"gateway {settings.host}:{settings.port}",
+            duration_ms=settings.lease_ms,
+            taken=self._tell_ready,
+            passed=self._lease_passed,
+            renewing=self._ended.say_again,
+        )
         self._dirty: dict[DeviceSocket, None] = {}
         self._sweep_scheduled = False
         self._is_stopping = False
 
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
-    def register(self, socket: DeviceSocket) -> tuple[int, int] | None:
-        """A connection id that is larger than any before, also than those of an earlier process, and one of our partitions."""
-        if not self._partitions or self._is_stopping:
+    def register(self, socket: DeviceSocket) -> Registration | None:
+        """None = nobody is taken in."""
+        if not self._partitions or self._is_stopping or not self.lease.holds():
             return None
+        self._by_connection.pop(socket.connection.connection_id, None)  # refused, and registered again
         connection_id = self._ids.next()
         # In turn, so that a partition that moves away takes no more than its share of the connections along.
         self._registered += 1
         partition = self._partitions[self._registered % len(self._partitions)]
         self._by_connection[connection_id] = socket
-        return connection_id, partition
+        return Registration(connection_id, partition, self.lease.lease_id)
 
     def new_client_id(self) -> str:
         return f"inflight-{secrets.token_hex(10)}"
@@ -69,17 +82,29 @@ class Gateway:
     def partitions_assigned(self, partitions: frozenset[int]) -> None:
         self._partitions = sorted({*self._partitions, *partitions})
         _log.info("partitions_assigned", owned=self._partitions)
-        self.owns_partitions.set()
+        self._tell_ready()
 
     def partitions_revoked(self, partitions: frozenset[int]) -> None:
         self._partitions = sorted({*self._partitions} - partitions)
         _log.info("partitions_revoked", owned=self._partitions)
         if not self._partitions:
-            self.owns_partitions.clear()
+            self.ready.clear()
         for socket in list(self._by_connection.values()):
             if socket.connection.partition in partitions:
                 socket.connection.shut("the gateway lost the partition", ReasonCode.SERVER_BUSY)
                 self.touch(socket)
+
+    def _tell_ready(self) -> None:
+        if self._partitions and self.lease.holds():
+            self.ready.set()
+
+    def _lease_passed(self) -> None:
+        """Others may speak for our connections soon."""
+        self.counters.leases_lost += 1
+        self.ready.clear()
+        for socket in list(self._by_connection.values()):
+            socket.connection.shut("the lease of the gateway has passed", ReasonCode.SERVER_BUSY)
+            self.touch(socket)
 
     def commands(self, partition: int, values: list[bytes]) -> None:
         now_ms = self.now_ms()
@@ -92,6 +117,8 @@ class Gateway:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
+                if isinstance(command, CloseConnection):
+                    self._ids.rise_above(command.newest_connection_id)
                 socket = sockets.get(command.connection_id)
                 if socket is None or socket.connection.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)
@@ -114,6 +141,7 @@ class Gateway:
     def _appended(self, done: Confirmation, error: Exception | None) -> None:
         self._count_confirmation(error)
         done(error)
+        self._end_lease()
 
     # --- sockets --------------------------------------------------------------------------------------------------------------
 
@@ -137,6 +165,7 @@ class Gateway:
 
     def _sweep(self) -> None:
         self._sweep_scheduled = False
+        self.lease.holds()  # before anything is written: this process may have stood still
         dirty, self._dirty = self._dirty, {}
         for socket in dirty:
             connection = socket.connection
@@ -158,11 +187,14 @@ class Gateway:
         connection = socket.connection
         if append.is_farewell and error is None:
             self._ended.remember(connection.connection_id)
+        elif append.is_farewell:
+            self._ended.not_told(connection.connection_id, connection.key, append.value)
         try:
             connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
         except Exception as bug:  # noqa: BLE001 - as in `commands`
             self.failed(socket, bug)
         self.touch(socket)
+        self._end_lease()
 
     def _count_confirmation(self, error: Exception | None) -> None:
         self.counters.appends_unconfirmed -= 1
@@ -190,3 +222,9 @@ class Gateway:
             socket.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
             self.touch(socket)
         self._sweep()
+        self._end_lease()
+
+    def _end_lease(self) -> None:
+        """Once everything is said; else the lease passes by itself."""
+        if self._is_stopping and not self.counters.appends_unconfirmed:
+            self.lease.end(all_told=self._ended.all_told)

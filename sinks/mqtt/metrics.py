@@ -31,6 +31,7 @@ class GatewayCounters:
     commands_repeated: int = 0
     commands_without_connection: int = 0
     unreadable_commands: int = 0
+    leases_lost: int = 0  # each cost all connections
     appends_unconfirmed: int = 0  # gauge
     appends_confirmed: int = 0
     appends_failed: int = 0
@@ -59,6 +60,7 @@ class GatewayCollector(Collector):
             "commands_without_connection", "Commands for a connection that is not held here", counters.commands_without_connection
         )
         yield _counter("unreadable_commands", "Records of the commands topic that are none", counters.unreadable_commands)
+        yield _counter("leases_lost", "Leases that passed while connections were held, which all ended", counters.leases_lost)
         yield _counter("appends_confirmed", "Records confirmed by Kafka", counters.appends_confirmed)
         yield _counter("appends_failed", "Records that Kafka did not take in time", counters.appends_failed)
         yield _counter("bugs", "Connections closed by an error of the gateway itself", counters.bugs)

@@ -37,7 +37,7 @@ async def serve(
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
     )
-    await log.start((settings.events_topic, settings.uplink_topic))
+    await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.commands_topic,
@@ -65,6 +65,7 @@ async def run_gateway(
     try:
         server = await loop.create_server(gateway.new_socket, settings.host, settings.port, backlog=1_024)
         tail.start(gateway)
+        gateway.lease.start()
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await _until_ready(gateway, stopping)
@@ -83,7 +84,7 @@ async def run_gateway(
 
 
 async def _until_ready(gateway: Gateway, stopping: "asyncio.Future[Literal[True]]") -> None:
-    ready = asyncio.ensure_future(gateway.owns_partitions.wait())
+    ready = asyncio.ensure_future(gateway.ready.wait())
     try:
         while not ready.done() and not stopping.done():
             done, _ = await asyncio.wait((ready, stopping), timeout=_OWNERSHIP_WARNING_S, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +92,7 @@ async def _until_ready(gateway: Gateway, stopping: "asyncio.Future[Literal[True]
                 _log.warning(
                     "no_partition_yet",
                     topic=gateway.settings.commands_topic,
+                    has_lease=gateway.lease.holds(),
                     action="check that the topic exists and has at least as many partitions as there are gateways",
                 )
     finally:

@@ -18,12 +18,16 @@ class GatewaySettings:
     events_topic: str = "inflight.events"
     commands_topic: str = "inflight.commands"
     uplink_topic: str = "inflight.uplink"
+    leases_topic: str = "inflight.leases"
     group_id: str = "inflight-gateways"
     group_instance_id: str | None = None
     """A name that this gateway keeps over restarts: a restarted one gets its partitions back at once, not after
     `group_session_timeout_ms`. Two running gateways must never share one."""
     group_session_timeout_ms: int = 10_000
-    connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT
+    lease_ms: int = 30_000
+    """A gateway whose renewals Kafka has not confirmed for this long closes its connections; after one and a half times this the
+    engine ends those that are left."""
+    connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT, and how old one may be
     accept_timeout_ms: int = 30_000  # from CONNECT to the engine's `AcceptConnection`
     append_timeout_ms: int = 30_000  # Kafka confirms a record within this, or the connection that wrote it is closed
     stop_timeout_ms: int = 5_000

@@ -19,6 +19,7 @@ _BRIDGE: Final = BridgeSettings()
 _MQTT_VERSIONS: Final = {"5": 5, "3.1.1": 4}
 
 _Timeout = Annotated[DurationMs, Field(ge=SECOND, le=5 * MINUTE)]
+_Lease = Annotated[DurationMs, Field(ge=2 * SECOND, le=10 * MINUTE)]
 _GroupTimeout = Annotated[DurationMs, Field(ge=6 * SECOND, le=5 * MINUTE)]
 _PacketSize = Annotated[SizeBytes, Field(ge=KIB, le=64 * MIB)]
 _Quota = Annotated[int, Field(ge=1, le=65_535)]
@@ -33,6 +34,7 @@ def kafka_side(kafka: KafkaSection, topics: TopicsSection) -> dict[str, Any]:
         "events_topic": topics.events,
         "commands_topic": topics.commands,
         "uplink_topic": topics.uplink,
+        "leases_topic": topics.leases,
         "kafka_options": options,
     }
 
@@ -48,7 +50,13 @@ class GatewaySection(Section, configures=GatewaySettings()):
         "a name that this gateway keeps over restarts and no other has: it then gets its partitions back at once", ""
     )
     group_session_timeout_ms: _GroupTimeout = key("a gateway that Kafka has not heard of for this long loses its partitions")
-    connect_timeout_ms: DurationMs = key("from the socket to a complete CONNECT", ge=100, le=5 * MINUTE)
+    lease_ms: _Lease = key(
+        "a gateway that Kafka has confirmed nothing to for this long closes its connections; the engine ends those of a gateway "
+        "that is gone after one and a half times this, and then their wills are due"
+    )
+    connect_timeout_ms: DurationMs = key(
+        "from the socket to a complete CONNECT; one that is older is refused", ge=100, le=5 * MINUTE
+    )
     accept_timeout_ms: _Timeout = key("from CONNECT to the engine's answer")
     append_timeout_ms: _Timeout = key("Kafka confirms a record within this, or the connection that wrote it is closed")
     stop_timeout_ms: DurationMs = key("how long a stopping gateway may take", ge=0, le=5 * MINUTE)
@@ -137,6 +145,10 @@ class BridgeSection(Section, configures=_BRIDGE):
         "a name that this bridge keeps over restarts and no other has: it then gets its partitions back at once", ""
     )
     group_session_timeout_ms: _GroupTimeout = key("a bridge that Kafka has not heard of for this long loses its partitions")
+    lease_ms: _Lease = key(
+        "a bridge that Kafka has confirmed nothing to for this long takes its devices offline; the engine does so for a bridge "
+        "that is gone after one and a half times this"
+    )
     append_timeout_ms: _Timeout = key("Kafka confirms a record within this")
     stop_timeout_ms: DurationMs = key("how long a stopping bridge may take", ge=0, le=5 * MINUTE)
     producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)

@@ -110,6 +110,7 @@ class PartitionsSection(Section):
     dead_letters: _Partitions = key("as many backends can share the reading", 4)
     ledger: _Partitions = key("read by the archive", 4)
     throttle: _Partitions = key("compacted: the latest record of each client", 4)
+    leases: _Partitions = key("compacted: the latest record of each gateway and bridge", 1)
 
 
 class RetentionSection(Section):
@@ -165,6 +166,10 @@ class TopicsSection(Section):
     @property
     def throttle(self) -> str:
         return f"{self.prefix}.throttle"
+
+    @property
+    def leases(self) -> str:
+        return f"{self.prefix}.leases"
 
 
 class EngineSection(Section):

@@ -1,9 +1,10 @@
-"""The eight topics: how they are created, and which settings of existing ones would lose data.
+"""The nine topics: how they are created, and which settings of existing ones would lose data.
 
 Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
 the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
-`inflight.throttle` is a table, so it is compacted and must be. The time of a record of `inflight.messages` is the broker's
-(LogAppendTime): messages expire by it, and the clock of a backend that is slow would expire what it has just sent.
+`inflight.throttle` and `inflight.leases` are tables, so they are compacted and must be. The time of a record of
+`inflight.messages` is the broker's (LogAppendTime): messages expire by it, and a backend whose clock is slow would send what has
+expired.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
-from streaming.config.units import format_duration
+from streaming.config.units import HOUR, format_duration
 
 MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
 """Shorter than this, a topic that somebody has to read in time is refused: a night's standstill is an ordinary thing."""
@@ -49,7 +50,8 @@ class TopicPlan:
         if self.brokers_time:
             configs["message.timestamp.type"] = BROKERS_TIME
         if self.retention_ms is None:
-            return configs | {"cleanup.policy": "compact"}
+            # Only closed segments are compacted: in a week's, Kafka's default, a lease is renewed a hundred thousand times.
+            return configs | {"cleanup.policy": "compact", "segment.ms": str(HOUR)}
         return configs | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
 
 
@@ -74,7 +76,7 @@ class TopicReport:
 
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
-    """The eight topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
+    """The nine topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
     plans = [
         TopicPlan(
@@ -87,13 +89,13 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
         )
         for name in settings.dead_letter_topics
     ]
-    for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle"):
+    for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases"):
         plans.append(
             TopicPlan(
                 name=getattr(names, key),
                 partitions=getattr(names.partitions, key),
                 replication_factor=names.replication_factor,
-                retention_ms=None if key == "throttle" else getattr(retention, key),
+                retention_ms=None if key in ("throttle", "leases") else getattr(retention, key),
                 minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
                 max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
                 brokers_time=key == "messages",
@@ -142,7 +144,7 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
     if plan.retention_ms is None:
         if policy != {"compact"}:
             problems.append(
-                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} forgets throttled clients; set cleanup.policy=compact"
+                f"{plan.name}: cleanup.policy={','.join(sorted(policy))} forgets what is still true; set cleanup.policy=compact"
             )
     else:
         if "compact" in policy:

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from state.model import Outcome
+from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.progress import BatchProgress
 
 _MS: Final = 1_000
@@ -22,6 +23,7 @@ class EngineCollector(Collector):
         self._lock = threading.Lock()
         self._last: BatchProgress | None = None
         self._batches = self._rows = self._updated = self._removed = self._duration_ms = 0
+        self._leases = self._leases_expired = self._connections_ended = 0
         self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
 
     def observe(self, batch: BatchProgress) -> None:
@@ -35,6 +37,13 @@ class EngineCollector(Collector):
             self._duration_ms += batch.duration_ms
             self._outcomes.update(batch.outcomes)
 
+    def observe_leases(self, report: LeaseReport) -> None:
+        """Call once for each report; from any thread."""
+        with self._lock:
+            self._leases = report.live
+            self._leases_expired += report.expired
+            self._connections_ended += report.connections_ended
+
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             last, outcomes = self._last, dict(self._outcomes)
@@ -44,13 +53,17 @@ class EngineCollector(Collector):
                 ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
                 ("sessions_ended", "Sessions removed", self._removed),
                 ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
+                ("leases_expired", "Gateways and bridges that were gone without ending their lease", self._leases_expired),
+                ("connections_expired", "Connections ended because their lease had expired", self._connections_ended),
             )
+            leases = self._leases
         for name, text, total in totals:
             yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total)
         ended = CounterMetricFamily("inflight_engine_messages_ended", "Receipts written, by outcome", labels=("outcome",))
         for outcome, count in sorted(outcomes.items()):
             ended.add_metric((outcome,), count)
         yield ended
+        yield GaugeMetricFamily("inflight_engine_leases", "Gateways and bridges that may hold connections", value=leases)
         if last is None:
             return
         for name, text, value in (

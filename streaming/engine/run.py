@@ -5,11 +5,12 @@ Steps of a start, in this order:
 2. write the record that gives the query a first micro-batch (streaming/engine/wake_up.py);
 3. start Spark;
 4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
-   (streaming/engine/engine_group.py);
+   (streaming/engine/ownership/engine_group.py);
 5. start the query;
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
-8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py).
+8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
+9. end the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 
 From 6 on the micro-batches follow the pace of streaming/engine/pacing.
 """
@@ -33,12 +34,13 @@ from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
-from streaming.engine.checkpoint import check_state_partitions, lock_checkpoint
-from streaming.engine.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.errors import QueryFailed
+from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
+from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
+from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -58,12 +60,14 @@ def run_engine(
     on_ready: Callable[[], None],
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
+    on_leases: Callable[[LeaseReport], None] = lambda report: None,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped; a micro-batch that was running is repeated at the
     next start.
 
     jars: None under spark-submit, which brings them.
-    on_ready: called once, when devices get answers. on_progress: called after every micro-batch.
+    on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
+    second, on another thread.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns before anything runs; QueryFailed when
     the query dies, EngineFenced when another engine has taken over.
     """
@@ -84,7 +88,10 @@ def run_engine(
             }
             query = start_sessions(spark, settings, pipeline, starting)  # 5
             try:
-                _keep_running(spark, settings, query, group, on_ready=on_ready, stop=stop, on_progress=on_progress)  # 6
+                with LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases:
+                    _keep_running(
+                        spark, settings, query, group, leases, on_ready=on_ready, stop=stop, on_progress=on_progress
+                    )  # 6
             finally:
                 query.stop()
         del lock
@@ -97,6 +104,7 @@ def _keep_running(
     settings: Settings,
     query: StreamingQuery,
     group: EngineGroup,
+    leases: LeaseKeeper,
     *,
     on_ready: Callable[[], None],
     stop: threading.Event,
@@ -110,10 +118,12 @@ def _keep_running(
             pace.start()
             archive.start()  # 7
             throttle.start()  # 8
+            leases.start()  # 9
 
         def progress(batch: BatchProgress) -> None:
             group.observe(batch.end_offsets)
             throttle.observe(batch)
+            leases.observe(batch)
             on_progress(batch)
 
         def may_have_news() -> bool:

@@ -14,6 +14,7 @@ from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRe
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
 from state.records.commands import encode_command_batch
+from state.records.leases import decode_lease
 from state.settings import BackoffSettings
 from tests.integration.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
 from tests.integration.gateway_fakes import GatewayUnderTest, Record, running_gateway
@@ -494,6 +495,29 @@ def test_a_repeated_micro_batch_is_invisible_to_the_device() -> None:
         bridge.broker.wait_for("devices/d1/cmd")
         assert len(bridge.broker.published) == 1
         assert bridge.counters.unreadable_commands == 1
+
+
+def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -> None:
+    ahead = 1 << 61
+    with running_bridge() as bridge:
+        bridge.kafka.accepting.fields = None
+        birth(bridge)
+        bridge.kafka.wait_for("d1", ClientConnected)
+        bridge.kafka.command("d1", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+        assert bridge.kafka.wait_for("d1", ClientConnected, count=2)[-1].connection_id > ahead
+
+
+def test_a_lease_that_kafka_does_not_renew_takes_all_devices_offline_until_there_is_another() -> None:
+    with running_bridge(lease_ms=1_000) as bridge:
+        first = birth(bridge)
+        bridge.kafka.failing = lambda record: record.topic.endswith("leases")
+        assert bridge.kafka.wait_for("d1", ConnectionLost)[-1].connection_id == first.connection_id
+        bridge.kafka.failing = lambda record: False
+        second = bridge.kafka.wait_for("d1", ClientConnected, 2)[-1]
+        assert first.lease_id != second.lease_id
+        assert bridge.counters.leases_lost == 1
+    leases = [decode_lease(record.value) for record in bridge.kafka.records if record.topic.endswith("leases")]
+    assert leases[-1].ended, "a bridge that stops ends its lease"
 
 
 def test_a_stopping_bridge_takes_its_devices_offline() -> None:

@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseConnection, CommandBatch, SendPublish
+from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPublish
 from state.events import (
     ClientConnected,
     ClientDisconnected,
@@ -24,7 +24,8 @@ from state.events import (
 )
 from state.model import PublishProperties, QoS
 from state.records.commands import encode_command_batch
-from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
+from state.records.leases import decode_lease
+from tests.integration.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -160,6 +161,45 @@ def test_connection_ids_only_grow(gateway: GatewayUnderTest) -> None:
     assert {event.commands_partition for event in gateway.kafka.of("growing", ClientConnected)} <= {0, 1}
 
 
+def test_a_connect_that_is_refused_for_a_clock_is_told_again_above_the_newest_id() -> None:
+    ahead = 1 << 61
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as device:
+            device.send(connect(payload=text("d")))
+            [first] = gateway.kafka.wait_for("d", ClientConnected)
+            gateway.kafka.command("d", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+            second = gateway.kafka.wait_for("d", ClientConnected, count=2)[-1]
+            assert first.connection_id < ahead < second.connection_id
+            gateway.kafka.command("d", AcceptConnection)
+            device.expect("20020000")
+            gateway.kafka.command("d", SendPublish, packet_id=1, topic="t", payload=b"p", qos=QoS(1))
+            device.expect(publish("t", b"p", first_byte=0x32, packet_id=1))
+            assert not gateway.kafka.of("d", ConnectionLost)
+
+
+def test_a_connect_that_kafka_had_late_is_refused_and_the_next_one_is_above_the_newest_id() -> None:
+    """[MQTT-3.1.4-3] It may be that the device has connected elsewhere since."""
+    ahead = 1 << 61
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = None
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        with gateway.socket() as late:
+            late.send(connect(payload=text("late")))
+            gateway.kafka.wait_for("late", ClientConnected)
+            assert late.is_silent(1.1)
+            gateway.kafka.release()
+            gateway.kafka.command("late", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+            late.expect("20020003")
+            late.expect_closed()
+        gateway.kafka.accepting.fields = {}
+        with gateway.socket() as again:
+            again.send(connect(payload=text("late")))
+            again.expect("20020000")
+        assert gateway.kafka.wait_for("late", ClientConnected, count=2)[-1].connection_id > ahead
+        assert not gateway.kafka.of("late", ConnectionLost)[:-1], "a refused connection is not reported as lost"
+
+
 def test_an_answer_waits_for_kafka_and_not_for_other_devices(gateway: GatewayUnderTest) -> None:
     with gateway.socket() as slow, gateway.socket() as quick:
         slow.send(connect(payload=text("slow")))
@@ -261,6 +301,50 @@ def test_a_revoked_partition_costs_its_connections_and_no_others() -> None:
             accepted.send(connect(payload=text("again")))
             accepted.expect("20020000")
         assert gateway.kafka.of("again", ClientConnected)[0].commands_partition == 1
+
+
+def test_a_lease_that_kafka_does_not_renew_costs_all_connections_and_another_one_takes_them_back() -> None:
+    with running_gateway(GatewaySettings(lease_ms=1_000)) as gateway:
+        with gateway.socket() as device, gateway.socket() as waiting:
+            device.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
+            assert device.packet()[3] == 0
+            first = gateway.kafka.wait_for("idle", ClientConnected)[-1]
+            gateway.kafka.failing = lambda record: record.topic.endswith("leases")
+            device.expect("e00189")
+            device.expect_closed()
+            assert gateway.kafka.wait_for("idle", ConnectionLost)[-1].connection_id == first.connection_id
+            waiting.send(connect(level=5, keep_alive_s=0, payload=text("later")))
+            assert waiting.packet()[3] == 0x88
+            gateway.kafka.failing = lambda record: False
+        again = wait_until(lambda: _accepted(gateway, "idle"), "another lease")
+        with again:
+            second = gateway.kafka.wait_for("idle", ClientConnected, count=2)[-1]
+            assert first.lease_id != second.lease_id
+            assert all((first.lease_id, second.lease_id))
+        assert gateway.counters.leases_lost == 1
+    leases = [decode_lease(record.value) for record in gateway.kafka.records if record.topic.endswith("leases")]
+    assert [lease.ended for lease in leases] == [False] * (len(leases) - 1) + [True], "a gateway that stops ends its lease"
+
+
+def _accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient | None:
+    device = gateway.socket()
+    device.send(connect(level=5, keep_alive_s=0, payload=text(client_id)))
+    if device.packet()[3] == 0:
+        return device
+    device.socket.close()
+    return None
+
+
+def test_the_end_of_a_connection_that_kafka_did_not_take_is_told_again() -> None:
+    with running_gateway(GatewaySettings(lease_ms=1_000)) as gateway:
+        with gateway.socket() as device:
+            device.send(connect(payload=text("d")))
+            device.expect("20020000")
+            gateway.kafka.failing = lambda record: record.key == b"d"
+        wait_until(lambda: gateway.counters.appends_failed, "the farewell has failed")
+        assert not gateway.kafka.of("d", ConnectionLost)
+        gateway.kafka.failing = lambda record: False
+        gateway.kafka.wait_for("d", ConnectionLost)
 
 
 def test_a_silent_device_is_closed_and_a_pinging_one_is_not() -> None:

@@ -40,16 +40,23 @@ T = TypeVar("T")
 def settings(kafka: EmbeddedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
     name = f"gateway-{next(_names)}"
-    create_topics(kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink")), partitions=4)
+    create_topics(
+        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
+    )
     return GatewaySettings(
         port=0,
         bootstrap_servers=kafka.bootstrap_servers,
         events_topic=f"{name}.events",
         commands_topic=f"{name}.commands",
         uplink_topic=f"{name}.uplink",
+        leases_topic=f"{name}.leases",
         group_id=name,
         group_session_timeout_ms=6_000,
     )
+
+
+def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
+    return settings.events_topic, settings.commands_topic, settings.uplink_topic, settings.leases_topic
 
 
 @contextmanager
@@ -226,7 +233,7 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
     tmp_path: Path, settings: GatewaySettings
 ) -> None:
     with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
-        create_topics(broker.bootstrap_servers, settings.events_topic, settings.commands_topic, settings.uplink_topic)
+        create_topics(broker.bootstrap_servers, *topics_of(settings))
         # Longer than the broker is away: a partition that the group gives up would cost the idle device, too.
         own = replace(
             settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000, group_session_timeout_ms=60_000
@@ -244,3 +251,31 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
             with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection") as later:
                 later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
                 later.expect("40020001")
+
+
+def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_them_back_later(
+    tmp_path: Path, settings: GatewaySettings
+) -> None:
+    with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
+        create_topics(broker.bootstrap_servers, *topics_of(settings))
+        own = replace(
+            settings,
+            bootstrap_servers=broker.bootstrap_servers,
+            append_timeout_ms=4_000,
+            group_session_timeout_ms=60_000,
+            lease_ms=3_000,
+        )
+        with running(own) as gateway:
+            with Engine(own), accepted(gateway, "idle") as idle:
+                broker.kill()
+                started = time.monotonic()
+                assert idle.rest() == bytes.fromhex("e00189")
+                assert time.monotonic() - started < 10
+                with gateway.socket() as refused:
+                    refused.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
+                    assert refused.packet()[3] == 0x88
+            broker.start()
+            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "idle")), "a new connection") as back:
+                back.send("c000")
+                back.expect("d000")
+        assert gateway.counters.leases_lost == 1

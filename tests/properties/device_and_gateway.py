@@ -1,4 +1,4 @@
-"""A device, its gateway and the log, as small as the properties of a session need them.
+"""A device, its gateways and the log, as small as the properties of a session need them.
 
 The wire is ordered, and what is on it is lost with the connection. Both follow the rules that the session relies on:
 

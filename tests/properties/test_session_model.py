@@ -16,6 +16,8 @@ After every activation:
  * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
  * a QoS 2 publication of the device was handed on at most once, and exactly once when the log has been read; more often only if
    its session ended, by the clock, while a repetition of it still lay unread in the log: its ids are forgotten then;
+ * connections are accepted in the order of their ids only, so a CONNECT that a stalled gateway appends late ends nothing, and no
+   clock of a gateway makes anything of the above untrue;
  * the next deadline is in the future: a host that obeys it never spins.
 
 In the end a good device on a good network empties the session.
@@ -29,6 +31,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -45,6 +48,7 @@ from state.commands import (
 from state.events import (
     ClientConnected,
     ClientDisconnected,
+    ConnectionLost,
     DeadlineReached,
     Event,
     GatewayEvent,
@@ -91,7 +95,10 @@ class SessionModel(RuleBasedStateMachine):
         self.log: deque[GatewayEvent | MessageSubmitted] = deque()
         self.gateways: dict[int, Gateway] = {}
         self.gateway: Gateway | None = None
-        self.connection_id = 0
+        self.clocks_ms = [0, 3_600_000]  # ahead of the engine's, of two processes that make connection ids
+        self.ids = [self._new_ids(number) for number in range(2)]
+        self.stalled: deque[ClientConnected] = deque()  # CONNECTs that were read and are not in the log yet
+        self.newest_accepted = 0
         self.submitted: dict[str, Message] = {}
         self.granted: dict[str, QoS] = {}  # what is left of the QoS of the messages that the session knows
         self.queued: set[str] = set()
@@ -147,28 +154,58 @@ class SessionModel(RuleBasedStateMachine):
 
     # --- connections --------------------------------------------------------------------------------------------------------
 
+    def _new_ids(self, number: int) -> ConnectionIds:
+        return ConnectionIds(ConnectionKind(number), clock_ns=lambda: (self.now_ms + self.clocks_ms[number]) * 1_000_000)
+
+    @rule(number=st.integers(0, 1), ahead_ms=st.sampled_from([0, -3_600_000, 3_600_000]), restarts=st.booleans())
+    def a_clock_is_stepped(self, number: int, ahead_ms: int, restarts: bool) -> None:
+        self.clocks_ms[number] = ahead_ms
+        if restarts:
+            self.ids[number] = self._new_ids(number)
+
+    @rule(number=st.integers(0, 1), clean_start=st.booleans())
+    def a_gateway_reads_a_connect_and_stalls(self, number: int, clean_start: bool) -> None:
+        """The device does not wait for it."""
+        if self.gateway is not None and self.gateway.open:
+            self.gateway.lose()
+        connection_id = self.ids[number].next()
+        gateway = self.gateways[connection_id] = Gateway(connection_id, 4, self.log, answers_pubrec=self.answers_pubrec)
+        gateway.open = False
+        self.stalled.append(
+            ClientConnected(
+                connection_id=connection_id, commands_partition=0, clean_start=clean_start, session_expiry_interval_s=3_600
+            )
+        )
+
+    @precondition(lambda self: self.stalled)
+    @rule()
+    def a_stalled_gateway_goes_on(self) -> None:
+        connected = self.stalled.popleft()
+        self.log += (connected, ConnectionLost(connection_id=connected.connection_id))
+
     @rule(
+        number=st.integers(0, 1),
         version=st.sampled_from([4, 5]),
         clean_start=st.sampled_from([False, False, False, True]),
         expiry_s=st.sampled_from([0, 60, 3_600, 3_600, 0xFFFF_FFFF]),
         receive_maximum=st.sampled_from([1, 2, 65_535]),
     )
-    def connect(self, version: int, clean_start: bool, expiry_s: int, receive_maximum: int) -> None:
-        """Also while connected: a takeover, whose old socket dies here."""
+    def connect(self, version: int, clean_start: bool, expiry_s: int, receive_maximum: int, number: int = 0) -> None:
+        """Also while connected: a takeover, whose old socket dies here. number: which process it connects to."""
         if self.gateway is not None and self.gateway.open:
             self.gateway.lose()
-        self.connection_id += 1
+        connection_id = self.ids[number].next()
         self.gateway = Gateway(
-            self.connection_id,
+            connection_id,
             version,
             self.log,
             answers_pubrec=self.answers_pubrec,
             receive_maximum=receive_maximum if version == 5 else 65_535,
         )
-        self.gateways[self.connection_id] = self.gateway
+        self.gateways[connection_id] = self.gateway
         self.log.append(
             ClientConnected(
-                connection_id=self.connection_id,
+                connection_id=connection_id,
                 commands_partition=0,
                 protocol_version=version,
                 clean_start=clean_start,
@@ -182,12 +219,18 @@ class SessionModel(RuleBasedStateMachine):
     def lose_connection(self) -> None:
         self.gateway.lose()
 
+    @precondition(lambda self: self.gateway and self.gateway.open)
+    @rule()
+    def the_lease_of_a_frozen_gateway_expires(self) -> None:
+        """The log has the end of a connection that its gateway and the device still believe in, until one of them leaves."""
+        self.log.append(ConnectionLost(connection_id=self.gateway.connection_id, reason="its gateway or bridge is gone"))
+
     @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
     @rule(expiry_s=st.sampled_from([None, None, 0, 60]))
     def disconnect(self, expiry_s: int | None) -> None:
         self.gateway.open = False
         self.gateway.wire.clear()
-        self.log.append(ClientDisconnected(connection_id=self.connection_id, session_expiry_interval_s=expiry_s))
+        self.log.append(ClientDisconnected(connection_id=self.gateway.connection_id, session_expiry_interval_s=expiry_s))
 
     # --- the device ---------------------------------------------------------------------------------------------------------
 
@@ -215,10 +258,10 @@ class SessionModel(RuleBasedStateMachine):
     def device_subscribes(self, topic_filter: str, qos: int | None) -> None:
         """None: it unsubscribes."""
         if qos is None:
-            self.log.append(Unsubscribed(connection_id=self.connection_id, topic_filters=(topic_filter,)))
+            self.log.append(Unsubscribed(connection_id=self.gateway.connection_id, topic_filters=(topic_filter,)))
         else:
             subscription = Subscription(topic_filter=topic_filter, qos=QoS(qos))
-            self.log.append(Subscribed(connection_id=self.connection_id, subscriptions=(subscription,)))
+            self.log.append(Subscribed(connection_id=self.gateway.connection_id, subscriptions=(subscription,)))
 
     @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
     @rule()
@@ -296,12 +339,13 @@ class SessionModel(RuleBasedStateMachine):
                 self._device_reads(packet)
 
     @rule(
+        number=st.integers(0, 1),
         version=st.sampled_from([4, 5]),
         clean_start=st.sampled_from([False, False, True]),
         expiry_s=st.sampled_from([0, 60, 3_600]),
     )
-    def connect_and_read_connack(self, version: int, clean_start: bool, expiry_s: int) -> None:
-        self.connect(version=version, clean_start=clean_start, expiry_s=expiry_s, receive_maximum=65_535)
+    def connect_and_read_connack(self, number: int, version: int, clean_start: bool, expiry_s: int) -> None:
+        self.connect(version=version, clean_start=clean_start, expiry_s=expiry_s, receive_maximum=65_535, number=number)
         self.engine_runs_a_micro_batch(count=1_000, passed_s=0)
         if self.gateway.wire:
             self._device_reads(self.gateway.wire.popleft())
@@ -322,6 +366,8 @@ class SessionModel(RuleBasedStateMachine):
 
     def _activate(self, events: list[Event]) -> None:
         self._expected_grants(events)
+        if self.session.is_empty:
+            self.newest_accepted = 0  # the host may have forgotten the session
         before = encode_session(self.session)
         limits = [self.session.outbound.window.limit, len(self.session.outbound.window)]
         again = decode_session(before, client_id=CLIENT, settings=self.settings)
@@ -394,6 +440,7 @@ class SessionModel(RuleBasedStateMachine):
         replayed = 0
         passed: dict[int, int] = {}  # priority → number of the last QoS 0 message sent since a slot could have become free
         for command in commands:
+            self._check_order(command)
             match command:
                 case SendPublish():
                     self._check_publish(command)
@@ -448,6 +495,17 @@ class SessionModel(RuleBasedStateMachine):
         in_use = {entry.packet_id: entry.delivery.message.message_id for entry in self.session.outbound.window}
         self.exchanges = in_use
         self.received &= in_use.keys()
+
+    def _check_order(self, command: Command) -> None:
+        match command:
+            case AcceptConnection():
+                assert command.connection_id > self.newest_accepted, "an older connection was accepted"
+                self.newest_accepted = command.connection_id
+            case CloseConnection(newest_connection_id=newest) if newest:
+                assert newest == self.newest_accepted >= command.connection_id
+                self.ids[kind_of(command.connection_id)].rise_above(newest)
+            case _:
+                pass
 
     def _check_publish(self, publish: SendPublish) -> None:
         name = publish.payload.decode()
@@ -510,6 +568,8 @@ class SessionModel(RuleBasedStateMachine):
                 self._device_reads(self.gateway.wire.popleft())
             self.nothing_is_lost()
             self.nothing_is_delivered_twice_at_qos_2()
+            if not self.gateway.open:  # its id was below the newest, or it was closed for a stalled message
+                self.connect(version=4, clean_start=False, expiry_s=3_600, receive_maximum=65_535)
             if not self.log:
                 if not self.session.outbound.window and not self.session.outbound.queue:
                     break

@@ -151,11 +151,21 @@ class Scenario:
 
     # --- the device and its gateway -----------------------------------------------------------------------------------------
 
-    def connect(self, *, version: int = 4, clean_start: bool = False, expiry_s: int | None = 3_600, **fields: Any) -> Self:
-        self.connection_id += 1
+    def connect(
+        self,
+        *,
+        version: int = 4,
+        clean_start: bool = False,
+        expiry_s: int | None = 3_600,
+        connection_id: int | None = None,
+        **fields: Any,
+    ) -> Self:
+        """connection_id: of a gateway with a clock of its own. What the device says afterwards, it says on the latest one."""
+        connection_id = connection_id or self.connection_id + 1
+        self.connection_id = max(self.connection_id, connection_id)
         self.handle(
             ClientConnected(
-                connection_id=self.connection_id,
+                connection_id=connection_id,
                 commands_partition=PARTITION,
                 protocol_version=version,
                 clean_start=clean_start,

@@ -8,7 +8,7 @@ from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
 from state.session_codec import encode_session
 from state.settings import Overflow, RetryMqtt5, SessionSettings
-from tests.scenarios.scenario import Scenario, message
+from tests.scenarios.scenario import PARTITION, Scenario, message, will
 
 
 def test_one_event_is_an_activation_of_its_own() -> None:
@@ -215,6 +215,104 @@ def test_an_acknowledgement_of_an_older_connection_of_the_same_session_counts() 
 def test_a_second_disconnect_changes_nothing() -> None:
     s = Scenario().connect(version=5, expiry_s=60).lose_connection().after(30).lose_connection().disconnect(expiry_s=0)
     assert s.session.next_deadline_ms() == s.now_ms + 30_000
+
+
+# --- the order of connections ------------------------------------------------------------------------------------------------
+
+
+def test_a_connect_that_is_older_than_the_newest_is_refused_and_told_which_that_is() -> None:
+    s = Scenario().connect(connection_id=1_000).submit("a")
+    s.sees()
+    s.connect(connection_id=7)
+    (close,) = s.sent(CloseConnection)
+    assert (close.connection_id, close.partition, close.sequence, close.newest_connection_id) == (7, PARTITION, 1, 1_000)
+    assert s.sees() == ["CLOSE 0x89"]
+    assert s.ledger[-1] == "connection_refused"
+    assert s.session.connection is not None
+    assert s.session.connection.connection_id == 1_000
+    s.connect(connection_id=1_001)
+    assert s.sees() == ["CLOSE 0x8E", "CONNACK present", "PUBLISH 1 a DUP"]
+
+
+def test_an_older_connect_is_refused_also_when_the_newest_connection_has_ended() -> None:
+    s = Scenario().connect(connection_id=1_000).lose_connection()
+    s.sees()
+    s.connect(connection_id=999)
+    assert s.sees() == ["CLOSE 0x89"]
+    assert not s.session.summary().connected
+    assert s.session.next_deadline_ms() == s.now_ms + 3_600_000  # it goes on expiring
+
+
+def test_a_late_connect_with_clean_start_does_not_end_the_session_of_the_connection_that_came_after_it() -> None:
+    """[MQTT-3.1.2-4] The CONNECT was read first (id 1), stood in a stalled gateway, and is in the log last."""
+    s = Scenario().connect(connection_id=2).subscribe("t", 2).submit("a", qos=2)
+    s.sees()
+    s.connect(connection_id=1, clean_start=True, will=will()).lose_connection(connection_id=1)
+    assert s.sees() == ["CLOSE 0x89"]
+    assert (s.outcomes, s.uplink, len(s.session.outbound.subscriptions)) == ({}, [], 1)
+    s.pubrec(1).pubcomp(1)
+    assert s.outcomes == {"a": Outcome.DELIVERED}
+
+
+def test_the_same_connect_once_more_changes_nothing() -> None:
+    s = Scenario().connect().submit("a")
+    s.sees()
+    s.connect(connection_id=1)
+    assert s.last == ()
+
+
+def test_two_connections_with_one_id_are_not_both_accepted() -> None:
+    s = Scenario().connect(connection_id=5)
+    s.handle(ClientConnected(connection_id=5, commands_partition=PARTITION + 1))
+    (close,) = s.sent(CloseConnection)
+    assert (close.partition, close.newest_connection_id) == (PARTITION + 1, 5)
+    assert s.session.summary().connected
+
+
+@pytest.mark.parametrize(
+    "ids", [(1_000, 7), (7, 1_000)], ids=["from a fast clock to a slow one", "from a slow clock to a fast one"]
+)
+def test_no_clock_makes_a_session_forget_what_it_has_handed_on_or_been_told(ids: tuple[int, int]) -> None:
+    """[MQTT-4.3.3-10] The gateways of a device have different clocks; its next attempt has an id above the one told."""
+    s = Scenario()
+    for given in ids:
+        connection_id = given
+        s.connect(connection_id=connection_id)
+        for close in s.sent(CloseConnection):
+            if close.connection_id == connection_id:
+                connection_id = close.newest_connection_id + 1
+                s.connect(connection_id=connection_id)
+        s.publish(3, "once", dup=given != ids[0], connection_id=connection_id)
+        s.subscribe(f"t/{given}", 1, connection_id=connection_id)
+        s.lose_connection(connection_id=connection_id)
+    assert s.uplink == ["once"]
+    assert [x.topic_filter for x in s.session.outbound.subscriptions] == [f"t/{connection_id}" for connection_id in ids]
+
+
+def test_an_event_of_a_connection_above_the_newest_is_of_an_earlier_session() -> None:
+    """A frozen gateway with a fast clock held a session that has ended and was forgotten; it wakes up in the next one."""
+    s = Scenario().connect(connection_id=7).subscribe("kept", 1)
+    s.publish(3, "of the old session", connection_id=1_000).subscribe("t", 2, connection_id=1_000)
+    s.publish(3, "of this one")
+    assert s.uplink == ["of the old session", "of this one"]
+    assert [x.topic_filter for x in s.session.outbound.subscriptions] == ["kept"]
+
+
+def test_a_session_that_has_ended_leaves_no_order_behind() -> None:
+    """The host may have forgotten it, so it must not matter whether it has."""
+    s = Scenario().connect(connection_id=1_000, expiry_s=0).lose_connection()
+    assert s.session.is_empty
+    s.sees()
+    assert s.connect(connection_id=7).sees() == ["CONNACK"]
+
+
+def test_messages_that_wait_keep_the_order() -> None:
+    s = Scenario().connect(connection_id=1_000, expiry_s=0).lose_connection().submit("a")
+    s.sees()
+    with s.micro_batch():
+        s.submit("b").connect(connection_id=1_001, expiry_s=0).lose_connection().submit("c")
+    s.sees()
+    assert s.connect(connection_id=7).sees() == ["CLOSE 0x89"]
 
 
 # --- when the host may forget -----------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Theory of operation
 1. After every call the host takes `take_output()` (bytes for the device) and `take_appends()` (records for Kafka), closes the
    socket when `is_closed`, reads from it only while `wants_data`, and calls `tick` when `next_deadline_ms()` has come.
 2. CONNECT is judged, registered with the host (so that the answer finds us), and told to the engine; everything else waits in the
-   buffer until `AcceptConnection`.
+   buffer until `AcceptConnection`. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then it is
+   a clock that is wrong and not the CONNECT that is late: it is registered again, above that id.
 3. From then on packets and commands go to `ConnectedDevice`. Records are confirmed in any order, and answers leave in the order
    of the requests (`AppendQueue`).
 4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
@@ -13,7 +14,7 @@ Theory of operation
 """
 
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
@@ -31,6 +32,8 @@ from state.model import ReasonCode
 
 _EARLY_BYTES: Final = 65_536
 """Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""
+_PROMPT_MS: Final = 1_000
+"""From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later than it."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 
 
@@ -41,11 +44,19 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
+class Registration(NamedTuple):
+    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held."""
+
+    connection_id: int
+    partition: int
+    lease_id: str
+
+
 class Registrar(Protocol):
     """The host's part in a CONNECT."""
 
-    def register(self, connection: "Connection") -> tuple[int, int] | None:
-        """A new connection id and the commands partition, None if there is none.
+    def register(self, connection: "Connection") -> Registration | None:
+        """None if the connection cannot be held here now.
 
         From now on commands for that id reach the connection.
         """
@@ -80,6 +91,9 @@ class Connection:
         """The connection ends with it as soon as everything before it is answered; what the device sends now is dropped."""
         self._peer_gone = False
         self._last_sequence = 0
+        self._connect_read_ms = 0
+        self._connect_append: Append | None = None
+        self._was_prompt = False
 
     # --- what the host takes ------------------------------------------------------------------------------------------------
 
@@ -141,6 +155,8 @@ class Connection:
             reason_code = ReasonCode.PACKET_TOO_LARGE if too_large else ReasonCode.SERVER_BUSY
             self._end("Kafka did not take a record", cause="append", reason_code=reason_code)
             return
+        if append is self._connect_append:
+            self._was_prompt = now_ms - self._connect_read_ms <= _PROMPT_MS
         if self._device is not None:
             records.take_answers(self._packets)
             if self._violation is not None:
@@ -172,7 +188,7 @@ class Connection:
                 pass
 
     def shut(self, reason: str, reason_code: ReasonCode) -> None:
-        """The gateway stops, or loses the partition over which the engine speaks to this connection."""
+        """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection."""
         self._end(reason, cause="gateway", reason_code=reason_code)
 
     def apply(self, command: GatewayCommand, now_ms: int) -> None:
@@ -184,6 +200,8 @@ class Connection:
         self._counters.commands_applied += 1
         device = self._device
         if isinstance(command, CloseConnection):
+            if command.newest_connection_id and self._register_again():
+                return
             self._end(
                 command.reason, cause="engine", reason_code=command.reason_code, tell_engine=False, tell_device=command.reason
             )
@@ -230,15 +248,30 @@ class Connection:
             self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
         self.client_id = self._assigned_client_id or connect.client_id
         self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
-        registered = self._registrar.register(self)
-        if registered is None:
-            raise ConnectionRefused("no commands partition", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
-        self.connection_id, self.partition = registered
         self._connect = connect
         self._output.client_said(self._codec, connect.maximum_packet_size_bytes)
+        self._connect_read_ms = now_ms
+        if not self._register():
+            raise ConnectionRefused("nobody is taken in now", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
         self.phase = Phase.AWAITING_ACCEPT
         self._deadlines.connect_received(now_ms)
-        self._output.tell(connected_event(connect, connection_id=self.connection_id, partition=self.partition))
+
+    def _register(self) -> bool:
+        """False: the connection cannot be held here now."""
+        registered = self._registrar.register(self)
+        if registered is None:
+            return False
+        self.connection_id, self.partition, lease_id = registered
+        self._last_sequence = 0
+        self._was_prompt = False
+        self._connect_append = self._output.tell(
+            connected_event(self._connect, connection_id=self.connection_id, partition=self.partition, lease_id=lease_id)
+        )
+        return True
+
+    def _register_again(self) -> bool:
+        """With an id above the one that the engine has told; see the module, 2."""
+        return self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._register()
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
         # CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].

@@ -107,7 +107,7 @@ def _knows(credentials: Mapping[str, str], connect: Connect) -> bool:
     return matches and expected is not None and connect.password is not None
 
 
-def connected_event(connect: Connect, *, connection_id: int, partition: int) -> ClientConnected:
+def connected_event(connect: Connect, *, connection_id: int, partition: int, lease_id: str) -> ClientConnected:
     """What the engine is told."""
     return ClientConnected(
         connection_id=connection_id,
@@ -118,6 +118,7 @@ def connected_event(connect: Connect, *, connection_id: int, partition: int) -> 
         receive_maximum=connect.receive_maximum,
         maximum_packet_size_bytes=connect.maximum_packet_size_bytes,
         will=connect.will,
+        lease_id=lease_id,
     )
 
 

@@ -56,9 +56,11 @@ class ConnectionOutput:
 
     # --- to the engine --------------------------------------------------------------------------------------------------------
 
-    def tell(self, event: GatewayEvent, answer: ServerPacket | None = None) -> None:
+    def tell(self, event: GatewayEvent, answer: ServerPacket | None = None) -> Append:
         """An event, and what to answer when it is in the log. Raises ProtocolViolation for an answer that is too large."""
-        self.records.add(Append(encode_event(event), None if answer is None else self._answer(answer)))
+        append = Append(encode_event(event), None if answer is None else self._answer(answer))
+        self.records.add(append)
+        return append
 
     def tell_end(self, event: ClientDisconnected | ConnectionLost) -> None:
         """The last event of the connection."""

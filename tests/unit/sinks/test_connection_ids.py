@@ -1,14 +1,56 @@
-"""Connection ids: growing, of one kind, and telling which."""
+"""Connection ids: growing, of one kind, telling which, and above those that a session has accepted, whatever the clock says."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
 
+SECOND_NS = 1_000_000_000
+NOW_NS = 1_700_000_000 * SECOND_NS
+KINDS = pytest.mark.parametrize("kind", ConnectionKind)
 
-@pytest.mark.parametrize("kind", ConnectionKind)
-def test_ids_grow_and_say_their_kind(kind: ConnectionKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sinks.connection_ids.time.time_ns", lambda: 1_700_000_000_000_000_000)  # a clock that stands still
-    ids = ConnectionIds(kind)
+
+@KINDS
+def test_ids_grow_and_say_their_kind(kind: ConnectionKind) -> None:
+    ids = ConnectionIds(kind, clock_ns=lambda: NOW_NS)  # a clock that stands still
     made = [ids.next() for _ in range(5_000)]
     assert made == sorted(set(made))
     assert {kind_of(number) for number in made} == {kind}
+
+
+@KINDS
+def test_a_clock_that_is_stepped_back_takes_no_id_back(kind: ConnectionKind) -> None:
+    clock: Iterator[int] = iter([NOW_NS, NOW_NS - 3_600 * SECOND_NS, NOW_NS + 1_000_000, 0, -SECOND_NS])
+    ids = ConnectionIds(kind, clock_ns=lambda: next(clock))
+    made = [ids.next() for _ in range(5)]
+    assert made == sorted(set(made))
+    assert {kind_of(number) for number in made} == {kind}
+
+
+@KINDS
+@pytest.mark.parametrize("other", ConnectionKind)
+def test_an_id_is_above_the_newest_that_a_session_has_told(kind: ConnectionKind, other: ConnectionKind) -> None:
+    ahead = ConnectionIds(other, clock_ns=lambda: NOW_NS + 3_600 * SECOND_NS)
+    behind = ConnectionIds(kind, clock_ns=lambda: NOW_NS)
+    newest = ahead.next()
+    assert behind.next() < newest
+    behind.rise_above(newest)
+    made = [behind.next() for _ in range(100)]
+    assert made == sorted({*made})
+    assert made[0] > newest
+    assert {kind_of(number) for number in made} == {kind}
+
+
+def test_what_is_below_changes_nothing() -> None:
+    ids = ConnectionIds(ConnectionKind.GATEWAY, clock_ns=lambda: NOW_NS)
+    last = ids.next()
+    ids.rise_above(0)
+    assert ids.next() > last
+
+
+def test_an_id_fits_into_63_bits_whatever_the_clock_says() -> None:
+    ids = ConnectionIds(ConnectionKind.BRIDGE, clock_ns=lambda: 1 << 80)
+    made = [ids.next() for _ in range(5_000)]
+    assert made == sorted(set(made))
+    assert made[-1] < 1 << 63

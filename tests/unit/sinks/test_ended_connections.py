@@ -46,6 +46,29 @@ def test_it_is_told_again_when_kafka_did_not_take_the_record(told: Told) -> None
     assert not told.command()
 
 
+def test_what_kafka_did_not_take_is_said_again_until_it_does(told: Told) -> None:
+    told.command()
+    told.records[0][2](AppendFailed("late"))
+    assert not told.ended.all_told
+    told.ended.say_again()
+    told.ended.say_again()
+    assert [record[:2] for record in told.records] == [told.records[0][:2]] * 2
+    told.records[1][2](AppendFailed("late"))
+    told.ended.say_again()
+    told.records[2][2](None)
+    told.ended.say_again()
+    assert told.ended.all_told
+    assert len(told.records) == 3
+    assert not told.command()
+
+
+def test_the_end_that_a_connection_told_by_itself_is_said_again_as_it_was(told: Told) -> None:
+    told.ended.remember(OURS)
+    told.ended.not_told(OURS, b"d", b"the record of a DISCONNECT")
+    told.ended.say_again()
+    assert told.records[0][:2] == (b"d", b"the record of a DISCONNECT")
+
+
 def test_a_connection_of_the_other_kind_is_not_ours_to_answer_for(told: Told) -> None:
     assert not told.command(THEIRS)
     assert told.records == []
@@ -63,3 +86,8 @@ def test_what_is_remembered_is_bounded(told: Told, monkeypatch: pytest.MonkeyPat
     for connection_id in (OURS, 1 << 20, 2 << 20):
         told.ended.remember(connection_id)
     assert told.command()
+    for connection_id in (1, 2, 3):
+        told.ended.not_told(connection_id, b"d", b"%d" % connection_id)
+    told.records.clear()
+    told.ended.say_again()
+    assert [value for _, value, _ in told.records] == [b"2", b"3"]

@@ -11,7 +11,7 @@ import pytest
 from state.errors import UnreadableRecord
 from state.model import NO_PROPERTIES, Outcome, PublishProperties, QoS, Subscription, Will
 from state.session import Session
-from state.session_codec import decode_session, encode_session
+from state.session_codec import connection_of, decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundPhase, OwedPhase
 from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
@@ -21,6 +21,9 @@ FIXTURE_V1_REFUSALS = FIXTURE_V1.with_name("session_v1_refusals.bin")
 """Version 1 with `timeouts` of a window entry and `last_refusal` of a delivery at the end of their records."""
 FIXTURE_V1_OWED = FIXTURE_V1.with_name("session_v1_owed.bin")
 """… and with `qos` of a delivery, `receive_maximum` of a connection and `owed` of a session."""
+
+FIXTURE_V1_LEASES = FIXTURE_V1.with_name("session_v1_leases.bin")
+"""Version 1 with `lease_id` of a connection and `newest_connection_id` of a session at the end of their records."""
 
 
 def connected_session() -> Session:
@@ -52,6 +55,12 @@ def owing_session() -> Session:
 
 def sessions_of_today() -> tuple[Session, ...]:
     return connected_session(), offline_session(), owing_session()
+
+
+def leased_session() -> Session:
+    """The connection that began the session has ended, another one is there, and an older one was refused."""
+    s = Scenario().connect(connection_id=1_000, lease_id="lease-0").lose_connection()
+    return s.connect(connection_id=2_000, lease_id="lease-1").connect(connection_id=7, lease_id="lease-2").session
 
 
 def test_a_session_of_version_1_is_still_readable() -> None:
@@ -170,6 +179,35 @@ def test_how_far_a_message_is_in_its_schedule_and_how_it_was_refused_is_kept() -
     assert (entry.timeouts, entry.delivery.last_refusal) == (3, 0x80)
 
 
+def test_a_session_of_version_1_with_a_lease_is_still_readable() -> None:
+    blob = FIXTURE_V1_LEASES.read_bytes()
+    session = decode_session(blob, client_id=CLIENT, settings=SessionSettings())
+    assert session.connection is not None
+    assert (session.connection.connection_id, session.connection.lease_id) == (2_000, "lease-1")
+    assert (session.started_by, session.newest_connection_id) == (1_000, 2_000)
+    assert connection_of(blob) == (2_000, "lease-1")
+    assert encode_session(session) == encode_session(leased_session())
+
+
+def test_a_connection_of_a_version_without_leases_has_none_and_is_the_newest() -> None:
+    settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
+    connected, offline = FIXTURE_V1.read_bytes().split(b"\n--\n")
+    session = decode_session(connected, client_id=CLIENT, settings=settings)
+    assert session.connection is not None
+    assert (session.connection.lease_id, session.newest_connection_id) == ("", 1)
+    assert connection_of(connected) == (1, "")
+    assert decode_session(offline, client_id=CLIENT, settings=settings).newest_connection_id == 1
+    assert connection_of(offline) is None
+
+
+def test_connection_and_lease_can_be_read_without_the_rest() -> None:
+    s = Scenario().connect(connection_id=77, lease_id="lease-1").submit("a")
+    blob = encode_session(s.session)
+    assert connection_of(blob) == (77, "lease-1")
+    for damaged in (b"", b"\x02" + blob[1:], blob[:5], b"\x01garbage"):
+        assert connection_of(damaged) is None
+
+
 @pytest.mark.parametrize("timeouts", [-1, None, 1.5])
 def test_a_number_of_waits_that_cannot_be_is_damage(timeouts: object) -> None:
     record = msgspec.msgpack.decode(encode_session(connected_session())[1:])
@@ -200,5 +238,11 @@ def test_settings_are_not_persisted_but_those_of_today() -> None:
     assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
 
 
-if __name__ == "__main__" and not FIXTURE_V1_OWED.exists():
-    FIXTURE_V1_OWED.write_bytes(b"\n--\n".join(encode_session(made) for made in sessions_of_today()))
+if __name__ == "__main__":
+    MADE = {
+        FIXTURE_V1_REFUSALS: lambda: b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())),
+        FIXTURE_V1_LEASES: lambda: encode_session(leased_session()),
+    }
+    for path, make in MADE.items():
+        if not path.exists():
+            path.write_bytes(make())

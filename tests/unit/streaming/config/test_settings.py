@@ -62,7 +62,7 @@ def test_the_defaults_are_those_of_the_session_and_of_the_gateway() -> None:
     assert different == {"kafka_options"}, "Kafka's security is spelt out"
 
 
-FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "commands_topic", "uplink_topic"}
+FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "commands_topic", "uplink_topic", "leases_topic"}
 
 
 @pytest.mark.parametrize(

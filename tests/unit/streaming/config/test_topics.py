@@ -22,10 +22,10 @@ def problems_of(name: str, changes: Mapping[str, str]) -> list[str]:
     return judge(PLANS[name], actual(PLANS[name], changes), brokers=1)[0]
 
 
-def test_there_are_eight_topics_with_the_names_of_the_design() -> None:
+def test_there_are_nine_topics_with_the_names_of_the_design() -> None:
     assert list(PLANS) == [
         f"inflight.{name}"
-        for name in ("messages", "events", "commands", "uplink", "receipts", "dead-letters", "ledger", "throttle")
+        for name in ("messages", "events", "commands", "uplink", "receipts", "dead-letters", "ledger", "throttle", "leases")
     ]
 
 
@@ -40,8 +40,11 @@ def test_a_topic_that_inflight_created_has_no_fault_on_one_broker(plan: TopicPla
     assert judge(plan, actual(plan), brokers=1) == ([], [])
 
 
-def test_only_the_throttle_table_is_compacted() -> None:
-    assert [name for name, plan in PLANS.items() if plan.configs["cleanup.policy"] == "compact"] == ["inflight.throttle"]
+def test_only_the_two_tables_are_compacted() -> None:
+    assert [name for name, plan in PLANS.items() if plan.configs["cleanup.policy"] == "compact"] == [
+        "inflight.throttle",
+        "inflight.leases",
+    ]
 
 
 @pytest.mark.parametrize("name", INPUT)

@@ -15,6 +15,7 @@ from inflight.local.errors import CannotListen
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.config.settings import Settings
+from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress, batch_progress
 
@@ -87,8 +88,13 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
                 outcomes={"delivered": 4, "rejected": 1},
             )
         )
+    for live, expired, ended in ((2, 0, 0), (1, 1, 40)):
+        collector.observe_leases(LeaseReport(live=live, expired=expired, connections_ended=ended))
     text = generate_latest(registry).decode()
     for line in (
+        "inflight_engine_leases 1.0",
+        "inflight_engine_leases_expired_total 1.0",
+        "inflight_engine_connections_expired_total 40.0",
         "inflight_engine_micro_batches_total 2.0",
         "inflight_engine_records_taken_total 20.0",
         "inflight_engine_sessions_changed_total 6.0",

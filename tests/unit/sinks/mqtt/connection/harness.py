@@ -3,7 +3,7 @@
 from typing import Any
 
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.connection import Connection, Registration
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import (
@@ -36,8 +36,8 @@ class Harness:
         self.connection = Connection(GatewaySettings(**settings), self, self.counters, self.now_ms)
 
     # Registrar
-    def register(self, connection: Connection) -> tuple[int, int] | None:
-        return None if self.partition is None else (77, self.partition)
+    def register(self, connection: Connection) -> Registration | None:
+        return None if self.partition is None else Registration(77, self.partition, "lease-1")
 
     def new_client_id(self) -> str:
         return "assigned"

@@ -90,6 +90,33 @@ class TestConnect:
         assert harness.command(CloseConnection, reason_code=0x97) == bytes.fromhex("2003009700")
         assert len(harness.events) == 1
 
+    def test_a_connect_that_kafka_had_at_once_is_registered_again_above_a_newer_id(self) -> None:
+        """The id was not above the newest because a clock is behind: the device does not notice."""
+        harness = Harness()
+        harness.send(connect())
+        assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == b""
+        assert [type(event) for event in harness.events] == [ClientConnected] * 2
+        harness.sequence = 0
+        assert harness.command(AcceptConnection) == bytes.fromhex("20020000")
+
+    def test_a_connect_that_kafka_had_late_is_refused_when_a_newer_one_is_known(self) -> None:
+        """[MQTT-3.1.4-3] It may have stood in a stalled gateway while the device connected elsewhere."""
+        harness = Harness()
+        harness.confirming = False
+        harness.send(connect())
+        harness.now_ms += 1_001
+        harness.confirming = True
+        harness.settle()
+        assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("20020003")
+        assert [type(event) for event in harness.events] == [ClientConnected]
+        assert harness.connection.is_closed
+
+    def test_who_cannot_be_held_any_more_is_not_registered_again(self) -> None:
+        harness = Harness()
+        harness.send(connect())
+        harness.partition = None
+        assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("20020003")
+
     def test_a_reason_that_connack_cannot_carry_becomes_unavailable(self) -> None:
         harness = Harness()
         harness.send(connect(level=5))

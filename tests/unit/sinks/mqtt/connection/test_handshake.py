@@ -101,7 +101,7 @@ def test_the_engine_is_told_what_the_client_asked_for() -> None:
         receive_maximum=5,
         maximum_packet_size_bytes=1_000,
     )
-    assert connected_event(asked, connection_id=7, partition=3) == ClientConnected(
+    assert connected_event(asked, connection_id=7, partition=3, lease_id="l") == ClientConnected(
         connection_id=7,
         commands_partition=3,
         protocol_version=5,
@@ -109,6 +109,7 @@ def test_the_engine_is_told_what_the_client_asked_for() -> None:
         session_expiry_interval_s=60,
         receive_maximum=5,
         maximum_packet_size_bytes=1_000,
+        lease_id="l",
     )
 
 

@@ -1,0 +1,42 @@
+"""The records of `inflight.leases`: which gateways and bridges may hold connections.
+
+Key: the lease id. No headers. Value: the version byte, then a `Lease` as msgpack; null = it is over, and no session has a
+connection of it. The topic is compacted.
+"""
+
+from typing import Final
+
+import msgspec
+
+from state.errors import UnreadableRecord
+from state.model import Value
+from state.records.record import VERSION_BYTE, without_version
+
+
+class Lease(Value, frozen=True):
+    """A renewal. holder: for people. duration_ms: how long it holds from the moment it was written at the latest.
+
+    ended: the holder has given it up, and the end of each of its connections is in the log.
+    """
+
+    holder: str
+    duration_ms: int
+    ended: bool = False
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Lease)
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """The value."""
+    return VERSION_BYTE + _encoder.encode(lease)
+
+
+def decode_lease(data: bytes) -> Lease:
+    """Raises UnreadableRecord for anything but the output of `encode_lease` of this or an older version."""
+    encoded = without_version(data)
+    try:
+        return _decoder.decode(encoded)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise UnreadableRecord(f"not a lease: {error}") from error

@@ -1,0 +1,187 @@
+"""Ends the connections of gateways and bridges that are gone (docs/decisions/0009-leases.md).
+
+In a thread of the engine's driver, beside the query and not in it. What it finds out becomes records of `inflight.events`, so a
+session learns of it through the log, like everything else, and a micro-batch that is executed again does the same.
+
+A look, about once a second:
+1. read `inflight.leases` to its end; leases that were not renewed for one and a half durations of watched time have expired;
+2. if one has, or at the first opportunity after the start: look in the newest snapshot of all sessions for connections without a
+   live lease, read the topic to its end again (a lease is in the log before its first connection is), and append `ConnectionLost`
+   for those that have none even then;
+3. an expired lease is forgotten when a snapshot without a connection of it contains all that was in the log when it expired.
+   Until then step 2 comes again: a connection may still have been on its way.
+"""
+
+import datetime
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import structlog
+from kafka.errors import KafkaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from state.records.leases import Lease
+from streaming.config.settings import Settings
+from streaming.engine.leases.connections import OpenConnection, connections_without_lease
+from streaming.engine.leases.table import PATIENCE, LeaseTable
+from streaming.engine.leases.topic import KafkaLeaseTopic, LeaseTopic
+from streaming.engine.progress import BatchProgress
+
+_log: Final = structlog.get_logger(__name__)
+_LOOK_S: Final = 1.0
+_LONGEST_STEP_MS: Final = 3_000
+"""Between two looks counts as watched time; in a longer one this process stood still."""
+_SEARCH_AGAIN_S: Final = 3.0
+_SEARCH_SHARE: Final = 10
+"""A search that took long is repeated after at least so many times as long."""
+_JOIN_S: Final = 10.0
+_JOB_GROUP: Final = "inflight-leases"
+
+Search = Callable[[frozenset[str]], list[OpenConnection]]
+"""The connections of the newest committed micro-batch whose lease is none of these."""
+
+
+class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look has found. live: leases at this moment. expired: leases, connections_ended: connections, by this look."""
+
+    live: int
+    expired: int = 0
+    connections_ended: int = 0
+
+
+class LeaseKeeper:
+    """`look` does one look; `start` lets a thread do it until the end of a `with` block."""
+
+    def __init__(
+        self,
+        topic: LeaseTopic,
+        search: Search,
+        *,
+        first_search_ms: float,
+        on_report: Callable[[LeaseReport], None] = lambda report: None,
+        cancel: Callable[[], None] = lambda: None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:
+        self._topic = topic
+        self._search = search
+        self._on_report = on_report
+        self._cancel = cancel
+        self._monotonic_s = monotonic_s
+        self._now = now
+        self._table = LeaseTable()
+        self._expired_at: dict[str, datetime.datetime] = {}
+        self._drained_at: datetime.datetime | None = None
+        self._looked_at_s = monotonic_s()
+        self._watched_ms = 0.0
+        self._first_search_ms: float | None = first_search_ms
+        self._search_after_s = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inflight-leases", daemon=True)
+
+    @classmethod
+    def of(cls, settings: Settings, spark: SparkSession, checkpoint: str, *, on_report: Callable[[LeaseReport], None]) -> Self:
+        """As configured."""
+
+        def search(live: frozenset[str]) -> list[OpenConnection]:
+            spark.sparkContext.setJobGroup(_JOB_GROUP, "connections without a lease", interruptOnCancel=True)
+            return connections_without_lease(spark, checkpoint, live)
+
+        longest_ms = max(settings.gateway.lease_ms, settings.bridge.lease_ms)
+        return cls(
+            KafkaLeaseTopic(settings),
+            search,
+            first_search_ms=PATIENCE * longest_ms,
+            on_report=on_report,
+            cancel=lambda: spark.sparkContext.cancelJobGroup(_JOB_GROUP),
+        )
+
+    def observe(self, batch: BatchProgress) -> None:
+        """Call after every micro-batch; from any thread."""
+        if not batch.consumer_lag:
+            self._drained_at = datetime.datetime.fromisoformat(batch.started)
+
+    def start(self) -> None:
+        """From now on the thread looks."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """Raises KafkaError, PySparkException or Py4JError for what may work the next time."""
+        read = self._topic.read()
+        now_s = self._monotonic_s()
+        passed_ms, self._looked_at_s = min((now_s - self._looked_at_s) * 1_000, _LONGEST_STEP_MS), now_s
+        self._watched_ms += passed_ms
+        self._table.watched(passed_ms)
+        self._apply(read)
+        expired = self._table.expire()
+        if expired:
+            _log.warning("leases_expired", leases=expired, holders=self._table.holders(expired))
+            self._expired_at |= dict.fromkeys(expired, self._now())
+            self._search_after_s = now_s
+        if over := self._table.take_ended():
+            self._topic.forget(over)
+        ended = self._end_connections() if self._is_search_due() else 0
+        self._on_report(LeaseReport(live=len(self._table.live), expired=len(expired), connections_ended=ended))
+
+    def _apply(self, read: list[tuple[str, Lease | None]]) -> None:
+        for lease_id, lease in read:
+            self._table.read(lease_id, lease)
+
+    def _is_search_due(self) -> bool:
+        is_first = self._first_search_ms is not None and self._watched_ms >= self._first_search_ms
+        return (bool(self._table.expired) or is_first) and self._monotonic_s() >= self._search_after_s
+
+    def _end_connections(self) -> int:
+        began_s = self._monotonic_s()
+        drained_at = self._drained_at
+        try:
+            found = self._search(self._table.live)
+            self._apply(self._topic.read())
+            lost = [connection for connection in found if connection.lease_id not in self._table.live]
+            if lost:
+                self._topic.tell_lost(lost, "its gateway or bridge is gone")
+                _log.warning(
+                    "connections_ended", count=len(lost), holders=self._table.holders(sorted({c.lease_id for c in lost}))
+                )
+        finally:
+            took_s = self._monotonic_s() - began_s
+            self._search_after_s = self._monotonic_s() + max(_SEARCH_AGAIN_S, _SEARCH_SHARE * took_s)
+        self._first_search_ms = None
+        held = {connection.lease_id for connection in lost}
+        over = [
+            lease_id
+            for lease_id in self._table.expired
+            if lease_id not in held and drained_at is not None and self._expired_at[lease_id] < drained_at
+        ]
+        if over:
+            self._topic.forget(over)
+            for lease_id in over:
+                self._table.read(lease_id, None)
+                del self._expired_at[lease_id]
+        return len(lost)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_LOOK_S):
+            try:
+                self.look()
+            except (KafkaError, PySparkException, Py4JError) as error:
+                if not self._stop.is_set():
+                    _log.warning("leases_not_watched", error=repr(error)[:500], action="tried again in a second")
+            except Exception:  # noqa: BLE001 - the sessions go on without it
+                _log.exception("leases_not_watched", action="please report this")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._cancel()
+            self._thread.join(_JOIN_S)
+        self._topic.close()

@@ -1,0 +1,50 @@
+"""What Linux tells about the bytes that a device sent."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from sinks.mqtt.arrival import Arrival, arrival_of
+from tests.support.waiting import wait_until
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="TCP_INFO is read as Linux has it")
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """(the device's side, ours)"""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        device = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+        with device, ours:
+            yield device, ours
+
+
+@linux
+def test_bytes_grow_old_in_the_kernel_whether_or_not_they_are_read(pair: tuple[socket.socket, socket.socket]) -> None:
+    device, ours = pair
+    device.send(b"x")
+    wait_until(lambda: arrival_of(ours).waited_ms >= 20, "the byte has waited")
+    ours.recv(1)
+    assert arrival_of(ours).waited_ms >= 20
+    device.send(b"x")
+    wait_until(lambda: arrival_of(ours).waited_ms < 20, "the new byte is there")
+
+
+@linux
+def test_a_device_that_has_closed_its_side_is_gone(pair: tuple[socket.socket, socket.socket]) -> None:
+    device, ours = pair
+    device.send(b"x")
+    assert not arrival_of(ours).peer_is_gone
+    device.close()
+    wait_until(lambda: arrival_of(ours).peer_is_gone, "its FIN is there")
+
+
+def test_where_the_system_does_not_say_nothing_waits() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        assert arrival_of(left) == Arrival()
+    assert arrival_of(left) == arrival_of(None) == Arrival()

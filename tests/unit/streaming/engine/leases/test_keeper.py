@@ -1,0 +1,204 @@
+"""streaming.engine.leases.keeper: topic, sessions and clocks by hand."""
+
+import datetime
+import threading
+from collections.abc import Iterable
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from state.records.leases import Lease
+from streaming.engine.leases.connections import OpenConnection
+from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
+from streaming.engine.progress import BatchProgress
+
+DURATION_S = 2.0
+LEASE = Lease(holder="gateway", duration_ms=2_000)
+BEGAN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+class World:
+    """unread: records of the topic. open: connections in the sessions. told: in the log, and not read by the sessions yet."""
+
+    def __init__(self, *, first_search_s: float = 1e9) -> None:
+        self.now_s = 0.0
+        self.unread: list[tuple[str, Lease | None]] = []
+        self.appended_during_search: list[tuple[str, Lease | None]] = []
+        self.open: list[OpenConnection] = []
+        self.told: list[OpenConnection] = []
+        self.forgotten: list[str] = []
+        self.searches = 0
+        self.search_takes_s = 0.0
+        self.reports: list[LeaseReport] = []
+        self.failing = False
+        self.closed = False
+        self.keeper = LeaseKeeper(
+            self,
+            self.search,
+            first_search_ms=first_search_s * 1_000,
+            on_report=self.reports.append,
+            monotonic_s=lambda: self.now_s,
+            now=self.now,
+        )
+
+    def now(self) -> datetime.datetime:
+        return BEGAN + datetime.timedelta(seconds=self.now_s)
+
+    # LeaseTopic
+    def read(self) -> list[tuple[str, Lease | None]]:
+        if self.failing:
+            raise KafkaTimeoutError("away")
+        read, self.unread = self.unread, []
+        return read
+
+    def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
+        self.told += connections
+
+    def forget(self, lease_ids: Iterable[str]) -> None:
+        self.forgotten += lease_ids
+
+    def close(self) -> None:
+        self.closed = True
+
+    # the engine
+    def search(self, live: frozenset[str]) -> list[OpenConnection]:
+        self.searches += 1
+        self.now_s += self.search_takes_s
+        self.unread += self.appended_during_search
+        return [connection for connection in self.open if connection.lease_id not in live]
+
+    def micro_batch(self, *, consumer_lag: int = 0) -> None:
+        """That begins now and reads what was told."""
+        for connection in self.told:
+            if connection in self.open:
+                self.open.remove(connection)
+        started = self.now().isoformat().replace("+00:00", "Z")
+        self.keeper.observe(BatchProgress(batch_id=1, started=started, duration_ms=1, consumer_lag=consumer_lag))
+
+    def renew(self, *lease_ids: str) -> None:
+        self.unread += [(lease_id, LEASE) for lease_id in lease_ids]
+
+    def pass_s(self, seconds: float, *renewed: str) -> None:
+        """A look every second, with renewals before each."""
+        for _ in range(round(seconds)):
+            self.now_s += 1
+            self.renew(*renewed)
+            self.keeper.look()
+
+
+def connection(client_id: str, lease_id: str, connection_id: int = 1) -> OpenConnection:
+    return OpenConnection(client_id, connection_id, lease_id)
+
+
+def test_the_connections_of_an_expired_lease_are_ended_and_no_others() -> None:
+    world = World()
+    world.open = [connection("a", "dead"), connection("b", "live"), connection("c", "dead", 7)]
+    world.renew("dead", "live")
+    world.pass_s(2, "live")
+    assert (world.told, world.searches) == ([], 0)
+    world.pass_s(2, "live")
+    assert world.told == [connection("a", "dead"), connection("c", "dead", 7)]
+    assert world.reports[-1].live == 1
+    assert sum(report.expired for report in world.reports) == 1
+    assert sum(report.connections_ended for report in world.reports) == 2
+
+
+def test_an_expired_lease_is_looked_for_until_a_snapshot_with_everything_in_the_log_has_none_of_it() -> None:
+    world = World()
+    world.open = [connection("a", "dead")]
+    world.renew("dead")
+    world.pass_s(4)
+    assert world.told == [connection("a", "dead")]
+    world.micro_batch(consumer_lag=5)  # not everything: another connection of it may be among the five
+    world.pass_s(8)
+    assert (world.forgotten, world.open) == ([], [])
+    world.open = [connection("late", "dead")]
+    world.micro_batch()
+    world.pass_s(4)
+    assert world.told[-1] == connection("late", "dead")
+    assert world.forgotten == []
+    world.micro_batch()
+    world.pass_s(4)
+    assert world.forgotten == ["dead"]
+    searches = world.searches
+    world.pass_s(20)
+    assert world.searches == searches
+
+
+def test_a_micro_batch_that_began_before_a_lease_expired_proves_nothing() -> None:
+    world = World()
+    world.renew("dead")
+    world.pass_s(1)
+    world.micro_batch()
+    world.pass_s(9)
+    assert world.forgotten == []
+
+
+def test_a_gateway_that_came_while_the_sessions_were_read_keeps_its_connections() -> None:
+    """Its lease is in the log before its first connection is."""
+    world = World()
+    world.open = [connection("a", "dead"), connection("b", "new")]
+    world.appended_during_search = [("new", LEASE)]
+    world.renew("dead")
+    world.pass_s(4)
+    assert world.told == [connection("a", "dead")]
+
+
+def test_time_in_which_kafka_or_this_process_stood_still_is_not_watched() -> None:
+    world = World()
+    world.open = [connection("a", "live")]
+    world.renew("live")
+    world.pass_s(1)
+    world.failing = True
+    world.now_s += 3_600
+    with pytest.raises(KafkaTimeoutError):
+        world.keeper.look()
+    world.failing = False
+    world.now_s += 3_600
+    world.renew("live")
+    world.keeper.look()
+    world.pass_s(5, "live")
+    assert (world.searches, world.told) == (0, [])
+
+
+def test_an_ended_lease_is_forgotten_without_a_search() -> None:
+    world = World()
+    world.renew("a")
+    world.pass_s(1)
+    world.unread.append(("a", Lease(holder="gateway", duration_ms=2_000, ended=True)))
+    world.pass_s(10)
+    assert (world.forgotten, world.searches) == (["a"], 0)
+
+
+def test_the_first_search_finds_what_an_engine_before_this_one_left() -> None:
+    world = World(first_search_s=3)
+    world.open = [connection("a", "of long ago"), connection("b", "live")]
+    world.pass_s(2, "live")
+    assert world.searches == 0
+    world.pass_s(5, "live")
+    assert (world.searches, world.told) == (1, [connection("a", "of long ago")])
+
+
+def test_a_search_that_takes_long_is_not_repeated_at_once_and_the_next_lease_does_not_wait_for_that() -> None:
+    world = World()
+    world.search_takes_s = 4
+    world.renew("first")
+    world.pass_s(4)
+    assert world.searches == 1
+    world.pass_s(10)
+    assert world.searches == 1
+    world.renew("second")
+    world.pass_s(4)
+    assert world.searches == 2
+
+
+def test_a_failure_is_tried_again() -> None:
+    looked = threading.Event()
+    world = World()
+    world.failing = True
+    with world.keeper as keeper:
+        keeper.start()
+        world.failing = False
+        keeper._on_report = lambda report: looked.set()
+        assert looked.wait(30)
+    assert world.closed
