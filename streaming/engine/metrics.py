@@ -21,7 +21,7 @@ class EngineCollector(Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: BatchProgress | None = None
-        self._batches = self._rows = self._updated = self._removed = self._duration_ms = 0
+        self._batches = self._rows = self._updated = self._removed = self._duration_ms = self._quarantined = 0
         self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
 
     def observe(self, batch: BatchProgress) -> None:
@@ -33,6 +33,7 @@ class EngineCollector(Collector):
             self._updated += batch.clients_updated
             self._removed += batch.clients_removed
             self._duration_ms += batch.duration_ms
+            self._quarantined += batch.clients_quarantined
             self._outcomes.update(batch.outcomes)
 
     def collect(self) -> Iterator[Metric]:
@@ -43,6 +44,7 @@ class EngineCollector(Collector):
                 ("records_taken", "Records from Kafka", self._rows),
                 ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
                 ("sessions_ended", "Sessions removed", self._removed),
+                ("clients_quarantined", "Clients whose session could not be used, when it happened", self._quarantined),
                 ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
             )
         for name, text, total in totals:

@@ -8,20 +8,38 @@ Steps of an activation, in this order:
 5. store the session and arm its next deadline, or forget it when it is empty;
 6. answer with one row (several when the answer is very long), and with no frame at all when there is nothing to say.
 
+A client whose session cannot be used is quarantined, and stops nobody else (state/dead_letters/quarantine.py has the rules). Its
+state row has another version, and its blob the quarantine; its events take `_of_quarantine` in place of steps 3 and 4.
+
 The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when it executes a micro-batch again.
 """
 
 import gc
+import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pyspark.sql.streaming.state import GroupState
 
 from state.commands import Command
+from state.dead_letters.quarantine import (
+    EventFromLog,
+    Quarantine,
+    begin,
+    decode_quarantine,
+    dropped,
+    encode_quarantine,
+    error_text,
+    given_up,
+    not_quarantined,
+    not_restored,
+    receive,
+    restored,
+)
 from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message
 from state.errors import UnreadableRecord
-from state.events import DeadlineReached, Event
+from state.events import DeadlineReached, DropRequested, QuarantineRequest, RestoreRequested
 from state.model import Message
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
@@ -42,6 +60,8 @@ from streaming.engine.operator.to_events import message_event, source_topic, to_
 from streaming.engine.operator.to_records import to_records
 
 STATE_ROW_VERSION: Final = 1
+QUARANTINED_ROW_VERSION: Final = -1
+"""Of the row of a quarantined client, whose blob is what `encode_quarantine` made."""
 STATE_SCHEMA: Final = (
     "version int, connected boolean, inflight int, queued int, queued_bytes long, oldest_unacked_ms long, "
     "next_deadline_ms long, blob binary"
@@ -55,6 +75,24 @@ _YOUNG_OBJECTS: Final = 200_000
 _LONGEST_TIMER_MS: Final = 365 * 86_400_000
 
 Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
+
+
+class StateRow(NamedTuple):
+    """As in STATE_SCHEMA."""
+
+    version: int
+    connected: bool
+    inflight: int
+    queued: int
+    queued_bytes: int
+    oldest_unacked_ms: int | None
+    next_deadline_ms: int | None
+    blob: bytes
+
+
+_Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest]
+_Done: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
+"""What is to be stored, None = nothing, and what leaves."""
 
 
 class SessionOperator:
@@ -80,60 +118,124 @@ class SessionOperator:
         if client_id == UNADDRESSED:
             state.remove()
             return encode_answer(self._unaddressed(records, now_ms))
-        events: list[tuple[SourceRecord, Event]] = []
-        answer: list[SinkRecord] = []
-        for record in records:  # 2
+        events, answer = self._events(records, client_id, now_ms)  # 2
+        held = _held(state)  # 3
+        if held is None:
+            try:
+                row, said = self._of_session(events, client_id, state, now_ms)  # 4
+            except MemoryError:
+                raise  # not this client's fault
+            except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
+                held = _quarantine(error, state, now_ms)
+                sys.stderr.write(f"inflight: client {client_id!r} is quarantined: {held.error}\n")
+                settings = self._settings_of(client_id)
+                answer += self._records(begin(held, client_id=client_id, settings=settings), client_id, now_ms)
+        if held is not None:
+            row, said = self._of_quarantine(held, events, client_id, state, now_ms)
+        _store(row, state, now_ms)  # 5
+        return encode_answer(answer + said)  # 6
+
+    def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
+        """The records with their events, and what leaves because of records that are none."""
+        events: list[_Cause] = []
+        refused: list[SinkRecord] = []
+        for record in records:
             try:
                 events.append((record, to_event(record, self._settings, now_ms=now_ms)))
             except UnreadableRecord as error:
-                answer += self._unreadable(record, client_id, str(error), now_ms)
-        session = self._session(client_id, state)  # 3
-        try:
-            commands = session.handle_all([event for _, event in events] or [DeadlineReached()], now_ms=now_ms)  # 4
-            blob = encode_session(session)
-        except Exception:
-            if not events:
-                raise
-            session, blob, commands, refused = self._one_by_one(events, client_id, state, now_ms)
-            answer += refused
-        answer += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
-        _store(session, blob, state, now_ms)  # 5
-        return encode_answer(answer)  # 6
+                refused += self._unreadable(record, client_id, str(error), now_ms)
+        return events, refused
 
     def _session(self, client_id: str, state: GroupState) -> Session:
         settings = self._settings_of(client_id)
         if not state.exists:
             return Session(client_id=client_id, settings=settings)
         version, *_, blob = state.get
-        if version != STATE_ROW_VERSION:
-            raise UnreadableRecord(
-                f"the state row of client {client_id!r} has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
-                "start the version that wrote the checkpoint, or a newer one"
-            )
+        _check_version(version)
         return decode_session(bytes(blob), client_id=client_id, settings=settings)
 
-    def _one_by_one(
-        self, events: list[tuple[SourceRecord, Event]], client_id: str, state: GroupState, now_ms: int
-    ) -> tuple[Session, bytes, tuple[Command, ...], list[SinkRecord]]:
-        """Finds the event on which the session failed, makes a dead letter of it and applies the others.
+    def _records(self, commands: Iterable[Command], client_id: str, now_ms: int) -> list[SinkRecord]:
+        return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
+
+    def _of_session(self, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
+        """Raises what makes the session unusable: it cannot be decoded, or it fails and no event is to blame."""
+        session = self._session(client_id, state)
+        handled = [event for _, event in events if not isinstance(event, QuarantineRequest)]
+        requests = len(events) - len(handled)
+        try:
+            commands = session.handle_all(handled or [DeadlineReached()], now_ms=now_ms)
+            row, said = _row(session), self._records(commands, client_id, now_ms)
+        except Exception:
+            if not handled:
+                raise
+            if state.exists:  # does it fail without them, too?
+                alone = self._session(client_id, state)
+                self._records(alone.handle(DeadlineReached(), now_ms=now_ms), client_id, now_ms)
+                _row(alone)
+            return self._one_by_one(self._session(client_id, state), events, client_id, now_ms)
+        said += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
+        return None if session.is_empty else row, said
+
+    def _one_by_one(self, session: Session, events: list[_Cause], client_id: str, now_ms: int) -> _Done:
+        """Finds the event on which the session fails, makes a dead letter of it and applies the others.
 
         Such a failure is a mistake of ours. Spark would execute the micro-batch again and again, and one record would stand
         between all clients and their messages; so the record leaves with its reason, and the query lives.
         """
-        session = self._session(client_id, state)
-        blob = encode_session(session)
+        row = _row(session)
         commands: tuple[Command, ...] = ()
         refused: list[SinkRecord] = []
         for record, event in events:
+            if isinstance(event, QuarantineRequest):
+                commands += (not_quarantined(now_ms=now_ms),)
+                continue
             try:
                 done = session.handle(event, now_ms=now_ms)
-                blob = encode_session(session)
+                self._records(done, client_id, now_ms)
+                row = _row(session)
             except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
-                session = decode_session(blob, client_id=client_id, settings=self._settings_of(client_id))
-                refused += self._unreadable(record, client_id, f"the session failed on it: {error!r}", now_ms)
+                session = decode_session(row.blob, client_id=client_id, settings=self._settings_of(client_id))
+                refused += self._unreadable(record, client_id, error_text(error, "the session failed on it"), now_ms)
             else:
                 commands += done
-        return session, blob, commands, refused
+        return None if session.is_empty else row, refused + self._records(commands, client_id, now_ms)
+
+    def _of_quarantine(self, held: Quarantine, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
+        settings = self._settings_of(client_id)
+        answer: list[SinkRecord] = []
+        session: Session | None = None
+        for number, (record, event) in enumerate(events, start=1):
+            match event:
+                case RestoreRequested():
+                    try:
+                        _check_version(held.row_version)
+                        back, commands = restored(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        _row(back)
+                        answer += self._records(commands, client_id, now_ms)
+                        session = back
+                    except Exception as error:  # noqa: BLE001 - it is told in the ledger
+                        held, commands = not_restored(held, error_text(error), now_ms=now_ms)
+                        answer += self._records(commands, client_id, now_ms)
+                case DropRequested():
+                    try:
+                        _check_version(held.row_version)
+                        commands = dropped(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        answer += self._records(commands, client_id, now_ms)
+                    except Exception:  # noqa: BLE001 - why it fails was told when it was quarantined
+                        commands = given_up(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        answer += self._records(commands, client_id, now_ms)
+                    session = Session(client_id=client_id, settings=settings)
+                case _:
+                    partitions = self._settings.commands_partitions
+                    try:
+                        held, commands = receive(held, event, client_id=client_id, now_ms=now_ms, commands_partitions=partitions)
+                        answer += self._records(commands, client_id, now_ms)
+                    except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
+                        answer += self._unreadable(record, client_id, error_text(error, "the client is quarantined"), now_ms)
+            if session is not None:
+                row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
+                return row, answer + rest
+        return _quarantined_row(held, state), answer
 
     def _unaddressed(self, records: list[SourceRecord], now_ms: int) -> list[SinkRecord]:
         """Dead letters for records whose key names no client."""
@@ -181,27 +283,67 @@ def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
     return SessionOperator(settings)
 
 
-def _store(session: Session, blob: bytes, state: GroupState, now_ms: int) -> None:
+def _check_version(version: int | None) -> None:
+    """Raises UnreadableRecord."""
+    if version != STATE_ROW_VERSION:
+        raise UnreadableRecord(
+            f"the state row has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
+            "start the version that wrote the checkpoint, or a newer one"
+        )
+
+
+def _held(state: GroupState) -> Quarantine | None:
+    """None for a client that is not quarantined."""
+    if not state.exists or state.get[0] != QUARANTINED_ROW_VERSION:
+        return None
+    return decode_quarantine(bytes(state.get[-1] or b""))
+
+
+def _quarantine(error: Exception, state: GroupState, now_ms: int) -> Quarantine:
+    """Of a client that has just turned out to be unusable. A session that was never stored has an empty blob."""
+    version, *_, blob = state.get if state.exists else (0, None)
+    return Quarantine(row_version=version or 0, blob=bytes(blob or b""), since_ms=now_ms, error=error_text(error))
+
+
+def _row(session: Session) -> StateRow:
+    summary = session.summary()
+    return StateRow(
+        version=STATE_ROW_VERSION,
+        connected=summary.connected,
+        inflight=summary.inflight,
+        queued=summary.queued,
+        queued_bytes=summary.queued_bytes,
+        oldest_unacked_ms=summary.oldest_unacked_ms,
+        next_deadline_ms=session.next_deadline_ms(),
+        blob=encode_session(session),
+    )
+
+
+def _quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
+    """No timer, no connection; the counts are those of the session when it was last stored."""
+    _, _, inflight, queued, queued_bytes, *_ = state.get if state.exists else (0, False, 0, 0, 0)
+    return StateRow(
+        version=QUARANTINED_ROW_VERSION,
+        connected=False,
+        inflight=inflight,
+        queued=queued,
+        queued_bytes=queued_bytes,
+        oldest_unacked_ms=None,
+        next_deadline_ms=None,
+        blob=encode_quarantine(held),
+    )
+
+
+def _store(row: StateRow | None, state: GroupState, now_ms: int) -> None:
     """Exactly one of: remove, update, update and arm. A call that does none of them would leave the old timer armed."""
-    if session.is_empty:
+    if row is None:
         state.remove()
         return
-    summary = session.summary()
-    deadline_ms = session.next_deadline_ms()
-    if deadline_ms is not None:
+    deadline_ms = row.next_deadline_ms
+    if deadline_ms is not None and deadline_ms > now_ms + _LONGEST_TIMER_MS:
         # Longer than Spark can count is as good as never, and a call too early does nothing.
-        deadline_ms = min(deadline_ms, now_ms + _LONGEST_TIMER_MS)
-    state.update(
-        (
-            STATE_ROW_VERSION,
-            summary.connected,
-            summary.inflight,
-            summary.queued,
-            summary.queued_bytes,
-            summary.oldest_unacked_ms,
-            deadline_ms,
-            blob,
-        )
-    )
+        deadline_ms = now_ms + _LONGEST_TIMER_MS
+        row = row._replace(next_deadline_ms=deadline_ms)
+    state.update(tuple(row))
     if deadline_ms is not None:
         state.setTimeoutDuration(max(1, deadline_ms - now_ms))
