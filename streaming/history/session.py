@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.delta.tables import newest_version
 from streaming.archive.tables import TABLES
-from streaming.engine.operator.session_operator import QUARANTINED_ROW_VERSION
+from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.engine.spark_session import SparkJars, SparkSettings, is_local_path, spark_session
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive

@@ -7,8 +7,9 @@ from pyspark.sql.streaming.state import GroupState
 from state.activation import Activation
 from state.session import Session
 from streaming.engine.operator.frames import Frames
-from streaming.engine.operator.session_operator import STATE_ROW_VERSION, SessionOperator
+from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.state_row import STATE_ROW_VERSION
 
 
 class Broken:

@@ -10,7 +10,7 @@ from state.events import ClientConnected, DropRequested, QuarantineRequest, Rest
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.settings import SessionSettings
-from streaming.engine.operator.session_operator import QUARANTINED_ROW_VERSION
+from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import ProgressReader
 from tests.spark.broken_function import Broken

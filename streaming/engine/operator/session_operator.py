@@ -18,7 +18,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql.streaming.state import GroupState
 
@@ -27,9 +27,7 @@ from state.dead_letters.quarantine import (
     EventFromLog,
     Quarantine,
     begin,
-    decode_quarantine,
     dropped,
-    encode_quarantine,
     error_text,
     given_up,
     not_quarantined,
@@ -44,7 +42,7 @@ from state.model import Message
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
 from state.session import Session
-from state.session_codec import decode_session, encode_session
+from state.session_codec import decode_session
 from streaming.engine.operator.cells import (
     EVENTS,
     OUTPUT_COLUMN,
@@ -56,38 +54,25 @@ from streaming.engine.operator.cells import (
 from streaming.engine.operator.frames import Frames, cells_of, frames_of
 from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
+from streaming.engine.operator.state_row import (
+    StateRow,
+    check_version,
+    held_of,
+    quarantine_of,
+    quarantined_row,
+    row_of,
+    store,
+)
 from streaming.engine.operator.to_events import message_event, source_topic, to_event, unread_message
 from streaming.engine.operator.to_records import to_records
 
-STATE_ROW_VERSION: Final = 1
-QUARANTINED_ROW_VERSION: Final = -1
-"""Of the row of a quarantined client, whose blob is what `encode_quarantine` made."""
-STATE_SCHEMA: Final = (
-    "version int, connected boolean, inflight int, queued int, queued_bytes long, oldest_unacked_ms long, "
-    "next_deadline_ms long, blob binary"
-)
-"""One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
 OUTPUT_SCHEMA: Final = f"{OUTPUT_COLUMN} binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
 _YOUNG_OBJECTS: Final = 200_000
-_LONGEST_TIMER_MS: Final = 365 * 86_400_000
 
 Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
-
-
-class StateRow(NamedTuple):
-    """As in STATE_SCHEMA."""
-
-    version: int
-    connected: bool
-    inflight: int
-    queued: int
-    queued_bytes: int
-    oldest_unacked_ms: int | None
-    next_deadline_ms: int | None
-    blob: bytes
 
 
 _Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest]
@@ -119,20 +104,20 @@ class SessionOperator:
             state.remove()
             return encode_answer(self._unaddressed(records, now_ms))
         events, answer = self._events(records, client_id, now_ms)  # 2
-        held = _held(state)  # 3
+        held = held_of(state)  # 3
         if held is None:
             try:
                 row, said = self._of_session(events, client_id, state, now_ms)  # 4
             except MemoryError:
                 raise  # not this client's fault
             except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
-                held = _quarantine(error, state, now_ms)
+                held = quarantine_of(error, state, now_ms)
                 sys.stderr.write(f"inflight: client {client_id!r} is quarantined: {held.error}\n")
                 settings = self._settings_of(client_id)
                 answer += self._records(begin(held, client_id=client_id, settings=settings), client_id, now_ms)
         if held is not None:
             row, said = self._of_quarantine(held, events, client_id, state, now_ms)
-        _store(row, state, now_ms)  # 5
+        store(row, state, now_ms)  # 5
         return encode_answer(answer + said)  # 6
 
     def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
@@ -151,7 +136,7 @@ class SessionOperator:
         if not state.exists:
             return Session(client_id=client_id, settings=settings)
         version, *_, blob = state.get
-        _check_version(version)
+        check_version(version)
         return decode_session(bytes(blob), client_id=client_id, settings=settings)
 
     def _records(self, commands: Iterable[Command], client_id: str, now_ms: int) -> list[SinkRecord]:
@@ -164,14 +149,14 @@ class SessionOperator:
         requests = len(events) - len(handled)
         try:
             commands = session.handle_all(handled or [DeadlineReached()], now_ms=now_ms)
-            row, said = _row(session), self._records(commands, client_id, now_ms)
+            row, said = row_of(session), self._records(commands, client_id, now_ms)
         except Exception:
             if not handled:
                 raise
             if state.exists:  # does it fail without them, too?
                 alone = self._session(client_id, state)
                 self._records(alone.handle(DeadlineReached(), now_ms=now_ms), client_id, now_ms)
-                _row(alone)
+                row_of(alone)
             return self._one_by_one(self._session(client_id, state), events, client_id, now_ms)
         said += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
         return None if session.is_empty else row, said
@@ -182,7 +167,7 @@ class SessionOperator:
         Such a failure is a mistake of ours. Spark would execute the micro-batch again and again, and one record would stand
         between all clients and their messages; so the record leaves with its reason, and the query lives.
         """
-        row = _row(session)
+        row = row_of(session)
         commands: tuple[Command, ...] = ()
         refused: list[SinkRecord] = []
         for record, event in events:
@@ -192,7 +177,7 @@ class SessionOperator:
             try:
                 done = session.handle(event, now_ms=now_ms)
                 self._records(done, client_id, now_ms)
-                row = _row(session)
+                row = row_of(session)
             except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
                 session = decode_session(row.blob, client_id=client_id, settings=self._settings_of(client_id))
                 refused += self._unreadable(record, client_id, error_text(error, "the session failed on it"), now_ms)
@@ -201,30 +186,33 @@ class SessionOperator:
         return None if session.is_empty else row, refused + self._records(commands, client_id, now_ms)
 
     def _of_quarantine(self, held: Quarantine, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
+        """In the order of the events; those behind a restore or a drop are for the session that it brings about."""
         settings = self._settings_of(client_id)
         answer: list[SinkRecord] = []
-        session: Session | None = None
         for number, (record, event) in enumerate(events, start=1):
             match event:
                 case RestoreRequested():
                     try:
-                        _check_version(held.row_version)
-                        back, commands = restored(held, client_id=client_id, settings=settings, now_ms=now_ms)
-                        _row(back)
-                        answer += self._records(commands, client_id, now_ms)
-                        session = back
+                        check_version(held.row_version)
+                        session, commands = restored(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        said = self._records(commands, client_id, now_ms)
+                        row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
                     except Exception as error:  # noqa: BLE001 - it is told in the ledger
                         held, commands = not_restored(held, error_text(error), now_ms=now_ms)
                         answer += self._records(commands, client_id, now_ms)
+                    else:
+                        return row, answer + said + rest
                 case DropRequested():
                     try:
-                        _check_version(held.row_version)
+                        check_version(held.row_version)
                         commands = dropped(held, client_id=client_id, settings=settings, now_ms=now_ms)
-                        answer += self._records(commands, client_id, now_ms)
+                        said = self._records(commands, client_id, now_ms)
                     except Exception:  # noqa: BLE001 - why it fails was told when it was quarantined
                         commands = given_up(held, client_id=client_id, settings=settings, now_ms=now_ms)
-                        answer += self._records(commands, client_id, now_ms)
+                        said = self._records(commands, client_id, now_ms)
                     session = Session(client_id=client_id, settings=settings)
+                    row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
+                    return row, answer + said + rest
                 case _:
                     partitions = self._settings.commands_partitions
                     try:
@@ -232,10 +220,7 @@ class SessionOperator:
                         answer += self._records(commands, client_id, now_ms)
                     except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
                         answer += self._unreadable(record, client_id, error_text(error, "the client is quarantined"), now_ms)
-            if session is not None:
-                row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
-                return row, answer + rest
-        return _quarantined_row(held, state), answer
+        return quarantined_row(held, state), answer
 
     def _unaddressed(self, records: list[SourceRecord], now_ms: int) -> list[SinkRecord]:
         """Dead letters for records whose key names no client."""
@@ -281,69 +266,3 @@ def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
     return SessionOperator(settings)
-
-
-def _check_version(version: int | None) -> None:
-    """Raises UnreadableRecord."""
-    if version != STATE_ROW_VERSION:
-        raise UnreadableRecord(
-            f"the state row has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
-            "start the version that wrote the checkpoint, or a newer one"
-        )
-
-
-def _held(state: GroupState) -> Quarantine | None:
-    """None for a client that is not quarantined."""
-    if not state.exists or state.get[0] != QUARANTINED_ROW_VERSION:
-        return None
-    return decode_quarantine(bytes(state.get[-1] or b""))
-
-
-def _quarantine(error: Exception, state: GroupState, now_ms: int) -> Quarantine:
-    """Of a client that has just turned out to be unusable. A session that was never stored has an empty blob."""
-    version, *_, blob = state.get if state.exists else (0, None)
-    return Quarantine(row_version=version or 0, blob=bytes(blob or b""), since_ms=now_ms, error=error_text(error))
-
-
-def _row(session: Session) -> StateRow:
-    summary = session.summary()
-    return StateRow(
-        version=STATE_ROW_VERSION,
-        connected=summary.connected,
-        inflight=summary.inflight,
-        queued=summary.queued,
-        queued_bytes=summary.queued_bytes,
-        oldest_unacked_ms=summary.oldest_unacked_ms,
-        next_deadline_ms=session.next_deadline_ms(),
-        blob=encode_session(session),
-    )
-
-
-def _quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
-    """No timer, no connection; the counts are those of the session when it was last stored."""
-    _, _, inflight, queued, queued_bytes, *_ = state.get if state.exists else (0, False, 0, 0, 0)
-    return StateRow(
-        version=QUARANTINED_ROW_VERSION,
-        connected=False,
-        inflight=inflight,
-        queued=queued,
-        queued_bytes=queued_bytes,
-        oldest_unacked_ms=None,
-        next_deadline_ms=None,
-        blob=encode_quarantine(held),
-    )
-
-
-def _store(row: StateRow | None, state: GroupState, now_ms: int) -> None:
-    """Exactly one of: remove, update, update and arm. A call that does none of them would leave the old timer armed."""
-    if row is None:
-        state.remove()
-        return
-    deadline_ms = row.next_deadline_ms
-    if deadline_ms is not None and deadline_ms > now_ms + _LONGEST_TIMER_MS:
-        # Longer than Spark can count is as good as never, and a call too early does nothing.
-        deadline_ms = now_ms + _LONGEST_TIMER_MS
-        row = row._replace(next_deadline_ms=deadline_ms)
-    state.update(tuple(row))
-    if deadline_ms is not None:
-        state.setTimeoutDuration(max(1, deadline_ms - now_ms))

@@ -17,9 +17,9 @@ from state.events import (
     RestoreRequested,
 )
 from state.session import Session
-from streaming.engine.operator import session_operator
+from streaming.engine.operator import session_operator, state_row
 from streaming.engine.operator.cells import EVENTS
-from streaming.engine.operator.session_operator import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
+from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
 from tests.unit.streaming.engine.operator.test_session_operator import NOW, SETTINGS, Host, commands, group_state, of
 
 RETRY_MS = SETTINGS.session.retry_interval_ms
@@ -226,7 +226,7 @@ def test_a_row_of_a_newer_version_is_restored_by_the_version_that_wrote_it(monke
     host.run(timed_out=True)
     assert of(host.run(host.event(RestoreRequested())), "commands") == []
     assert quarantined(host)
-    monkeypatch.setattr(session_operator, "STATE_ROW_VERSION", 2)
+    monkeypatch.setattr(state_row, "STATE_ROW_VERSION", 2)
     host.run(host.event(RestoreRequested()))
     assert host.value[:3] == (2, False, 1)
 

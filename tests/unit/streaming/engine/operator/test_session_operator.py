@@ -19,8 +19,9 @@ from state.settings import SessionSettings
 from streaming.engine.operator import cells as cell_forms
 from streaming.engine.operator import session_operator
 from streaming.engine.operator.cells import EVENTS, MESSAGES
-from streaming.engine.operator.session_operator import STATE_ROW_VERSION, SessionOperator
+from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.operator.state_row import STATE_ROW_VERSION
 
 NOW = 1_700_000_000_000
 SETTINGS = PipelineSettings(commands_partitions=2)
