@@ -182,6 +182,8 @@ class Transition(StrEnum):
     PUBLICATION_REPEATED = "publication_repeated"
     PUBLICATION_RELEASED = "publication_released"
     PUBLICATION_ABANDONED = "publication_abandoned"
+    QUARANTINED = "quarantined"
+    RESTORED = "restored"
     UNKNOWN_ACKNOWLEDGEMENT = "unknown_acknowledgement"
 
 

@@ -123,6 +123,14 @@ class MessageReturned(Value, frozen=True, tag=11):
     return_id: str = ""
 
 
+class RestoreRequested(Value, frozen=True, tag=18):
+    """`inflight sessions restore`: a quarantined client gets its session back, if it can be decoded and no longer fails."""
+
+
+class DropRequested(Value, frozen=True, tag=19):
+    """`inflight sessions drop`: the session of a quarantined client ends, and the client can begin a new one."""
+
+
 class MessageSubmitted(Value, frozen=True, tag=20):
     """A backend's message for this client. explicit_id: the backend named the message id itself, so a repetition can exist."""
 
@@ -153,5 +161,7 @@ GatewayEvent: TypeAlias = (
     | Subscribed
     | Unsubscribed
 )
-LoggedEvent: TypeAlias = GatewayEvent | MessageReturned
-Event: TypeAlias = LoggedEvent | MessageSubmitted | MessageRefused | DeadlineReached
+QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
+"""Not for the session itself, which may be unreadable: state/dead_letters/quarantine.py has what becomes of them."""
+LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | QuarantineRequest
+Event: TypeAlias = GatewayEvent | MessageReturned | MessageSubmitted | MessageRefused | DeadlineReached

@@ -83,6 +83,8 @@ class Outcome(StrEnum):
     INVALID = "invalid"
     OFFLINE = "offline"
     """QoS 0 for an offline client with `mqueue_store_qos0 = false`."""
+    QUARANTINED = "quarantined"
+    """The client's session cannot be used, so nobody can deliver it; always a dead letter (state/dead_letters/quarantine.py)."""
     DUPLICATE = "duplicate"
     """The message id was already accepted within the deduplication window."""
     DEAD_LETTER_UNROUTABLE = "dead_letter_unroutable"
@@ -100,7 +102,8 @@ DEAD_LETTERED: Final = frozenset(
         Outcome.INVALID,
     }
 )
-"""The outcomes that make a dead letter, where no policy says otherwise; the others are deliveries and named drops."""
+"""The outcomes that make a dead letter, where no policy says otherwise; `QUARANTINED` makes one whatever a policy says, and the
+others are deliveries and named drops."""
 
 
 class PublishProperties(Value, frozen=True):

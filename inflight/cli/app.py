@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from inflight.cli import administration, bridging, history, processes, sending
+from inflight.cli import administration, bridging, history, processes, sending, sessions
 from state.errors import InflightError
 from streaming.config.errors import ConfigurationError
 
@@ -26,6 +26,7 @@ app.command()(administration.topics)
 app.command()(administration.jars)
 app.command()(administration.config)
 history.add_to(app)
+app.add_typer(sessions.app, name="sessions")
 
 
 def main() -> None:

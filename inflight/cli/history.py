@@ -1,4 +1,4 @@
-"""Commands that ask what has happened: `trace`, `dead-letters`, `replay`, `sessions`, `sql`, `report`.
+"""Commands that ask what has happened: `trace`, `dead-letters`, `replay`, `sql`, `report`. `sessions` is in sessions.py.
 
 Wired into the command by `add_to`. With `--json` each prints one JSON document a line.
 """
@@ -25,7 +25,7 @@ Where: TypeAlias = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (trace, dead_letters, replay, sessions, sql, report):
+    for command in (trace, dead_letters, replay, sql, report):
         app.command()(command)
 
 
@@ -196,42 +196,6 @@ def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[Lette
                 f"{count.sent} were sent again, then Kafka did not confirm: {type(error).__name__}: {error}. Is `inflight up` "
                 "running, or kafka.bootstrap_servers right? Repeat the command: what was sent is not sent twice"
             ) from error
-
-
-def sessions(
-    where: Where = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many, the longest queues first.")] = 50,
-    json: Json = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-    overrides: Overrides = None,
-) -> None:
-    """The live sessions, read from the engine's checkpoint: who is connected, what is in flight, what waits."""
-    from inflight.local.spark_jars import spark_jars
-    from streaming.history.output import time_of_day, write_json, write_table
-    from streaming.history.session import HistorySession
-
-    with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
-        rows = history.where(history.sessions(), where).orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
-        found = history.documents(rows.limit(limit))
-        if json:
-            write_json(found)
-            return
-        columns = (
-            "client_id",
-            "connected",
-            "inflight",
-            "queued",
-            "queued_bytes",
-            "oldest_unacked",
-            "next_deadline",
-            "state_bytes",
-        )
-        table = [
-            [time_of_day(session[name]) if name in ("oldest_unacked", "next_deadline") else session[name] for name in columns]
-            for session in found
-        ]
-        write_table(columns, table)
 
 
 def sql(

@@ -22,7 +22,7 @@ class EngineCollector(Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: BatchProgress | None = None
-        self._batches = self._rows = self._updated = self._removed = self._duration_ms = 0
+        self._batches = self._rows = self._updated = self._removed = self._duration_ms = self._quarantined = 0
         self._leases = self._leases_expired = self._connections_ended = 0
         self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
 
@@ -35,6 +35,7 @@ class EngineCollector(Collector):
             self._updated += batch.clients_updated
             self._removed += batch.clients_removed
             self._duration_ms += batch.duration_ms
+            self._quarantined += batch.clients_quarantined
             self._outcomes.update(batch.outcomes)
 
     def observe_leases(self, report: LeaseReport) -> None:
@@ -52,6 +53,7 @@ class EngineCollector(Collector):
                 ("records_taken", "Records from Kafka", self._rows),
                 ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
                 ("sessions_ended", "Sessions removed", self._removed),
+                ("clients_quarantined", "Clients whose session could not be used, when it happened", self._quarantined),
                 ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
                 ("leases_expired", "Gateways and bridges that were gone without ending their lease", self._leases_expired),
                 ("connections_expired", "Connections ended because their lease had expired", self._connections_ended),

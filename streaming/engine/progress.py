@@ -13,7 +13,8 @@ import msgspec
 PROGRESS_FILE: Final = "progress.jsonl"
 MAX_FILE_BYTES: Final = 1_000_000
 OUTCOMES: Final = "outcomes"
-"""The name under which streaming/engine/outcome_counts.py counts."""
+CLIENTS_QUARANTINED: Final = "clients_quarantined"
+"""The names under which streaming/engine/outcome_counts.py counts."""
 _TAIL_BYTES: Final = 4_096
 
 
@@ -25,6 +26,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     end_offsets: by topic and partition, the first record that was not taken.
     state_bytes: of RocksDB's files, 0 where the state store does not say.
     outcomes: receipts written, by outcome; empty where nobody counts them (streaming/engine/outcome_counts.py).
+    clients_quarantined: since this micro-batch (state/dead_letters/quarantine.py); 0 where nobody counts.
     """
 
     batch_id: int
@@ -39,6 +41,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int = 0
     end_offsets: dict[str, dict[int, int]] = {}
     outcomes: dict[str, int] = {}
+    clients_quarantined: int = 0
 
 
 class _Query(Protocol):
@@ -76,6 +79,8 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
     """From Spark's StreamingQueryProgress, as JSON."""
     operators: list[dict[str, Any]] = document.get("stateOperators") or []
     durations = document["durationMs"]
+    counts = dict(_observed(document, OUTCOMES))
+    clients_quarantined = counts.pop(CLIENTS_QUARANTINED, 0)
     return BatchProgress(
         batch_id=document["batchId"],
         started=document["timestamp"],
@@ -88,7 +93,8 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         state_commit_ms=sum(operator.get("commitTimeMs", 0) for operator in operators),
         state_bytes=sum(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0) for operator in operators),
         end_offsets=_end_offsets(document.get("sources", ())),
-        outcomes={outcome: count for outcome, count in _observed(document, OUTCOMES).items() if count},
+        outcomes={outcome: count for outcome, count in counts.items() if count},
+        clients_quarantined=clients_quarantined,
     )
 
 

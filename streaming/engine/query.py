@@ -13,8 +13,9 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from state.records.events import WAKE_UP_KEY
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SINK_RECORDS_SCHEMA
-from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, STATE_SCHEMA, UNADDRESSED, Function, SessionOperator
+from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, UNADDRESSED, Function, SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.state_row import STATE_SCHEMA
 
 QUERY_NAME: Final = "sessions"
 

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.delta.tables import newest_version
 from streaming.archive.tables import TABLES
+from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.engine.spark_session import SparkJars, SparkSettings, is_local_path, spark_session
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
@@ -107,6 +108,7 @@ class HistorySession:
             F.timestamp_millis(state["next_deadline_ms"]).alias("next_deadline"),
             F.length(state["blob"]).alias("state_bytes"),
             F.col("partition_id"),
+            (state["version"] == QUARANTINED_ROW_VERSION).alias("quarantined"),
         )
 
     def views(self, question: str) -> None:

@@ -8,10 +8,14 @@ Steps of an activation, in this order:
 5. store the session and arm its next deadline, or forget it when it is empty;
 6. answer with one row (several when the answer is very long), and with no frame at all when there is nothing to say.
 
+A client whose session cannot be used is quarantined, and stops nobody else (state/dead_letters/quarantine.py has the rules). Its
+state row has another version, and its blob the quarantine; its events take `_of_quarantine` in place of steps 3 and 4.
+
 The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when it executes a micro-batch again.
 """
 
 import gc
+import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -19,14 +23,26 @@ from typing import Final, TypeAlias
 from pyspark.sql.streaming.state import GroupState
 
 from state.commands import Command
+from state.dead_letters.quarantine import (
+    EventFromLog,
+    Quarantine,
+    begin,
+    dropped,
+    error_text,
+    given_up,
+    not_quarantined,
+    not_restored,
+    receive,
+    restored,
+)
 from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message
 from state.errors import UnreadableRecord
-from state.events import DeadlineReached, Event
+from state.events import DeadlineReached, DropRequested, QuarantineRequest, RestoreRequested
 from state.model import Message
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
 from state.session import Session
-from state.session_codec import decode_session, encode_session
+from state.session_codec import decode_session
 from streaming.engine.operator.cells import (
     EVENTS,
     OUTPUT_COLUMN,
@@ -38,23 +54,30 @@ from streaming.engine.operator.cells import (
 from streaming.engine.operator.frames import Frames, cells_of, frames_of
 from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
+from streaming.engine.operator.state_row import (
+    StateRow,
+    check_version,
+    held_of,
+    quarantine_of,
+    quarantined_row,
+    row_of,
+    store,
+)
 from streaming.engine.operator.to_events import message_event, source_topic, to_event, unread_message
 from streaming.engine.operator.to_records import to_records
 
-STATE_ROW_VERSION: Final = 1
-STATE_SCHEMA: Final = (
-    "version int, connected boolean, inflight int, queued int, queued_bytes long, oldest_unacked_ms long, "
-    "next_deadline_ms long, blob binary"
-)
-"""One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
 OUTPUT_SCHEMA: Final = f"{OUTPUT_COLUMN} binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
 _YOUNG_OBJECTS: Final = 200_000
-_LONGEST_TIMER_MS: Final = 365 * 86_400_000
 
 Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
+
+
+_Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest]
+_Done: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
+"""What is to be stored, None = nothing, and what leaves."""
 
 
 class SessionOperator:
@@ -80,60 +103,124 @@ class SessionOperator:
         if client_id == UNADDRESSED:
             state.remove()
             return encode_answer(self._unaddressed(records, now_ms))
-        events: list[tuple[SourceRecord, Event]] = []
-        answer: list[SinkRecord] = []
-        for record in records:  # 2
+        events, answer = self._events(records, client_id, now_ms)  # 2
+        held = held_of(state)  # 3
+        if held is None:
+            try:
+                row, said = self._of_session(events, client_id, state, now_ms)  # 4
+            except MemoryError:
+                raise  # not this client's fault
+            except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
+                held = quarantine_of(error, state, now_ms)
+                sys.stderr.write(f"inflight: client {client_id!r} is quarantined: {held.error}\n")
+                settings = self._settings_of(client_id)
+                answer += self._records(begin(held, client_id=client_id, settings=settings), client_id, now_ms)
+        if held is not None:
+            row, said = self._of_quarantine(held, events, client_id, state, now_ms)
+        store(row, state, now_ms)  # 5
+        return encode_answer(answer + said)  # 6
+
+    def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
+        """The records with their events, and what leaves because of records that are none."""
+        events: list[_Cause] = []
+        refused: list[SinkRecord] = []
+        for record in records:
             try:
                 events.append((record, to_event(record, self._settings, now_ms=now_ms)))
             except UnreadableRecord as error:
-                answer += self._unreadable(record, client_id, str(error), now_ms)
-        session = self._session(client_id, state)  # 3
-        try:
-            commands = session.handle_all([event for _, event in events] or [DeadlineReached()], now_ms=now_ms)  # 4
-            blob = encode_session(session)
-        except Exception:
-            if not events:
-                raise
-            session, blob, commands, refused = self._one_by_one(events, client_id, state, now_ms)
-            answer += refused
-        answer += to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
-        _store(session, blob, state, now_ms)  # 5
-        return encode_answer(answer)  # 6
+                refused += self._unreadable(record, client_id, str(error), now_ms)
+        return events, refused
 
     def _session(self, client_id: str, state: GroupState) -> Session:
         settings = self._settings_of(client_id)
         if not state.exists:
             return Session(client_id=client_id, settings=settings)
         version, *_, blob = state.get
-        if version != STATE_ROW_VERSION:
-            raise UnreadableRecord(
-                f"the state row of client {client_id!r} has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
-                "start the version that wrote the checkpoint, or a newer one"
-            )
+        check_version(version)
         return decode_session(bytes(blob), client_id=client_id, settings=settings)
 
-    def _one_by_one(
-        self, events: list[tuple[SourceRecord, Event]], client_id: str, state: GroupState, now_ms: int
-    ) -> tuple[Session, bytes, tuple[Command, ...], list[SinkRecord]]:
-        """Finds the event on which the session failed, makes a dead letter of it and applies the others.
+    def _records(self, commands: Iterable[Command], client_id: str, now_ms: int) -> list[SinkRecord]:
+        return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
+
+    def _of_session(self, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
+        """Raises what makes the session unusable: it cannot be decoded, or it fails and no event is to blame."""
+        session = self._session(client_id, state)
+        handled = [event for _, event in events if not isinstance(event, QuarantineRequest)]
+        requests = len(events) - len(handled)
+        try:
+            commands = session.handle_all(handled or [DeadlineReached()], now_ms=now_ms)
+            row, said = row_of(session), self._records(commands, client_id, now_ms)
+        except Exception:
+            if not handled:
+                raise
+            if state.exists:  # does it fail without them, too?
+                alone = self._session(client_id, state)
+                self._records(alone.handle(DeadlineReached(), now_ms=now_ms), client_id, now_ms)
+                row_of(alone)
+            return self._one_by_one(self._session(client_id, state), events, client_id, now_ms)
+        said += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
+        return None if session.is_empty else row, said
+
+    def _one_by_one(self, session: Session, events: list[_Cause], client_id: str, now_ms: int) -> _Done:
+        """Finds the event on which the session fails, makes a dead letter of it and applies the others.
 
         Such a failure is a mistake of ours. Spark would execute the micro-batch again and again, and one record would stand
         between all clients and their messages; so the record leaves with its reason, and the query lives.
         """
-        session = self._session(client_id, state)
-        blob = encode_session(session)
+        row = row_of(session)
         commands: tuple[Command, ...] = ()
         refused: list[SinkRecord] = []
         for record, event in events:
+            if isinstance(event, QuarantineRequest):
+                commands += (not_quarantined(now_ms=now_ms),)
+                continue
             try:
                 done = session.handle(event, now_ms=now_ms)
-                blob = encode_session(session)
+                self._records(done, client_id, now_ms)
+                row = row_of(session)
             except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
-                session = decode_session(blob, client_id=client_id, settings=self._settings_of(client_id))
-                refused += self._unreadable(record, client_id, f"the session failed on it: {error!r}", now_ms)
+                session = decode_session(row.blob, client_id=client_id, settings=self._settings_of(client_id))
+                refused += self._unreadable(record, client_id, error_text(error, "the session failed on it"), now_ms)
             else:
                 commands += done
-        return session, blob, commands, refused
+        return None if session.is_empty else row, refused + self._records(commands, client_id, now_ms)
+
+    def _of_quarantine(self, held: Quarantine, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
+        """In the order of the events; those behind a restore or a drop are for the session that it brings about."""
+        settings = self._settings_of(client_id)
+        answer: list[SinkRecord] = []
+        for number, (record, event) in enumerate(events, start=1):
+            match event:
+                case RestoreRequested():
+                    try:
+                        check_version(held.row_version)
+                        session, commands = restored(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        said = self._records(commands, client_id, now_ms)
+                        row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
+                    except Exception as error:  # noqa: BLE001 - it is told in the ledger
+                        held, commands = not_restored(held, error_text(error), now_ms=now_ms)
+                        answer += self._records(commands, client_id, now_ms)
+                    else:
+                        return row, answer + said + rest
+                case DropRequested():
+                    try:
+                        check_version(held.row_version)
+                        commands = dropped(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        said = self._records(commands, client_id, now_ms)
+                    except Exception:  # noqa: BLE001 - why it fails was told when it was quarantined
+                        commands = given_up(held, client_id=client_id, settings=settings, now_ms=now_ms)
+                        said = self._records(commands, client_id, now_ms)
+                    session = Session(client_id=client_id, settings=settings)
+                    row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
+                    return row, answer + said + rest
+                case _:
+                    partitions = self._settings.commands_partitions
+                    try:
+                        held, commands = receive(held, event, client_id=client_id, now_ms=now_ms, commands_partitions=partitions)
+                        answer += self._records(commands, client_id, now_ms)
+                    except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
+                        answer += self._unreadable(record, client_id, error_text(error, "the client is quarantined"), now_ms)
+        return quarantined_row(held, state), answer
 
     def _unaddressed(self, records: list[SourceRecord], now_ms: int) -> list[SinkRecord]:
         """Dead letters for records whose key names no client."""
@@ -179,29 +266,3 @@ def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
     return SessionOperator(settings)
-
-
-def _store(session: Session, blob: bytes, state: GroupState, now_ms: int) -> None:
-    """Exactly one of: remove, update, update and arm. A call that does none of them would leave the old timer armed."""
-    if session.is_empty:
-        state.remove()
-        return
-    summary = session.summary()
-    deadline_ms = session.next_deadline_ms()
-    if deadline_ms is not None:
-        # Longer than Spark can count is as good as never, and a call too early does nothing.
-        deadline_ms = min(deadline_ms, now_ms + _LONGEST_TIMER_MS)
-    state.update(
-        (
-            STATE_ROW_VERSION,
-            summary.connected,
-            summary.inflight,
-            summary.queued,
-            summary.queued_bytes,
-            summary.oldest_unacked_ms,
-            deadline_ms,
-            blob,
-        )
-    )
-    if deadline_ms is not None:
-        state.setTimeoutDuration(max(1, deadline_ms - now_ms))

@@ -6,7 +6,7 @@ an exception that stops it. The formats are in state/records/messages.py and sta
 
 from state.dead_letters.refused_record import unread
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, Event, LoggedEvent, MessageRefused, MessageSubmitted
+from state.events import ClientConnected, LoggedEvent, MessageRefused, MessageSubmitted
 from state.model import Message
 from state.records import messages
 from state.records.events import completed, decode_event
@@ -15,8 +15,8 @@ from streaming.engine.operator.cells import EVENTS, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 
 
-def to_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Event:
-    """The event that `record` is for its session. Raises state.errors.UnreadableRecord for what no gateway wrote."""
+def to_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> LoggedEvent | MessageSubmitted | MessageRefused:
+    """The event that `record` is for its client. Raises state.errors.UnreadableRecord for what no gateway wrote."""
     if record.source == EVENTS:
         return _logged_event(record, settings, now_ms)
     return message_event(record, settings, now_ms=now_ms)

@@ -14,10 +14,12 @@ from inflight.cli import app, main
 from inflight.local.child_process import free_port, is_free
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import MissingPrerequisite
+from state.events import DropRequested, RestoreRequested
+from state.records.events import decode_event
 from streaming.config.resources import conf_file
 
 RUNNER = CliRunner()
-COMMANDS = ("up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
+COMMANDS = ("sessions", "up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib")
 
@@ -121,6 +123,56 @@ def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(com
     assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
     assert "Check kafka.bootstrap_servers and that Kafka runs." in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["restore", "drop"])
+def test_the_end_of_a_quarantine_is_asked_for_by_client_or_for_all_with_the_options_behind_it(command: str) -> None:
+    for arguments in ((), ("lamp", "--all")):
+        result = RUNNER.invoke(app, ["sessions", command, *arguments])
+        assert result.exit_code == 2
+        assert "say which" in result.output
+    result = RUNNER.invoke(app, ["sessions", "--data-dir", "elsewhere", command, "lamp"])
+    assert result.exit_code == 2
+    assert f"behind {command}" in result.output
+
+
+@pytest.mark.parametrize(("command", "request_"), [("restore", RestoreRequested()), ("drop", DropRequested())])
+def test_the_end_of_a_quarantine_is_an_event_for_each_client(
+    command: str, request_: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent: list[tuple[str, bytes, bytes]] = []
+
+    class Producer:
+        def __init__(self, **options: Any) -> None:
+            assert options["bootstrap_servers"] == "kafka:1"
+
+        def send(self, topic: str, *, key: bytes, value: bytes) -> "Producer":
+            sent.append((topic, key, value))
+            return self
+
+        def get(self, timeout: float) -> None:
+            assert timeout > 0
+
+        def close(self, timeout: float) -> None:
+            assert timeout > 0
+
+    monkeypatch.setattr("kafka.KafkaProducer", Producer)
+    options = ["--data-dir", str(tmp_path), "--set", "kafka.bootstrap_servers=kafka:1"]
+    result = RUNNER.invoke(app, ["sessions", command, "lamp-1", "lämp-2", *options])
+    assert result.exit_code == 0, result.output
+    assert [(topic, key.decode(), decode_event(value)) for topic, key, value in sent] == [
+        ("inflight.events", "lamp-1", request_),
+        ("inflight.events", "lämp-2", request_),
+    ]
+
+
+@pytest.mark.processes
+def test_restore_without_a_kafka_says_which_one_did_not_answer() -> None:
+    server = f"127.0.0.1:{free_port()}"
+    options = ["--set", f"kafka.bootstrap_servers={server}", "--set", "kafka.options.bootstrap_timeout_ms=500"]
+    result = run("sessions", "restore", "lamp", *options)
+    assert result.returncode == 1
+    assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
 
 
 def test_main_reports_an_error_in_one_paragraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

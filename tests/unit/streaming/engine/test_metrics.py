@@ -86,6 +86,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
                 clients_removed=1,
                 state_bytes=1_000,
                 outcomes={"delivered": 4, "rejected": 1},
+                clients_quarantined=1,
             )
         )
     for live, expired, ended in ((2, 0, 0), (1, 1, 40)):
@@ -103,6 +104,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         'inflight_engine_messages_ended_total{outcome="delivered"} 8.0',
         'inflight_engine_messages_ended_total{outcome="rejected"} 2.0',
         'inflight_engine_messages_ended_total{outcome="expired"} 0.0',
+        "inflight_engine_clients_quarantined_total 2.0",
         "inflight_engine_consumer_lag_records 10.0",
         "inflight_engine_last_micro_batch_seconds 0.5",
         "inflight_engine_state_bytes 1000.0",

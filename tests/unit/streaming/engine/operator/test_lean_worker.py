@@ -19,7 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from state.events import ClientConnected, PubAckReceived
+from state.events import ClientConnected, ConnectionLost, DropRequested, PubAckReceived, RestoreRequested
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from streaming.engine.operator import lean_streams, lean_worker
@@ -332,6 +332,8 @@ class Jvm:
         clients = [f"client-{number}" for number in range(40)]
         connected = encode_event(ClientConnected(connection_id=1, commands_partition=0, clean_start=False))
         self.micro_batch({client: (self.cell(EVENTS, connected),) for client in clients})
+        self.rows["damaged"] = (1, True, 1, 1, 1, NOW, NOW + 1, b"no session")
+        requests = (ConnectionLost(connection_id=1), RestoreRequested(), DropRequested())
         for turn in range(3):
             sent = self.micro_batch(
                 {
@@ -339,6 +341,7 @@ class Jvm:
                     for number, client in enumerate(clients)
                 }
                 | {"": (self.cell(MESSAGES, b"to nobody"),), "c": (self.cell(EVENTS, b"nonsense"),)}
+                | {"damaged": (self.cell(MESSAGES, b"p", mqtt_topic=b"t"), self.cell(EVENTS, encode_event(requests[turn])))}
             )
             acks: dict[str, tuple[bytes, ...]] = {}
             for client, command in sent[turn:]:
@@ -356,3 +359,6 @@ def test_sessions_answer_the_same_on_both_paths_and_when_the_paths_change() -> N
     assert lean.answers == stock.answers
     assert mixed.answers == stock.answers
     assert lean.rows == stock.rows == mixed.rows
+    assert stock.rows["damaged"][:4] == (1, False, 0, 1), (
+        "quarantined, not restored, dropped: a new session with the last message"
+    )

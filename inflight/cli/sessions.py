@@ -1,0 +1,126 @@
+"""The command `sessions`: lists the live sessions; `sessions restore` and `sessions drop` end the quarantine of clients."""
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from inflight.cli.history import Json, Where
+from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from state.events import QuarantineRequest
+
+app = typer.Typer(invoke_without_command=True)
+
+Clients: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="CLIENT...", help="Client ids.")]
+Every: TypeAlias = Annotated[
+    bool, typer.Option("--all", help="All that are quarantined now, by the engine's checkpoint, in place of CLIENT.")
+]
+
+
+@app.callback()
+def sessions(
+    context: typer.Context,
+    where: Where = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the longest queues first.")] = 50,
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """The live sessions, read from the engine's checkpoint: who is connected or quarantined, what is in flight, what waits."""
+    if context.invoked_subcommand is not None:
+        if (where, data_dir, config, overrides) != (None,) * 4:
+            raise typer.BadParameter(f"write the options behind {context.invoked_subcommand}")
+        return
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.output import time_of_day, write_json, write_table
+    from streaming.history.session import HistorySession
+
+    with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
+        rows = history.where(history.sessions(), where).orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
+        found = history.documents(rows.limit(limit))
+        if json:
+            write_json(found)
+            return
+        columns = (
+            "client_id",
+            "connected",
+            "inflight",
+            "queued",
+            "queued_bytes",
+            "oldest_unacked",
+            "next_deadline",
+            "state_bytes",
+            "quarantined",
+        )
+        table = [
+            [time_of_day(session[name]) if name in ("oldest_unacked", "next_deadline") else session[name] for name in columns]
+            for session in found
+        ]
+        write_table(columns, table)
+
+
+@app.command()
+def restore(
+    clients: Clients = None,
+    every: Every = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Give quarantined clients their sessions back. Those whose sessions still fail stay quarantined."""
+    from state.events import RestoreRequested
+
+    _ask(RestoreRequested(), clients, every, data_dir, config, overrides)
+
+
+@app.command()
+def drop(
+    clients: Clients = None,
+    every: Every = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """End the sessions of quarantined clients. What waits in them leaves as when sessions expire, and they can begin new ones."""
+    from state.events import DropRequested
+
+    _ask(DropRequested(), clients, every, data_dir, config, overrides)
+
+
+def _ask(
+    request: "QuarantineRequest",
+    clients: list[str] | None,
+    every: bool,
+    data_dir: "Path | None",
+    config: "Path | None",
+    overrides: list[str] | None,
+) -> None:
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    from streaming.config.errors import KafkaUnreachable
+    from streaming.history.quarantine import quarantined_clients, send_requests
+
+    if bool(clients) == every:
+        raise typer.BadParameter("say which: CLIENT..., or --all")
+    settings = load_beside(config, overrides, data_dir)
+    chosen = clients or []
+    if every:
+        from inflight.local.spark_jars import spark_jars
+        from streaming.history.session import HistorySession
+
+        with HistorySession(settings, spark_jars(), brief=True) as history:
+            chosen = quarantined_clients(history)
+    try:
+        producer = KafkaProducer(acks="all", client_id="inflight-sessions", **settings.kafka.client_options())
+        try:
+            send_requests(producer, settings.topics.events, chosen, request)
+        finally:
+            producer.close(timeout=5)
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
+    typer.echo(f"{len(chosen)} asked for; `inflight sessions --where quarantined` shows who is left", err=True)

@@ -1,0 +1,100 @@
+"""The row that the checkpoint has for a client: what people query, and the session or its quarantine as a blob."""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql.streaming.state import GroupState
+
+from state.dead_letters.quarantine import Quarantine, decode_quarantine, encode_quarantine, error_text
+from state.errors import UnreadableRecord
+from state.session import Session
+from state.session_codec import encode_session
+
+STATE_ROW_VERSION: Final = 1
+QUARANTINED_ROW_VERSION: Final = -1
+"""Of the row of a quarantined client, whose blob is what `encode_quarantine` made."""
+STATE_SCHEMA: Final = (
+    "version int, connected boolean, inflight int, queued int, queued_bytes long, oldest_unacked_ms long, "
+    "next_deadline_ms long, blob binary"
+)
+"""One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
+
+_LONGEST_TIMER_MS: Final = 365 * 86_400_000
+
+
+class StateRow(NamedTuple):
+    """As in STATE_SCHEMA."""
+
+    version: int
+    connected: bool
+    inflight: int
+    queued: int
+    queued_bytes: int
+    oldest_unacked_ms: int | None
+    next_deadline_ms: int | None
+    blob: bytes
+
+
+def check_version(version: int | None) -> None:
+    """Raises UnreadableRecord."""
+    if version != STATE_ROW_VERSION:
+        raise UnreadableRecord(
+            f"the state row has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
+            "start the version that wrote the checkpoint, or a newer one"
+        )
+
+
+def held_of(state: GroupState) -> Quarantine | None:
+    """None for a client that is not quarantined."""
+    if not state.exists or state.get[0] != QUARANTINED_ROW_VERSION:
+        return None
+    return decode_quarantine(bytes(state.get[-1] or b""))
+
+
+def quarantine_of(error: Exception, state: GroupState, now_ms: int) -> Quarantine:
+    """Of a client that has just turned out to be unusable. A session that was never stored has an empty blob."""
+    version, *_, blob = state.get if state.exists else (0, None)
+    return Quarantine(row_version=version or 0, blob=bytes(blob or b""), since_ms=now_ms, error=error_text(error))
+
+
+def row_of(session: Session) -> StateRow:
+    summary = session.summary()
+    return StateRow(
+        version=STATE_ROW_VERSION,
+        connected=summary.connected,
+        inflight=summary.inflight,
+        queued=summary.queued,
+        queued_bytes=summary.queued_bytes,
+        oldest_unacked_ms=summary.oldest_unacked_ms,
+        next_deadline_ms=session.next_deadline_ms(),
+        blob=encode_session(session),
+    )
+
+
+def quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
+    """No timer, no connection; the counts are those of the session when it was last stored."""
+    _, _, inflight, queued, queued_bytes, *_ = state.get if state.exists else (0, False, 0, 0, 0)
+    return StateRow(
+        version=QUARANTINED_ROW_VERSION,
+        connected=False,
+        inflight=inflight,
+        queued=queued,
+        queued_bytes=queued_bytes,
+        oldest_unacked_ms=None,
+        next_deadline_ms=None,
+        blob=encode_quarantine(held),
+    )
+
+
+def store(row: StateRow | None, state: GroupState, now_ms: int) -> None:
+    """Exactly one of: remove, update, update and arm. A call that does none of them would leave the old timer armed."""
+    if row is None:
+        state.remove()
+        return
+    deadline_ms = row.next_deadline_ms
+    if deadline_ms is not None and deadline_ms > now_ms + _LONGEST_TIMER_MS:
+        # Longer than Spark can count is as good as never, and a call too early does nothing.
+        deadline_ms = now_ms + _LONGEST_TIMER_MS
+        row = row._replace(next_deadline_ms=deadline_ms)
+    state.update(tuple(row))
+    if deadline_ms is not None:
+        state.setTimeoutDuration(max(1, deadline_ms - now_ms))

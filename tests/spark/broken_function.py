@@ -1,0 +1,40 @@
+"""The function of tests/spark/test_quarantine.py: Spark's workers import it by the name of this module."""
+
+from typing import Any
+
+from pyspark.sql.streaming.state import GroupState
+
+from state.activation import Activation
+from state.session import Session
+from streaming.engine.operator.frames import Frames
+from streaming.engine.operator.session_operator import SessionOperator
+from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.state_row import STATE_ROW_VERSION
+
+
+class Broken:
+    """The session operator, but the stored blob of the client `damaged` is no session, and timers of `timer` raise."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        self.settings = settings
+        self.operator = SessionOperator(settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Broken, (self.settings,)
+
+    def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
+        pass_time = Session._pass_time
+        if key == ("timer",) and state.hasTimedOut:
+            Session._pass_time = _failing  # type: ignore[method-assign]
+        try:
+            answer = self.operator(key, frames, state)
+        finally:
+            # The worker process is used again, by other queries too.
+            Session._pass_time = pass_time  # type: ignore[method-assign]
+        if key == ("damaged",) and state.exists and state.get[0] == STATE_ROW_VERSION:
+            state.update((*state.get[:-1], b"damaged"))
+        return answer
+
+
+def _failing(session: Session, activation: Activation) -> None:
+    raise ZeroDivisionError("a mistake of ours")

@@ -1,0 +1,303 @@
+"""The state operator with a client whose session cannot be used. The rules are tested in tests/unit/state/dead_letters."""
+
+import json
+from typing import Any
+
+import pytest
+
+from state.activation import Activation
+from state.commands import AcceptConnection, CloseConnection, SendPublish
+from state.dead_letters import quarantine
+from state.events import (
+    ClientConnected,
+    DropRequested,
+    PubAckReceived,
+    PublishReceived,
+    PubRelReceived,
+    RestoreRequested,
+)
+from state.session import Session
+from streaming.engine.operator import session_operator, state_row
+from streaming.engine.operator.cells import EVENTS
+from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
+from tests.unit.streaming.engine.operator.test_session_operator import NOW, SETTINGS, Host, commands, group_state, of
+
+RETRY_MS = SETTINGS.session.retry_interval_ms
+_pass_time = Session._pass_time
+
+
+def failing(self: Session, activation: Activation) -> None:
+    """A mistake of ours: what time brings about raises."""
+    raise ZeroDivisionError(f"a mistake of ours {self!r}")
+
+
+@pytest.fixture
+def bug(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """In every session; `bug.undo()` is the version that mends it."""
+    monkeypatch.setattr(Session, "_pass_time", failing)
+    return monkeypatch
+
+
+def in_flight(*payloads: bytes) -> Host:
+    """A host whose client is connected and has these messages in its window."""
+    host = Host()
+    connect = ClientConnected(connection_id=1, commands_partition=1, clean_start=False, session_expiry_interval_s=3_600)
+    host.run(host.event(connect), *(host.message(payload, message_id=payload) for payload in payloads))
+    return host
+
+
+def quarantined(host: Host) -> bool:
+    return host.value is not None and host.value[0] == QUARANTINED_ROW_VERSION
+
+
+def damaged(*, version: int = STATE_ROW_VERSION, blob: bytes = b"\x01not a session") -> Host:
+    host = Host()
+    host.value = (version, True, 3, 4, 5, NOW, NOW + 1, blob)
+    return host
+
+
+def outcomes(records: list[dict[str, Any]]) -> dict[str, str]:
+    return {
+        receipt["message_id"]: receipt["outcome"] for receipt in map(json.loads, (r["value"] for r in of(records, "receipts")))
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "blob", "words"),
+    [
+        (STATE_ROW_VERSION, b"\x01not a session", b"is damaged"),
+        (STATE_ROW_VERSION, b"\x63", b"version 99"),
+        (STATE_ROW_VERSION, b"", b"version nothing"),
+        (STATE_ROW_VERSION + 1, b"of tomorrow", b"start the version that wrote the checkpoint"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_kept_and_told_once(version: int, blob: bytes, words: bytes) -> None:
+    host = damaged(version=version, blob=blob)
+    records = host.run(timed_out=True)
+    (letter,) = of(records, "dead-letters")
+    assert letter["value"] == blob
+    assert letter["headers"]["x-last-death-reason"] == b"quarantined"
+    assert letter["headers"]["x-state-row-version"] == b"%d" % version
+    assert words in letter["headers"]["x-detail"]
+    assert b"inflight sessions restore" in letter["headers"]["x-detail"]
+    assert of(records, "ledger")
+    assert quarantined(host)
+    assert host.value is not None
+    assert host.value[1:7] == (False, 3, 4, 5, None, None)
+    held = quarantine.decode_quarantine(host.value[-1])
+    assert (held.row_version, held.blob, held.since_ms) == (version, blob, NOW)
+    assert host.timer_ms == -1
+    assert of(host.run(host.message(), now_ms=NOW + 5), "dead-letters")[0]["value"] == b"p"
+
+
+def test_a_timer_that_raises_costs_only_its_client(bug: pytest.MonkeyPatch) -> None:
+    bug.undo()
+    host = in_flight(b"1")
+    assert host.value is not None
+    blob = host.value[-1]
+    bug.setattr(Session, "_pass_time", failing)
+    records = host.run(now_ms=NOW + RETRY_MS, timed_out=True)
+    (letter,) = of(records, "dead-letters")
+    assert letter["value"] == blob
+    assert b"ZeroDivisionError" in letter["headers"]["x-detail"]
+    assert b"0x\xe2\x80\xa6" in letter["headers"]["x-detail"], "an address is not the same when the micro-batch is executed again"
+    (close,) = commands(records)
+    assert isinstance(close, CloseConnection)
+    assert (close.connection_id, close.partition, close.reason_code) == (1, 1, 0x83)
+    assert host.timer_ms == -1
+
+
+def test_a_session_that_fails_whatever_the_event_is_quarantined_and_no_event_is_blamed(bug: pytest.MonkeyPatch) -> None:
+    bug.undo()
+    host = in_flight(b"1")
+    bug.setattr(Session, "_pass_time", failing)
+    records = host.run(host.message(b"2", message_id=b"m2"), host.event(PubAckReceived(connection_id=1, packet_id=1)))
+    assert quarantined(host)
+    assert outcomes(records) == {"m2": "quarantined"}
+    reasons = [letter["headers"]["x-last-death-reason"] for letter in of(records, "dead-letters")]
+    assert reasons == [b"quarantined", b"quarantined"]
+
+
+def test_a_client_without_a_stored_session_that_fails_does_not_stop_the_query_either(bug: pytest.MonkeyPatch) -> None:
+    host = Host()
+    records = host.run(host.message(b"1", message_id=b"m1"))
+    assert [letter["value"] for letter in of(records, "dead-letters")] == [b"1"]
+    bug.setattr(Session, "summary", failing)
+    host.run(host.message(b"2"))
+    assert quarantined(host)
+
+
+def test_memory_that_is_used_up_is_nobodys_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def used_up(*_args: Any, **_options: Any) -> None:
+        raise MemoryError
+
+    host = in_flight(b"1")
+    monkeypatch.setattr(session_operator, "decode_session", used_up)
+    with pytest.raises(MemoryError):
+        host.run(timed_out=True)
+
+
+def test_a_quarantined_client_is_refused_and_its_messages_are_dead_letters() -> None:
+    host = damaged()
+    host.run(timed_out=True)
+    connect = ClientConnected(connection_id=7, commands_partition=1, clean_start=False)
+    records = host.run(
+        host.event(connect),
+        host.message(b"good", message_id=b"good", mqtt_qos=b"2"),
+        host.message(b"bad", message_id=b"bad", mqtt_qos=b"7"),
+        now_ms=NOW + 1,
+    )
+    (close,) = commands(records)
+    assert isinstance(close, CloseConnection)
+    assert (close.connection_id, close.partition, close.reason_code) == (7, 1, 0x83)
+    assert outcomes(records) == {"good": "quarantined", "bad": "invalid"}
+    good = next(letter for letter in of(records, "dead-letters") if letter["value"] == b"good")
+    assert good["headers"]["mqtt-topic"] == b"t"
+    assert good["headers"]["mqtt-qos"] == b"2"
+    assert good["headers"]["message-id"] == b"good"
+    assert json.loads(good["headers"]["x-death"])[0]["queue"] == "c"
+
+
+def test_a_connection_of_which_only_the_damaged_blob_knows_the_partition_is_closed_wherever_it_is() -> None:
+    host = damaged()
+    ack = PubAckReceived(connection_id=7, packet_id=1)
+    closed = commands(host.run(host.event(ack), host.event(ack)))
+    assert {(close.connection_id, close.partition) for close in closed} == {(7, 0), (7, 1)}
+    assert len(closed) == 2
+    assert commands(host.run(host.event(ack), now_ms=NOW + 1)) == []
+
+
+def test_the_same_micro_batch_executed_again_gives_the_same_bytes(bug: pytest.MonkeyPatch) -> None:
+    bug.undo()
+    host = in_flight(b"1", b"2")
+    bug.setattr(Session, "_pass_time", failing)
+    cells = [host.message(b"3"), host.event(PubAckReceived(connection_id=1, packet_id=1))]
+    answers = []
+    for order in (cells, cells[::-1]):
+        state = group_state(host.value, now_ms=NOW + 1)
+        answers.append((session_operator.SessionOperator(SETTINGS).activate(("c",), order, state), tuple(state.get)))
+    assert answers[0] == answers[1]
+
+
+def test_restore_applies_what_the_device_said_meanwhile_and_the_session_goes_on(bug: pytest.MonkeyPatch) -> None:
+    bug.undo()
+    host = in_flight(b"1", b"2")
+    host.run(host.event(PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"before")))
+    bug.setattr(Session, "_pass_time", failing)
+    records = host.run(
+        host.event(PubAckReceived(connection_id=1, packet_id=1)),
+        host.event(PubRelReceived(connection_id=1, packet_id=5)),
+        host.event(PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"after")),
+        now_ms=NOW + 1,
+    )
+    assert quarantined(host)
+    assert of(records, "uplink") == []
+    assert of(host.run(host.event(RestoreRequested()), now_ms=NOW + 2), "dead-letters") == []
+    assert quarantined(host), "it fails still"
+    bug.undo()
+    again = ClientConnected(connection_id=2, commands_partition=0, clean_start=False, session_expiry_interval_s=60)
+    records = host.run(host.event(RestoreRequested()), host.event(again), host.message(b"3"), now_ms=NOW + 3)
+    assert [record["value"] for record in of(records, "uplink")] == [b"after"], "a new publication, because 5 had been released"
+    assert outcomes(records) == {"1": "delivered"}
+    accept, second, third = commands(records)
+    assert isinstance(accept, AcceptConnection)
+    assert accept.session_present
+    assert isinstance(second, SendPublish)
+    assert (second.payload, second.dup, third.payload) == (b"2", True, b"3")
+    assert host.value is not None
+    assert host.value[:2] == (STATE_ROW_VERSION, True)
+    assert host.timer_ms == NOW + 3 + RETRY_MS
+
+
+def test_a_restore_of_what_still_cannot_be_read_changes_nothing_but_the_ledger() -> None:
+    host = damaged()
+    host.run(timed_out=True)
+    records = host.run(host.event(RestoreRequested()), now_ms=NOW + 1)
+    assert [record["topic"] for record in records] == ["inflight.ledger"]
+    assert quarantined(host)
+    assert host.value is not None
+    assert quarantine.decode_quarantine(host.value[-1]).blob == b"\x01not a session"
+
+
+def test_a_row_of_a_newer_version_is_restored_by_the_version_that_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = in_flight(b"1")
+    assert host.value is not None
+    host.value = (2, *host.value[1:])
+    host.run(timed_out=True)
+    assert of(host.run(host.event(RestoreRequested())), "commands") == []
+    assert quarantined(host)
+    monkeypatch.setattr(state_row, "STATE_ROW_VERSION", 2)
+    host.run(host.event(RestoreRequested()))
+    assert host.value[:3] == (2, False, 1)
+
+
+def test_drop_ends_the_session_and_the_client_begins_a_new_one(bug: pytest.MonkeyPatch) -> None:
+    bug.undo()
+    host = in_flight(b"1")
+    bug.setattr(Session, "_pass_time", failing)
+    host.run(timed_out=True, now_ms=NOW + 1)
+    bug.undo()
+    records = host.run(host.event(DropRequested()), now_ms=NOW + 2)
+    assert outcomes(records) == {"1": "session_ended"}
+    assert host.value is None
+    accept, sent = commands(host.run(host.connected(), host.message(b"2"), now_ms=NOW + 3))
+    assert not accept.session_present
+    assert sent.payload == b"2"
+
+
+def test_drop_of_a_session_that_fails_at_its_end_still_gives_messages_their_outcome(bug: pytest.MonkeyPatch) -> None:
+    bug.undo()
+    host = in_flight(b"1")
+    bug.setattr(Session, "_pass_time", failing)
+    host.run(timed_out=True, now_ms=NOW + 1)
+    records = host.run(host.event(DropRequested()), now_ms=NOW + 2)
+    assert outcomes(records) == {"1": "quarantined"}
+    assert [letter["value"] for letter in of(records, "dead-letters")] == [b"1"]
+    assert host.value is None
+
+
+def test_drop_of_what_cannot_be_read_forgets_it() -> None:
+    host = damaged()
+    records = host.run(host.event(DropRequested()), host.message(b"2", message_id=b"2"))
+    assert outcomes(records) == {}, "the message was sent after the drop: it waits"
+    assert host.value is not None
+    assert host.value[:4] == (STATE_ROW_VERSION, False, 0, 1)
+
+
+@pytest.mark.parametrize("request_", [RestoreRequested(), DropRequested()])
+def test_a_request_for_a_client_that_is_not_quarantined_does_nothing(request_: Any) -> None:
+    host = in_flight(b"1")
+    before = host.value
+    records = host.run(host.event(request_))
+    assert [record["topic"] for record in records] == ["inflight.ledger"]
+    assert host.value == before
+    nobody = Host()
+    nobody.run(nobody.event(request_))
+    assert nobody.value is None
+
+
+def test_a_poisonous_event_beside_a_request_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = Session._apply
+
+    def poisoned(self: Session, event: Any, activation: Activation) -> None:
+        if getattr(getattr(event, "message", None), "payload", b"") == b"poison":
+            raise ZeroDivisionError("a mistake of ours")
+        apply(self, event, activation)
+
+    monkeypatch.setattr(Session, "_apply", poisoned)
+    host = in_flight(b"1")
+    records = host.run(host.event(RestoreRequested()), host.message(b"poison"), host.message(b"2"))
+    assert [command.payload for command in commands(records)] == [b"2"]
+    assert [letter["value"] for letter in of(records, "dead-letters")] == [b"poison"]
+    assert not quarantined(host)
+
+
+def test_what_a_device_says_in_quarantine_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MAX_KEPT_BYTES", 200)
+    host = damaged()
+    said = PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"x" * 130)
+    records = host.run(host.event(said), host.event(said), host.cell(EVENTS, b"\x01\xff"))
+    assert len(of(records, "dead-letters")) == 3
+    assert any(b"are kept" in letter["headers"]["x-detail"] for letter in of(records, "dead-letters"))
+    assert host.value is not None
+    assert len(quarantine.decode_quarantine(host.value[-1]).events) == 1

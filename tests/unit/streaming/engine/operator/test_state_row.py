@@ -1,0 +1,70 @@
+"""The state row of a client: its columns are those of the schema, and it is stored together with its timer."""
+
+import pytest
+
+from state.errors import UnreadableRecord
+from streaming.engine.operator.state_row import (
+    QUARANTINED_ROW_VERSION,
+    STATE_ROW_VERSION,
+    STATE_SCHEMA,
+    StateRow,
+    check_version,
+    held_of,
+    quarantine_of,
+    quarantined_row,
+    store,
+)
+from tests.unit.streaming.engine.operator.test_session_operator import NOW, group_state
+
+ROW = StateRow(
+    version=STATE_ROW_VERSION,
+    connected=True,
+    inflight=2,
+    queued=3,
+    queued_bytes=4,
+    oldest_unacked_ms=NOW,
+    next_deadline_ms=NOW + 7,
+    blob=b"b",
+)
+
+
+def test_the_columns_are_those_of_the_schema() -> None:
+    assert tuple(column.split()[0] for column in STATE_SCHEMA.split(", ")) == StateRow._fields
+
+
+@pytest.mark.parametrize(("deadline_ms", "timer_ms"), [(NOW + 7, NOW + 7), (NOW - 7, NOW + 1), (2**62, NOW + 365 * 86_400_000)])
+def test_a_row_is_stored_with_its_timer_which_spark_can_count(deadline_ms: int, timer_ms: int) -> None:
+    state = group_state()
+    store(ROW._replace(next_deadline_ms=deadline_ms), state, NOW)
+    assert state._timeout_timestamp == timer_ms
+    assert state.get[6] == min(deadline_ms, timer_ms)
+
+
+def test_without_a_deadline_there_is_no_timer_and_without_a_row_no_state() -> None:
+    state = group_state(ROW)
+    store(ROW._replace(next_deadline_ms=None), state, NOW)
+    assert (state._updated, state._timeout_timestamp) == (True, -1)
+    store(None, state, NOW)
+    assert not state.exists
+
+
+@pytest.mark.parametrize("version", [None, 0, STATE_ROW_VERSION + 1, QUARANTINED_ROW_VERSION])
+def test_a_row_of_another_version_says_what_to_do(version: int | None) -> None:
+    with pytest.raises(UnreadableRecord, match="start the version that wrote the checkpoint"):
+        check_version(version)
+
+
+def test_a_quarantined_row_keeps_the_counts_and_the_blob() -> None:
+    state = group_state(ROW)
+    assert held_of(state) is None
+    held = quarantine_of(ValueError("x"), state, NOW + 1)
+    store(quarantined_row(held, state), state, NOW + 1)
+    assert tuple(state.get)[:7] == (QUARANTINED_ROW_VERSION, False, 2, 3, 4, None, None)
+    assert held_of(state) == held
+    assert (held.row_version, held.blob, held.since_ms) == (STATE_ROW_VERSION, b"b", NOW + 1)
+
+
+def test_a_session_that_was_never_stored_is_quarantined_with_an_empty_blob() -> None:
+    held = quarantine_of(ValueError("x"), group_state(), NOW)
+    assert (held.row_version, held.blob) == (0, b"")
+    assert quarantined_row(held, group_state())[:5] == (QUARANTINED_ROW_VERSION, False, 0, 0, 0)
