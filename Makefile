@@ -147,7 +147,7 @@ bench-archive: jars ## Measure the archive with a million ledger rows, and `infl
 	@$(BIN)/python -m bench.archive
 
 .PHONY: soak
-soak: setup ## Hours of random histories: 25,000 for each property, twice as many for the session (INFLIGHT_SOAK=100: fewer)
+soak: setup ## Hours of random histories: 25,000 for each property (INFLIGHT_SOAK=100: fewer)
 	@INFLIGHT_SOAK=$${INFLIGHT_SOAK:-25000} $(BIN)/pytest tests/properties -o timeout=0
 
 # ---- developing ----------------------------------------------------------------------------------------------------------------

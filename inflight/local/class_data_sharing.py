@@ -75,5 +75,6 @@ def _archive(program: Program, jars: Jars) -> Path:
 @functools.cache
 def _java() -> str:
     """Identifies the JVM and the class path: an archive is for one of each."""
-    version = subprocess.run([find_java().executable, "-version"], capture_output=True, timeout=30, check=True).stderr
+    said = subprocess.run([find_java().executable, "-version"], capture_output=True, timeout=30, check=True).stderr
+    version = b"\n".join(line for line in said.splitlines() if b"Picked up" not in line)  # JDK_JAVA_OPTIONS and the like
     return hashlib.sha256(version + bytes(pyspark_jars())).hexdigest()[:16]

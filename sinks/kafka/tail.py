@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, RebalanceInProgressError
 
 _log: Final = structlog.get_logger(__name__)
 _COMMIT_INTERVAL_S: Final = 1.0
@@ -23,6 +23,7 @@ _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
 _METADATA_PAUSE_S: Final = 0.2
+_SHORTEST_LIMIT_S: Final = 5.0
 
 
 class CommandListener(Protocol):
@@ -83,6 +84,8 @@ class KafkaCommandTail:
             "partition_assignment_strategy": (CooperativeStickyAssignor,),
             **options,
         }
+        self._longest_rebalance_s = max(_SHORTEST_LIMIT_S, 2 * session_timeout_ms / 1_000)
+        self._rebalances_since: float | None = None
         self._stopping = threading.Event()
         self._room = threading.Semaphore(_BATCHES_AHEAD)
         self._changes: deque[tuple[bool, frozenset[int]]] = deque()
@@ -120,6 +123,7 @@ class KafkaCommandTail:
 
     def _consume(self) -> None:
         consumer = KafkaConsumer(**self._config)
+        self._rebalances_since = None
         try:
             # The member that shares the partitions out may be this one. One that does not know the topic's partitions yet shares
             # out none, and does not always notice when it learns of them.
@@ -138,6 +142,7 @@ class KafkaCommandTail:
                 if time.monotonic() >= next_commit:
                     next_commit = time.monotonic() + _COMMIT_INTERVAL_S
                     self._commit(consumer, committed)
+                    self._check_rebalance()
             self._commit_and_wait(consumer)
         finally:
             consumer.close(autocommit=False, timeout_ms=2_000)
@@ -175,15 +180,28 @@ class KafkaCommandTail:
             return
 
         def committed_or_not(_offsets: object, outcome: object) -> None:
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, RebalanceInProgressError):
+                self._rebalances_since = self._rebalances_since or time.monotonic()
+            elif isinstance(outcome, BaseException):
                 _log.debug("commit_failed", error=repr(outcome))
             else:
+                self._rebalances_since = None
                 committed.update(offsets)
 
         consumer.commit_async(
             {TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()},
             callback=committed_or_not,
         )
+
+    def _check_rebalance(self) -> None:
+        """Raises RebalanceInProgressError when this member has waited for so long that the group must have gone on without it.
+
+        Seen on a busy machine: the partitions belonged to somebody else, and this consumer waited for its part for ever, its
+        devices attached and deaf.
+        """
+        since = self._rebalances_since
+        if since is not None and time.monotonic() - since > self._longest_rebalance_s:
+            raise RebalanceInProgressError(f"for more than {self._longest_rebalance_s:g} s")
 
     def _commit_and_wait(self, consumer: Any) -> None:
         offsets = {

@@ -581,4 +581,3 @@ class SessionModel(RuleBasedStateMachine):
 
 
 TestSessionModel: Any = SessionModel.TestCase
-TestSessionModel.settings = settings(max_examples=2 * settings().max_examples)

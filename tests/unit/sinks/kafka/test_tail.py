@@ -1,0 +1,90 @@
+"""The consumer behind the gateways' command tail, with one that behaves as told in place of kafka-python's."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import RebalanceInProgressError
+
+from sinks.kafka import tail
+from sinks.kafka.tail import KafkaCommandTail
+from tests.support.waiting import until
+
+
+class StuckConsumer:
+    """Gets partition 0, one record, and then waits for the end of a rebalance for ever."""
+
+    made: list["StuckConsumer"] = []  # noqa: RUF012 - a fresh one for each test
+
+    def __init__(self, **config: Any) -> None:
+        self.listener: Any = None
+        self.is_closed = False
+        self.made.append(self)
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {0}
+
+    def subscribe(self, topics: list[str], listener: Any) -> None:
+        self.listener = listener
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        if self.listener is not None:
+            self.listener.on_partitions_assigned([TopicPartition("commands", 0)])
+            self.listener = None
+        return {}
+
+    def position(self, partition: TopicPartition, timeout_ms: int) -> int:
+        return 0
+
+    def commit_async(self, offsets: Any, callback: Any) -> None:
+        callback(offsets, RebalanceInProgressError("the group is rebalancing"))
+
+    def commit(self, offsets: Any, timeout_ms: int) -> None: ...
+
+    def close(self, autocommit: bool, timeout_ms: int) -> None:
+        self.is_closed = True
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, frozenset[int]]] = []
+
+    def partitions_assigned(self, partitions: frozenset[int]) -> None:
+        self.calls.append(("assigned", partitions))
+
+    def partitions_revoked(self, partitions: frozenset[int]) -> None:
+        self.calls.append(("revoked", partitions))
+
+    def commands(self, partition: int, values: list[bytes]) -> None: ...
+
+
+def test_a_member_that_a_rebalance_has_forgotten_gives_its_partitions_up_and_joins_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tail, "KafkaConsumer", StuckConsumer)
+    for name in ("_COMMIT_INTERVAL_S", "_RESTART_PAUSE_S"):
+        monkeypatch.setattr(tail, name, 0.01)
+    monkeypatch.setattr(tail, "_SHORTEST_LIMIT_S", 0.05)
+    monkeypatch.setattr(StuckConsumer, "made", [])
+    partition = frozenset((0,))
+
+    async def main() -> list[tuple[str, frozenset[int]]]:
+        listener = Listener()
+        reader = KafkaCommandTail(
+            bootstrap_servers="",
+            topic="commands",
+            group_id="gateways",
+            group_instance_id=None,
+            session_timeout_ms=10,
+            fetch_max_wait_ms=10,
+            options={},
+        )
+        reader.start(listener)
+        await until(lambda: len(listener.calls) >= 3, "the partition is given up and got again", within_s=20)
+        await reader.close(5)
+        return listener.calls
+
+    calls = asyncio.run(main())
+    assert calls[:3] == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
+    assert StuckConsumer.made[0].is_closed
