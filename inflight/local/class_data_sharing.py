@@ -75,6 +75,7 @@ def _archive(program: Program, jars: Jars) -> Path:
 @functools.cache
 def _java() -> str:
     """Identifies the JVM and the class path: an archive is for one of each."""
-    said = subprocess.run([find_java().executable, "-version"], capture_output=True, timeout=30, check=True).stderr
-    version = b"\n".join(line for line in said.splitlines() if b"Picked up" not in line)  # JDK_JAVA_OPTIONS and the like
+    # Options of the environment would change what Java says of itself; an archive that they do not fit is left alone by Java.
+    plain = {name: value for name, value in os.environ.items() if not name.endswith("_OPTIONS")}
+    version = subprocess.run([find_java().executable, "-version"], env=plain, capture_output=True, timeout=30, check=True).stderr
     return hashlib.sha256(version + bytes(pyspark_jars())).hexdigest()[:16]
