@@ -77,12 +77,12 @@ mosquitto-check:
 # Most tests wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and what only
 # computes runs beside them.
 .PHONY: test
-test: jars ## Lint, types, layers and all tests that need nothing from outside: about eight minutes on two cores
+test: jars ## Lint, types, layers and all tests that need nothing from outside: about four minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
-TEST_PROCESSES := 2
+TEST_PROCESSES := 3
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
 # The tests of state/, which have to reach every branch of it. What takes long and reaches no line of its own runs without the tracer.

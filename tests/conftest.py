@@ -43,15 +43,15 @@ GROUPS = {
     "test_continues_0_1_0.py": "up",
     "test_refusing_devices.py": "up",
     "test_protocol_on_sockets.py": "up",
-    "spark": "kafka",
+    "spark": "spark",
     "test_arrivals.py": "kafka",
     "test_embedded_kafka.py": "kafka",
     "test_event_log.py": "kafka",
     "test_gateway_kafka.py": "kafka",
 }
-"""Files that run in one process, one after the other, and share what is slow to start: `inflight up`, or a broker and a Spark."""
+"""Files that run in one process, one after the other, and share what is slow to start."""
 
-LONGEST_FIRST = ("up", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
+LONGEST_FIRST = ("up", "spark", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 

@@ -425,6 +425,7 @@ def test_a_record_that_the_broker_refuses_does_not_harm_the_others(broker: Embed
     assert sorted(len(places) for places in log_of(broker, settings.topic).values()) == [1] * (len(results) + 2)
 
 
+@pytest.mark.faults
 def test_a_record_that_only_the_broker_can_refuse_does_not_harm_the_others(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:
