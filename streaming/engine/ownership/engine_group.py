@@ -83,7 +83,9 @@ class EngineGroup:
 
         Raises KafkaUnreachable.
         """
-        consumer = KafkaConsumer(group_id=self._name, enable_auto_commit=False, metrics_enabled=False, **self._options)
+        consumer = KafkaConsumer(
+            **self._options | {"group_id": self._name, "enable_auto_commit": False, "metrics_enabled": False}
+        )
         try:
             by_topic: dict[str, dict[int, int]] = {}
             for topic in self._topics:
@@ -122,18 +124,20 @@ class EngineGroup:
 
     def _stay(self) -> None:
         consumer = KafkaConsumer(
-            client_id="inflight-engine-group",
-            group_id=self._name,
-            group_instance_id=self._id,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 5,
-            enable_auto_commit=False,
-            auto_offset_reset="latest",
-            allow_auto_create_topics=False,
-            fetch_max_bytes=1,
-            max_partition_fetch_bytes=1,
-            metrics_enabled=False,
-            **self._options,
+            **self._options
+            | {
+                "client_id": "inflight-engine-group",
+                "group_id": self._name,
+                "group_instance_id": self._id,
+                "session_timeout_ms": SESSION_TIMEOUT_MS,
+                "heartbeat_interval_ms": SESSION_TIMEOUT_MS // 5,
+                "enable_auto_commit": False,
+                "auto_offset_reset": "latest",
+                "allow_auto_create_topics": False,
+                "fetch_max_bytes": 1,
+                "max_partition_fetch_bytes": 1,
+                "metrics_enabled": False,
+            }
         )
         try:
             listener = _ReadNothing(consumer)
