@@ -13,6 +13,7 @@ import pytest
 
 from inflight.demo.up import UpProcess
 from tests.integration.paho_device import PahoDevice
+from tests.integration.topics_of_up import await_gone
 from tests.integration.wire_device import (
     MAXIMUM_PACKET_SIZE,
     PATIENCE_S,
@@ -304,6 +305,7 @@ def test_the_device_is_told_what_is_left_of_a_messages_life(up: UpProcess, backe
     """[MQTT-3.3.2-5] [MQTT-3.3.2-6]"""
     with WireDevice(up.mqtt, "expiring", 5):
         pass
+    await_gone(up, "expiring")
     backend.send("expiring", b"old", expiration="60000", age_ms=20_000)
     (over,) = backend.send("expiring", b"over", expiration="500")
     backend.send("expiring", b"for ever")
@@ -321,6 +323,7 @@ def test_a_full_queue_drops_its_oldest_and_a_higher_priority_goes_first(up: UpPr
     name = f"short-{level}"
     with WireDevice(up.mqtt, name, level):
         pass
+    await_gone(up, name)
     (oldest,) = backend.send(name, b"oldest")
     backend.send(name, b"normal")
     backend.send(name, b"urgent", priority="9")
