@@ -191,11 +191,11 @@ class EngineGroup:
         ]
 
     def _seen_beside(self, member_id: str) -> str | None:
-        """Who else is in the group. member_id: ours; another one under our id has fenced us."""
+        """Who else is in the group. member_id: ours, empty while we join; another one under our id has fenced us."""
         if others := self._others():
             return _beside(others, self._settings.topics.prefix)
         fenced = any(member["member_id"] != member_id for member in self._members())
-        return self._fenced() if fenced else None
+        return self._fenced() if member_id and fenced else None
 
     def _fenced(self) -> str:
         return (

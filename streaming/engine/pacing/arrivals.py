@@ -54,6 +54,9 @@ class KafkaArrivals:
                 self._forget_consumer()
                 self._closed.wait(min(_WITHOUT_KAFKA_S, max(0.0, deadline - time.monotonic())))
 
+    def rest(self, timeout_s: float) -> None:
+        self._closed.wait(timeout_s)
+
     def close(self) -> None:
         self._closed.set()
         with self._in_use:

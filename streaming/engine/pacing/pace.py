@@ -4,8 +4,8 @@ Spark's trigger is a fixed interval, and with time-outs it runs a micro-batch in
 interval burns two thirds of a core for nothing, and one with a long interval lets the first message wait. So the pause between
 two micro-batches is measured here instead:
 
-1. after a micro-batch that did something, the trigger interval counts, as it does without this module;
-2. after one that did nothing, the engine waits until a record is appended (arrivals.py);
+1. micro-batches start no more often than the trigger interval says, as they do without this module;
+2. after one that did nothing, the engine waits beyond that until a record is appended (arrivals.py);
 3. but no longer than a quarter of the time since something happened last, because timers of sessions run only in micro-batches:
    a timer fires late by at most a quarter of its length; and
 4. no longer than `idle_trigger_interval`.
@@ -36,8 +36,11 @@ class Arrivals(Protocol):
     def wait(self, end: Offsets, timeout_s: float) -> None:
         """Returns when a record is there at or after one of the offsets, at the latest after `timeout_s`. Never raises."""
 
+    def rest(self, timeout_s: float) -> None:
+        """Returns after `timeout_s`, whatever arrives."""
+
     def close(self) -> None:
-        """Ends a `wait` of another thread; later ones return at once."""
+        """Ends a `wait` or `rest` of another thread; later ones return at once."""
 
 
 class Pace:
@@ -54,9 +57,9 @@ class Pace:
         now_ms = now()
         if batch.did_something:
             self._active_ms = now_ms
-            wait_ms = due_ms - now_ms
-        else:
-            quiet_ms = int((now_ms - self._active_ms) * LATE_BY)
-            wait_ms = max(due_ms - now_ms, min(max(quiet_ms, self._trigger_interval_ms), self._idle_trigger_interval_ms))
-        if wait_ms > 0:
-            self._arrivals.wait(batch.end, wait_ms / 1_000)
+        quiet_ms = int((now_ms - self._active_ms) * LATE_BY)
+        latest_ms = now_ms + min(max(quiet_ms, self._trigger_interval_ms), self._idle_trigger_interval_ms)
+        if due_ms > now_ms:
+            self._arrivals.rest((due_ms - now_ms) / 1_000)
+        if not batch.did_something and (left_ms := latest_ms - now()) > 0:
+            self._arrivals.wait(batch.end, left_ms / 1_000)

@@ -13,11 +13,12 @@ BUSY = LastBatch(did_something=True, end=END)
 
 
 class Clock:
-    """Monotonic, in milliseconds; arrivals let it pass. waits: how long each of them was asked to be."""
+    """Monotonic, in milliseconds; arrivals let it pass. waits, rests: how long each of them was asked to be."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
         self.waits: list[int] = []
+        self.rests: list[int] = []
         self.arrives_after_ms: Iterator[int] = iter(())
 
     def __call__(self) -> int:
@@ -27,6 +28,10 @@ class Clock:
         assert end == END
         self.waits.append(round(timeout_s * 1_000))
         self.now_ms += min(self.waits[-1], next(self.arrives_after_ms, 1 << 40))
+
+    def rest(self, timeout_s: float) -> None:
+        self.rests.append(round(timeout_s * 1_000))
+        self.now_ms += self.rests[-1]
 
     def close(self) -> None: ...
 
@@ -44,7 +49,15 @@ def pace(clock: Clock) -> Pace:
 def test_after_a_micro_batch_that_did_something_the_trigger_counts(pace: Pace, clock: Clock) -> None:
     clock.now_ms += 60_000
     pace.pause(BUSY, clock.now_ms + 30, clock)
-    assert clock.waits == [30]
+    assert (clock.rests, clock.waits) == ([30], [])
+
+
+def test_a_record_starts_no_micro_batch_before_the_trigger_interval_is_over(pace: Pace, clock: Clock) -> None:
+    clock.now_ms += 60_000
+    clock.arrives_after_ms = iter((0,))
+    before_ms = clock.now_ms
+    pace.pause(QUIET, clock.now_ms + 30, clock)
+    assert (clock.rests, clock.now_ms - before_ms) == ([30], 30)
 
 
 def test_after_a_long_micro_batch_that_did_something_the_next_one_starts_at_once(pace: Pace, clock: Clock) -> None:
@@ -54,7 +67,7 @@ def test_after_a_long_micro_batch_that_did_something_the_next_one_starts_at_once
 
 def test_pauses_grow_while_nothing_happens_and_are_short_again_afterwards(pace: Pace, clock: Clock) -> None:
     for _ in range(30):
-        pace.pause(QUIET, clock.now_ms + 30, clock)
+        pace.pause(QUIET, clock.now_ms, clock)
     assert clock.waits == sorted(clock.waits)
     assert (clock.waits[0], clock.waits[-1]) == (TRIGGER_MS, IDLE_MS)
     pace.pause(BUSY, clock.now_ms - 1, clock)
@@ -66,7 +79,7 @@ def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
     clock.now_ms += 60_000
     clock.arrives_after_ms = iter((7,))
     before_ms = clock.now_ms
-    pace.pause(QUIET, clock.now_ms + 30, clock)
+    pace.pause(QUIET, clock.now_ms, clock)
     assert (clock.waits, clock.now_ms - before_ms) == ([IDLE_MS], 7)
 
 
