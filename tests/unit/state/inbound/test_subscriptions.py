@@ -84,6 +84,15 @@ def test_the_same_subscription_again_changes_nothing() -> None:
     assert subscriptions.encoded() is encoded
 
 
+def test_the_last_filter_with_its_wildcards_leaves_none_behind() -> None:
+    subscriptions = Subscriptions()
+    for topic_filter in ("a/+", "b/+", "#"):
+        subscriptions.add(Subscription(topic_filter=topic_filter, qos=QoS.AT_MOST_ONCE))
+    for topic_filter in ("#", "a/+"):
+        subscriptions.discard(topic_filter)
+    assert (subscriptions.capped_qos("a/x", QoS.AT_LEAST_ONCE), subscriptions.capped_qos("b/x", QoS.AT_LEAST_ONCE)) == (1, 0)
+
+
 def test_cleared_is_as_new() -> None:
     subscriptions = many(3)
     assert len(subscriptions) == 3

@@ -1,11 +1,14 @@
 """state.records.commands: batches that no record is too large for. tests/properties/test_codec.py has the codec."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from state.commands import AcceptConnection, DropAwaitingRel, SendPublish, SendPubRel, WithdrawPublish
+from state.errors import UnreadableRecord
 from state.model import QoS
 from state.records.commands import command_records, decode_command_batch
+from state.records.record import VERSION_BYTE
 from state.records.settings import RecordLimits
 
 LIMITS = RecordLimits()
@@ -53,3 +56,8 @@ def test_the_topic_filters_of_a_session_count_with_their_length() -> None:
     records = list(command_records("c", "d", 3, commands, max_record_bytes=150_000))
     assert [decode_command_batch(record.value).commands for record in records] == [(commands[0],), (commands[1],)]
     assert all(len(record.value) <= 150_000 for record in records)
+
+
+def test_bytes_that_are_no_batch_of_commands_are_an_unreadable_record() -> None:
+    with pytest.raises(UnreadableRecord, match="not a batch of commands"):
+        decode_command_batch(VERSION_BYTE + b"\xc1")
