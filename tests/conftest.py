@@ -42,16 +42,15 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 GROUPS = {
     "test_continues_0_1_0.py": "up",
     "test_refusing_devices.py": "up",
-    "test_protocol_on_sockets.py": "up",
     "spark": "spark",
     "test_arrivals.py": "kafka",
     "test_embedded_kafka.py": "kafka",
     "test_event_log.py": "kafka",
     "test_gateway_kafka.py": "kafka",
 }
-"""Files that run in one process, one after the other, and share what is slow to start."""
+"""Files that run in one process, one after the other, and share what is slow to start, or need it first."""
 
-LONGEST_FIRST = ("up", "spark", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
+LONGEST_FIRST = ("up", "spark", "test_protocol_on_sockets.py", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 

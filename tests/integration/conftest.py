@@ -1,10 +1,15 @@
-"""One `inflight up` for all tests that do not end it: the files that use it run in one process (tests/conftest.py).
+"""One `inflight up` for all tests that do not end it, also for those that run in other processes at the same time.
 
 It is started on what 0.1.0 has left behind (test_continues_0_1_0.py). Every test has client ids of its own.
 """
 
+import fcntl
+import json
+import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,10 +58,45 @@ delivery_limit = 5
 """
 
 
+@dataclass(frozen=True)
+class SharedUp:
+    """Where the shared `inflight up` listens. mqtt: host and port. kafka: bootstrap servers."""
+
+    mqtt: tuple[str, int]
+    kafka: str
+    data_dir: Path
+
+
 @pytest.fixture(scope="session")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedUp]:
+    """The first process that asks starts it, and stops it when the last one has ended."""
+    own = tmp_path_factory.getbasetemp()
+    directory = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    addresses, starting, users = directory / "up.json", directory / "up.starting", directory / "up.users"
+    with ExitStack() as use:
+        with locked(starting, fcntl.LOCK_EX):
+            running = None if addresses.exists() else start_up(tmp_path_factory.mktemp("up"))
+            if running is not None:
+                addresses.write_text(json.dumps([*running.mqtt, running.kafka, str(running.data_dir)]))
+            use.enter_context(locked(users, fcntl.LOCK_SH))
+        host, port, kafka, data_dir = json.loads(addresses.read_text())
+        yield SharedUp((host, port), kafka, Path(data_dir))
+    if running is not None:
+        with locked(starting, fcntl.LOCK_EX), locked(users, fcntl.LOCK_EX):
+            addresses.unlink()
+            running.__exit__(None, None, None)
+        assert running.exit_code == 0
+
+
+@contextmanager
+def locked(file: Path, how: int) -> Iterator[None]:
+    with file.open("a") as opened:
+        fcntl.flock(opened, how)
+        yield
+
+
+def start_up(directory: Path) -> UpProcess:
     """With the delayed retry of conf/policies.toml for lamps, whose delay is ten seconds there and one here."""
-    directory = tmp_path_factory.mktemp("up")
     with tarfile.open(DATA_OF_0_1_0) as archive:
         archive.extractall(directory, filter="data")
     policies = conf_file("policies.toml").read_text(encoding="utf-8")
@@ -64,6 +104,4 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
     assert "10s" not in shorter
     configuration = directory / "inflight.toml"
     configuration.write_text(shorter + PROFILES, encoding="utf-8")
-    with UpProcess(directory / "data", "--config", str(configuration)) as running:
-        yield running
-    assert running.exit_code == 0
+    return UpProcess(directory / "data", "--config", str(configuration)).__enter__()

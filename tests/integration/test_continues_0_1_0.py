@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from inflight.demo.up import UpProcess
+from tests.integration.conftest import SharedUp
 from tests.integration.wire_device import PUBCOMP, PUBREC, PUBREL, Backend, WireDevice, acknowledgement
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -19,18 +19,18 @@ UNREAD = [b"unread-1", b"unread-2"]
 
 
 @pytest.fixture(scope="module")
-def backend(up: UpProcess) -> Iterator[Backend]:
+def backend(up: SharedUp) -> Iterator[Backend]:
     with Backend(up.kafka) as made:
         yield made
 
 
-def device(up: UpProcess, client_id: str) -> WireDevice:
+def device(up: SharedUp, client_id: str) -> WireDevice:
     made = WireDevice(up.mqtt, client_id, 5, expiry_s=NEVER_EXPIRES_S)
     assert made.session_present
     return made
 
 
-def test_what_was_not_acknowledged_comes_again_with_dup_and_the_same_packet_ids(up: UpProcess, backend: Backend) -> None:
+def test_what_was_not_acknowledged_comes_again_with_dup_and_the_same_packet_ids(up: SharedUp, backend: Backend) -> None:
     with device(up, "unanswered") as again:
         received = [again.receive(), again.receive()]
         assert [(one.payload, one.qos, one.packet_id, one.dup) for one in received] == [
@@ -42,14 +42,14 @@ def test_what_was_not_acknowledged_comes_again_with_dup_and_the_same_packet_ids(
         assert backend.outcomes(["unanswered/q1", "unanswered/q2"]) == ["delivered", "delivered"]
 
 
-def test_what_was_received_but_not_completed_is_released_and_not_sent_again(up: UpProcess, backend: Backend) -> None:
+def test_what_was_received_but_not_completed_is_released_and_not_sent_again(up: SharedUp, backend: Backend) -> None:
     with device(up, "received") as again:
         again.expect(acknowledgement(PUBREL, 1))
         again.send(acknowledgement(PUBCOMP, 1))
         assert backend.outcome("received/half") == "delivered"
 
 
-def test_a_publication_that_awaits_its_release_is_known_and_handed_on_once(up: UpProcess, backend: Backend) -> None:
+def test_a_publication_that_awaits_its_release_is_known_and_handed_on_once(up: SharedUp, backend: Backend) -> None:
     """Once the fixture is older than `await_rel_timeout`, by its tombstone."""
     with device(up, "publisher") as again:
         again.publish(b"up-half", qos=2, packet_id=7, dup=True)
@@ -61,7 +61,7 @@ def test_a_publication_that_awaits_its_release_is_known_and_handed_on_once(up: U
     assert backend.uplink("publisher", b"up-next") == [b"up-half", b"up-next"]
 
 
-def test_what_waited_in_the_queue_and_in_the_log_comes_in_order(up: UpProcess, backend: Backend) -> None:
+def test_what_waited_in_the_queue_and_in_the_log_comes_in_order(up: SharedUp, backend: Backend) -> None:
     with device(up, "queue") as again:
         received = [again.receive() for _ in (*QUEUED, *UNREAD)]
         assert [one.payload for one in received] == [*QUEUED, *UNREAD]
@@ -72,7 +72,7 @@ def test_what_waited_in_the_queue_and_in_the_log_comes_in_order(up: UpProcess, b
     assert backend.outcomes(names) == ["delivered"] * len(names)
 
 
-def test_what_was_delivered_is_not_delivered_again(up: UpProcess, backend: Backend) -> None:
+def test_what_was_delivered_is_not_delivered_again(up: SharedUp, backend: Backend) -> None:
     with device(up, "done") as again:
         (unread,) = [again.receive()]
         assert (unread.payload, unread.dup) == (b"unread", False)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import paho.mqtt.client as paho
 import pytest
 
-from inflight.demo.up import UpProcess
+from tests.integration.conftest import SharedUp
 from tests.integration.paho_device import PahoDevice
 from tests.integration.topics_of_up import await_gone
 from tests.integration.wire_device import (
@@ -40,7 +40,7 @@ def receive_maximum(number: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def backend(up: UpProcess) -> Iterator[Backend]:
+def backend(up: SharedUp) -> Iterator[Backend]:
     with Backend(up.kafka) as backend:
         yield backend
 
@@ -50,7 +50,7 @@ def backend(up: UpProcess) -> Iterator[Backend]:
 
 @both_versions
 def test_a_reconnect_is_answered_with_everything_unfinished_in_order_with_dup_and_the_same_ids(
-    up: UpProcess, backend: Backend, level: int
+    up: SharedUp, backend: Backend, level: int
 ) -> None:
     """[MQTT-4.4.0-1] [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6]"""
     name = f"replay-{level}"
@@ -85,7 +85,7 @@ def test_a_reconnect_is_answered_with_everything_unfinished_in_order_with_dup_an
         device.finish(last)
 
 
-def test_a_window_of_two_through_lost_acknowledgements(up: UpProcess, backend: Backend) -> None:
+def test_a_window_of_two_through_lost_acknowledgements(up: SharedUp, backend: Backend) -> None:
     """docs/protocol.md, section 2: the resends after the retry interval come before what is new."""
     with WireDevice(up.mqtt, "window-2", 4) as device:
         backend.send("window-2", b"1", b"2", b"3", b"4")
@@ -108,7 +108,7 @@ def test_a_window_of_two_through_lost_acknowledgements(up: UpProcess, backend: B
 
 @pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5], ids=["3.1.1", "5"])
 def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_qos_2_message_once(
-    up: UpProcess, backend: Backend, version: int
+    up: SharedUp, backend: Backend, version: int
 ) -> None:
     name = f"paho-{version}"
     with PahoDevice(up, name, version) as device:
@@ -138,7 +138,7 @@ def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_q
         assert backend.uplink(name, last=b"u19") == [b"u%d" % number for number in range(20)]
 
 
-def test_a_refusing_pubrec_gets_no_pubrel_and_frees_slot_and_id(up: UpProcess, backend: Backend) -> None:
+def test_a_refusing_pubrec_gets_no_pubrel_and_frees_slot_and_id(up: SharedUp, backend: Backend) -> None:
     """[MQTT-4.4.0-2] [MQTT-4.3.3-4]; MQTT 3.1.1 has no reason codes."""
     with WireDevice(up.mqtt, "refusing", 5, properties=receive_maximum(1)) as device:
         unwanted, passing, next_one = backend.send("refusing", b"unwanted", b"passing", b"next", qos=2)
@@ -163,7 +163,7 @@ def test_a_refusing_pubrec_gets_no_pubrel_and_frees_slot_and_id(up: UpProcess, b
 
 @both_versions
 def test_acknowledgements_that_nobody_waits_for_are_answered_as_the_standard_says(
-    up: UpProcess, backend: Backend, level: int
+    up: SharedUp, backend: Backend, level: int
 ) -> None:
     name = f"unknown-{level}"
     with WireDevice(up.mqtt, name, level) as device:
@@ -183,7 +183,7 @@ def test_acknowledgements_that_nobody_waits_for_are_answered_as_the_standard_say
 
 @both_versions
 def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection_and_the_session_goes_on(
-    up: UpProcess, backend: Backend, level: int
+    up: SharedUp, backend: Backend, level: int
 ) -> None:
     name = f"wrong-{level}"
     with WireDevice(up.mqtt, name, level) as device:
@@ -196,7 +196,7 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection_and_the_sessio
         assert device.receive() == replace(message, dup=True)
 
 
-def test_a_receive_maximum_of_1_is_strict_order_and_qos_0_passes_by(up: UpProcess, backend: Backend) -> None:
+def test_a_receive_maximum_of_1_is_strict_order_and_qos_0_passes_by(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.3.4-9] [MQTT-4.9.0-2] [MQTT-4.9.0-3]"""
     with WireDevice(up.mqtt, "one-by-one", 5, properties=receive_maximum(1)) as device:
         backend.send("one-by-one", b"1", b"2", b"3", qos=1)
@@ -213,7 +213,7 @@ def test_a_receive_maximum_of_1_is_strict_order_and_qos_0_passes_by(up: UpProces
         assert [first.payload, second.payload, third.payload] == [b"1", b"2", b"3"]
 
 
-def test_a_receive_maximum_of_65535_lets_everything_out_at_once(up: UpProcess, backend: Backend) -> None:
+def test_a_receive_maximum_of_65535_lets_everything_out_at_once(up: SharedUp, backend: Backend) -> None:
     with WireDevice(up.mqtt, "wide-5", 5, properties=receive_maximum(65_535)) as device:
         payloads = [b"%d" % number for number in range(500)]
         backend.send("wide-5", *payloads)
@@ -225,7 +225,7 @@ def test_a_receive_maximum_of_65535_lets_everything_out_at_once(up: UpProcess, b
         assert backend.outcomes([f"wide-5/{payload.decode()}" for payload in payloads]) == ["delivered"] * 500
 
 
-def test_a_smaller_receive_maximum_on_resume_lets_the_window_drain_first(up: UpProcess, backend: Backend) -> None:
+def test_a_smaller_receive_maximum_on_resume_lets_the_window_drain_first(up: SharedUp, backend: Backend) -> None:
     """[MQTT-4.9.0-1]; the quota is that of the connection, and nothing new goes out before the old."""
     with WireDevice(up.mqtt, "shrinking", 5, properties=receive_maximum(4)) as device:
         backend.send("shrinking", b"1", b"2", b"3", b"4", b"5")
@@ -241,7 +241,7 @@ def test_a_smaller_receive_maximum_on_resume_lets_the_window_drain_first(up: UpP
         device.finish(fifth)
 
 
-def test_a_message_too_large_for_the_device_is_skipped_with_an_outcome(up: UpProcess, backend: Backend) -> None:
+def test_a_message_too_large_for_the_device_is_skipped_with_an_outcome(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.1.2-24] [MQTT-3.1.2-25]"""
     properties = bytes((MAXIMUM_PACKET_SIZE,)) + (100).to_bytes(4, "big")
     with WireDevice(up.mqtt, "small", 5, properties=properties) as device:
@@ -254,7 +254,7 @@ def test_a_message_too_large_for_the_device_is_skipped_with_an_outcome(up: UpPro
 
 
 @both_versions
-def test_the_granted_qos_of_a_matching_subscription_caps_the_qos(up: UpProcess, backend: Backend, level: int) -> None:
+def test_the_granted_qos_of_a_matching_subscription_caps_the_qos(up: SharedUp, backend: Backend, level: int) -> None:
     """[MQTT-3.8.4-8] and [MQTT-3.10.4-1]: an unsubscribed filter caps nothing."""
     name = f"capped-{level}"
     empty = b"\x00" if level == 5 else b""
@@ -275,7 +275,7 @@ def test_the_granted_qos_of_a_matching_subscription_caps_the_qos(up: UpProcess, 
         device.finish(message)
 
 
-def test_retry_mqtt5_decides_what_a_live_connection_sees_of_an_unacknowledged_message(up: UpProcess, backend: Backend) -> None:
+def test_retry_mqtt5_decides_what_a_live_connection_sees_of_an_unacknowledged_message(up: SharedUp, backend: Backend) -> None:
     """[MQTT-4.4.0-1] forbids what `timer` does; MQTT 3.1.1 is resent to whatever the setting."""
     with (
         WireDevice(up.mqtt, "timer-5", 5) as timer,
@@ -301,7 +301,7 @@ def test_retry_mqtt5_decides_what_a_live_connection_sees_of_an_unacknowledged_me
 # --- §2: the queue --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_device_is_told_what_is_left_of_a_messages_life(up: UpProcess, backend: Backend) -> None:
+def test_the_device_is_told_what_is_left_of_a_messages_life(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.3.2-5] [MQTT-3.3.2-6]"""
     with WireDevice(up.mqtt, "expiring", 5):
         pass
@@ -319,7 +319,7 @@ def test_the_device_is_told_what_is_left_of_a_messages_life(up: UpProcess, backe
 
 
 @both_versions
-def test_a_full_queue_drops_its_oldest_and_a_higher_priority_goes_first(up: UpProcess, backend: Backend, level: int) -> None:
+def test_a_full_queue_drops_its_oldest_and_a_higher_priority_goes_first(up: SharedUp, backend: Backend, level: int) -> None:
     name = f"short-{level}"
     with WireDevice(up.mqtt, name, level):
         pass
@@ -336,7 +336,7 @@ def test_a_full_queue_drops_its_oldest_and_a_higher_priority_goes_first(up: UpPr
 
 
 @both_versions
-def test_a_qos_2_publication_is_handed_on_once_whatever_its_dup_flag_says(up: UpProcess, backend: Backend, level: int) -> None:
+def test_a_qos_2_publication_is_handed_on_once_whatever_its_dup_flag_says(up: SharedUp, backend: Backend, level: int) -> None:
     """[MQTT-4.3.3-10] [MQTT-4.3.3-12]"""
     name = f"twice-{level}"
     with WireDevice(up.mqtt, name, level) as device:
@@ -364,7 +364,7 @@ def test_a_qos_2_publication_is_handed_on_once_whatever_its_dup_flag_says(up: Up
 
 
 def test_one_unreleased_publication_too_many_ends_the_connection_and_a_repetition_is_not_too_many(
-    up: UpProcess, backend: Backend
+    up: SharedUp, backend: Backend
 ) -> None:
     """[MQTT-3.3.4-7]"""
     name, level = "narrow-5", 5
@@ -384,7 +384,7 @@ def test_one_unreleased_publication_too_many_ends_the_connection_and_a_repetitio
 
 
 @pytest.mark.parametrize("name", ["many", "narrow-4"])
-def test_paho_with_mqtt_3_1_1_finishes_500_publications_that_it_sends_at_once(up: UpProcess, backend: Backend, name: str) -> None:
+def test_paho_with_mqtt_3_1_1_finishes_500_publications_that_it_sends_at_once(up: SharedUp, backend: Backend, name: str) -> None:
     """By default, and with a `max_awaiting_rel` of 2: all PUBLISHes are on the wire before the first PUBREL."""
     with PahoDevice(up, name, paho.MQTTv311, max_inflight=1_000) as device:
         done: set[int] = set()
@@ -399,7 +399,7 @@ def test_paho_with_mqtt_3_1_1_finishes_500_publications_that_it_sends_at_once(up
     assert backend.uplink(name, last=b"499") == payloads
 
 
-def test_a_topic_alias_stands_for_its_topic_on_its_connection_only(up: UpProcess, backend: Backend) -> None:
+def test_a_topic_alias_stands_for_its_topic_on_its_connection_only(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.3.2-12]; an alias ends with its connection [MQTT-3.3.2-7]."""
     alias = b"\x23\x00\x05"
     by_alias_only = b"\x00\x00\x03" + alias
@@ -417,7 +417,7 @@ def test_a_topic_alias_stands_for_its_topic_on_its_connection_only(up: UpProcess
 
 
 @both_versions
-def test_a_second_connection_takes_the_session_over_and_the_first_is_told(up: UpProcess, backend: Backend, level: int) -> None:
+def test_a_second_connection_takes_the_session_over_and_the_first_is_told(up: SharedUp, backend: Backend, level: int) -> None:
     """[MQTT-3.1.4-3]"""
     name = f"taken-{level}"
     with WireDevice(up.mqtt, name, level) as first:
@@ -432,7 +432,7 @@ def test_a_second_connection_takes_the_session_over_and_the_first_is_told(up: Up
 
 
 @both_versions
-def test_a_session_ends_when_its_expiry_interval_has_passed(up: UpProcess, backend: Backend, level: int) -> None:
+def test_a_session_ends_when_its_expiry_interval_has_passed(up: SharedUp, backend: Backend, level: int) -> None:
     """[MQTT-3.1.2-23] [MQTT-4.1.0-2]: MQTT 5 says how long, for MQTT 3.1.1 the configuration does."""
     name = f"brief-{level}"
     with WireDevice(up.mqtt, name, level, expiry_s=1):
@@ -442,7 +442,7 @@ def test_a_session_ends_when_its_expiry_interval_has_passed(up: UpProcess, backe
         assert not device.session_present
 
 
-def test_a_disconnect_may_change_the_expiry_interval_but_not_from_zero(up: UpProcess, backend: Backend) -> None:
+def test_a_disconnect_may_change_the_expiry_interval_but_not_from_zero(up: SharedUp, backend: Backend) -> None:
     """MQTT 5, 3.14.2.2.2"""
     in_a_second, in_an_hour = (bytes.fromhex("e0070005 11") + seconds.to_bytes(4, "big") for seconds in (1, 3_600))
     with WireDevice(up.mqtt, "unlengthened", 5, expiry_s=0) as device:
@@ -466,7 +466,7 @@ def test_a_disconnect_may_change_the_expiry_interval_but_not_from_zero(up: UpPro
     assert backend.outcome(kept) == "delivered"
 
 
-def test_a_will_with_a_delay_is_published_unless_the_client_returns_in_time(up: UpProcess, backend: Backend) -> None:
+def test_a_will_with_a_delay_is_published_unless_the_client_returns_in_time(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.1.2-8] [MQTT-3.1.3-9]"""
 
     def with_will(name: str, *, delay_s: int) -> WireDevice:
@@ -487,7 +487,7 @@ def test_a_will_with_a_delay_is_published_unless_the_client_returns_in_time(up: 
 
 
 @both_versions
-def test_a_client_without_an_id_gets_one_and_can_be_written_to(up: UpProcess, backend: Backend, level: int) -> None:
+def test_a_client_without_an_id_gets_one_and_can_be_written_to(up: SharedUp, backend: Backend, level: int) -> None:
     """[MQTT-3.1.3-6] [MQTT-3.1.3-7]; MQTT 3.1.1 has no way to tell the id."""
     with WireDevice(up.mqtt, "", level, expiry_s=None) as device:
         if level == 5:
@@ -501,7 +501,7 @@ def test_a_client_without_an_id_gets_one_and_can_be_written_to(up: UpProcess, ba
 
 
 @both_versions
-def test_a_packet_over_the_servers_limit_ends_the_connection_before_its_body_has_come(up: UpProcess, level: int) -> None:
+def test_a_packet_over_the_servers_limit_ends_the_connection_before_its_body_has_come(up: SharedUp, level: int) -> None:
     with WireDevice(up.mqtt, f"huge-{level}", level) as device:
         if level == 5:
             assert bytes((MAXIMUM_PACKET_SIZE,)) + (512 << 10).to_bytes(4, "big") in device.connack
@@ -527,7 +527,7 @@ MALFORMED: dict[str, tuple[str, int]] = {
 
 @both_versions
 def test_malformed_input_ends_its_own_connection_with_the_reason_of_the_standard_and_no_other(
-    up: UpProcess, backend: Backend, level: int
+    up: SharedUp, backend: Backend, level: int
 ) -> None:
     """[MQTT-4.13.1-1]; test_gateway_packets.py has the whole list."""
     connections: list[tuple[str, WireDevice]] = []

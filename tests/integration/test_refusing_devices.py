@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from inflight.demo.up import UpProcess
 from inflight.producer import Producer, TransactionFailed
 from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings
 from streaming.engine.progress import last_progress
+from tests.integration.conftest import SharedUp
 from tests.integration.history_device import AnsweringDevice
 from tests.integration.topics_of_up import await_receipts, ledger_of, records_of
 from tests.support.kafka_topics import ReadRecord, read_topic
@@ -43,7 +43,7 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture(scope="module")
-def producer(up: UpProcess, registry: CollectorRegistry) -> Iterator[Producer]:
+def producer(up: SharedUp, registry: CollectorRegistry) -> Iterator[Producer]:
     with Producer(up.kafka, registry=registry) as made:
         yield made
 
@@ -60,7 +60,7 @@ def check_new_attempts(device: AnsweringDevice, payload: bytes, count: int) -> N
     assert len({publish.packet_id for publish in seen}) == count
 
 
-def dead_letter(up: UpProcess, message_id: str) -> dict[str, str]:
+def dead_letter(up: SharedUp, message_id: str) -> dict[str, str]:
     """The headers of the message's only dead letter."""
     letters = [dict(record.headers) for record in records_of(up, "inflight.dead-letters")]
     (headers,) = (letter for letter in letters if letter["message-id"] == message_id.encode())
@@ -68,7 +68,7 @@ def dead_letter(up: UpProcess, message_id: str) -> dict[str, str]:
 
 
 def test_a_device_that_answers_0x97_gets_new_attempts_after_1_s_and_1_6_times_as_long_and_nobody_else_waits(
-    up: UpProcess, producer: Producer
+    up: SharedUp, producer: Producer
 ) -> None:
     refusals = 4
 
@@ -115,7 +115,7 @@ def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) ->
     assert waits_ms == again, "the jitter is not that of the client, the message and the attempt"
 
 
-def test_a_device_that_answers_0x80_gets_it_again_at_once_up_to_the_delivery_limit(up: UpProcess, producer: Producer) -> None:
+def test_a_device_that_answers_0x80_gets_it_again_at_once_up_to_the_delivery_limit(up: SharedUp, producer: Producer) -> None:
     def answer(topic: str, times: int) -> int:
         return 0x80 if topic == "bad" else 0
 
@@ -149,7 +149,7 @@ def test_a_device_that_answers_0x80_gets_it_again_at_once_up_to_the_delivery_lim
         assert {(receipt["outcome"], receipt["attempts"]) for receipt in good} == {("delivered", 1)}
 
 
-def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: UpProcess, producer: Producer) -> None:
+def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: SharedUp, producer: Producer) -> None:
     with contextlib.ExitStack() as stack:
         devices = {
             qos: stack.enter_context(AnsweringDevice(*up.mqtt, f"guarded-{qos}", lambda topic, times: 0x87)) for qos in QOS
@@ -168,7 +168,7 @@ def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: UpProcess,
 
 
 def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_one_is_delivered_whole(
-    up: UpProcess, producer: Producer, registry: CollectorRegistry
+    up: SharedUp, producer: Producer, registry: CollectorRegistry
 ) -> None:
     doors = ("door-1", "door-2", "door-3")
 
@@ -211,7 +211,7 @@ def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_o
     assert [ledger_of(up, f"aborted-{door}") for door in doors] == [[], [], []]
 
 
-def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then(up: UpProcess, producer: Producer) -> None:
+def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then(up: SharedUp, producer: Producer) -> None:
     arrivals: dict[str, list[float]] = defaultdict(list)
 
     def stubborn(topic: str, times: int) -> int:

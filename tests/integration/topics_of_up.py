@@ -4,26 +4,26 @@ from typing import Any
 
 import msgspec
 
-from inflight.demo.up import UpProcess
 from state.events import ClientDisconnected, ConnectionLost
 from state.records.events import decode_event
 from streaming.engine.progress import last_progress
+from tests.integration.conftest import SharedUp
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
 
-def records_of(up: UpProcess, topic: str, *, isolation_level: str = "read_committed") -> list[ReadRecord]:
+def records_of(up: SharedUp, topic: str, *, isolation_level: str = "read_committed") -> list[ReadRecord]:
     """Those of one client in order."""
     return read_topic(up.kafka, topic, isolation_level=isolation_level)
 
 
-def ledger_of(up: UpProcess, message_id: str) -> list[dict[str, Any]]:
+def ledger_of(up: SharedUp, message_id: str) -> list[dict[str, Any]]:
     """The rows of the ledger about a message, in the order of the session."""
     rows = [row for record in records_of(up, "inflight.ledger") for row in msgspec.json.decode(record.value or b"")]
     return [row for row in rows if row.get("message_id") == message_id]
 
 
-def await_receipts(up: UpProcess, *message_ids: str) -> list[dict[str, Any]]:
+def await_receipts(up: SharedUp, *message_ids: str) -> list[dict[str, Any]]:
     """The last receipts of these messages, in that order, once all are there."""
 
     def by_id(records: list[ReadRecord]) -> dict[str, dict[str, Any]]:
@@ -34,7 +34,7 @@ def await_receipts(up: UpProcess, *message_ids: str) -> list[dict[str, Any]]:
     return [found[message_id] for message_id in message_ids]
 
 
-def await_gone(up: UpProcess, client_id: str) -> None:
+def await_gone(up: SharedUp, client_id: str) -> None:
     """Returns when the session knows that its client, whose socket is closed, is away: messages and events are two sources, and
     a message may be in an earlier micro-batch than the end of a connection that came before it.
     """
