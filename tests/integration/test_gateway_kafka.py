@@ -262,7 +262,7 @@ def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_
             settings,
             bootstrap_servers=broker.bootstrap_servers,
             append_timeout_ms=4_000,
-            group_session_timeout_ms=60_000,
+            group_session_timeout_ms=15_000,
             lease_ms=3_000,
         )
         with running(own) as gateway:

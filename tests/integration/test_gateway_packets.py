@@ -151,16 +151,21 @@ WRONG_CONNECT = {
 }
 
 
+def devices_said(gateway: GatewayUnderTest) -> int:
+    """How many records there are but those of the gateway itself, which renews its lease whenever it likes."""
+    return sum(not record.topic.endswith("leases") for record in gateway.kafka.records)
+
+
 @pytest.mark.parametrize(("data", "answer"), WRONG_CONNECT.values(), ids=WRONG_CONNECT.keys())
 def test_a_connect_that_mqtt_forbids_gets_its_connack_or_none_and_nothing_behind_it_counts(
     gateway: GatewayUnderTest, data: bytes, answer: str
 ) -> None:
     """[MQTT-3.1.4-1] [MQTT-3.1.4-6] [MQTT-3.2.2-6] [MQTT-3.2.2-7]"""
-    records = len(gateway.kafka.records)
+    said = devices_said(gateway)
     with gateway.socket() as device:
         device.send(data + publish("behind", first_byte=0x32, packet_id=1) + PINGREQ)
         assert device.rest() == bytes.fromhex(answer)
-    assert len(gateway.kafka.records) == records
+    assert devices_said(gateway) == said
 
 
 def test_every_connection_that_was_let_in_and_broke_the_rules_is_told_to_the_engine_once(gateway: GatewayUnderTest) -> None:
