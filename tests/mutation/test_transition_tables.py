@@ -25,7 +25,7 @@ FAST = (
     "spec/test_receiving.py",
     "spec/test_owed_answers.py",
 )
-SKIPPED = "not refuses_for_ever"  # it takes long
+SKIPPED = "not refuses_for_ever and not no_receive_maximum_to_exceed and not no_more_messages_are_in_flight"  # they take long
 
 _CONNECTION_ENDS: str = "the protocol error ends the connection, and what is owed at QoS 1 ends with it"
 EQUIVALENT: dict[str, str] = {
