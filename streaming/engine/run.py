@@ -6,13 +6,14 @@ Steps of a start, in this order:
 3. start Spark;
 4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
    (streaming/engine/ownership/engine_group.py);
-5. start the query;
+5. record the settings of its next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query;
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
 8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
 9. end the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 
-From 6 on the micro-batches follow the pace of streaming/engine/pacing. A stop ends the query first, between two micro-batches.
+From 6 on the micro-batches follow the pace of streaming/engine/pacing. A configuration that changes is put in force between two
+of them, by a stop and a start of the query alone (streaming/engine/lifecycle/reload.py). A stop ends the query before the rest.
 """
 
 import threading
@@ -25,8 +26,11 @@ from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
+from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
 from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
+from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.lifecycle.spark import start_spark
 from streaming.engine.lifecycle.wake_up import write_wake_up
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
@@ -46,15 +50,16 @@ def run_engine(
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
+    new_settings: Callable[[], Settings | None] = lambda: None,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped. A micro-batch that runs is finished if that takes
     no more than ten seconds, else it is executed again by the next start.
 
     jars: None under spark-submit, which brings them.
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
-    second, on another thread.
-    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns before anything runs; QueryFailed when
-    the query dies, EngineFenced when another engine has taken over.
+    second, on another thread. new_settings: called often; None = nothing is new.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
+    runs; QueryFailed when the query dies, EngineFenced when another engine has taken over.
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
@@ -71,17 +76,17 @@ def run_engine(
                 topic: starting_offsets(topic, partitions[topic], committed)
                 for topic in (settings.topics.messages, settings.topics.events)
             }
+            log = SettingsLog(HadoopFiles(spark, location, FOLDER))
             # Failures of the archive and of back-pressure are reported and are not ours.
             with (
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
-                SessionsQuery(spark, settings, pipeline, starting) as query,  # 5
+                SessionsQuery(spark, settings, log, pipeline, starting) as query,  # 5
             ):
 
                 def ready() -> None:  # 6
                     on_ready()
-                    query.start_pace()
                     archive.start()  # 7
                     throttle.start()  # 8
                     leases.start()  # 9
@@ -92,7 +97,14 @@ def run_engine(
                     leases.observe(batch)
                     on_progress(batch)
 
-                _watch(query, group, ProgressFile(settings.engine.data_dir), ready, stop, progress)
+                reloader = Reloader(settings, query, commands_partitions=pipeline.commands_partitions)
+
+                def look() -> None:
+                    group.check()
+                    if (new := new_settings()) is not None:
+                        reloader.take(new)
+
+                _watch(query, look, ProgressFile(settings.engine.data_dir), ready, stop, progress)
         del lock
     finally:
         spark.stop()
@@ -100,13 +112,13 @@ def run_engine(
 
 def _watch(
     query: SessionsQuery,
-    group: EngineGroup,
+    look: Callable[[], None],
     file: ProgressFile,
     on_ready: Callable[[], None],
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None],
 ) -> None:
-    """Follows the query until `stop`, and stops it. Raises QueryFailed when it ends by itself."""
+    """Follows the query until `stop`, and stops it. Raises QueryFailed when it ends by itself. look: called very often."""
 
     def tell() -> bool:
         batches = query.new_batches()
@@ -117,13 +129,15 @@ def _watch(
 
     ready, next_look_s = False, 0.0
     while not stop.wait(_LOOK_S):
-        group.check()
+        look()
         if not query.may_have_news() and time.monotonic() < next_look_s:
             continue
         next_look_s = time.monotonic() + _IDLE_LOOK_S
-        if tell() and not ready:
-            ready = True
-            on_ready()
+        if tell():
+            if not ready:
+                ready = True
+                on_ready()
+            query.keep_pace()
         query.check()
     query.stop()
     tell()

@@ -11,6 +11,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.engine.errors import QueryFailed
+from streaming.engine.lifecycle.settings_log import SettingsLog
+from streaming.engine.lifecycle.wake_up import write_wake_up
+from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.outcome_counts import counted
@@ -25,15 +28,31 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class SessionsQuery:
-    """The query, with its pace after the first micro-batch. Runs from its making to `stop`, or to the end of its `with`."""
+    """The query, running from its making to `stop` or the end of its `with`, with its pace after the first micro-batch."""
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, pipeline: PipelineSettings, starting_offsets: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        log: SettingsLog,
+        pipeline: PipelineSettings,
+        starting_offsets: Mapping[str, str],
     ) -> None:
-        """starting_offsets: for a new checkpoint, by topic."""
-        self._query = start_sessions(spark, settings, pipeline, starting_offsets)
-        self._reader = ProgressReader(self._query)
-        self._pace = _paced(self._query, settings)
+        """starting_offsets: for a new checkpoint, by topic. Raises UnreadableSettings."""
+        self._spark = spark
+        self._settings = settings
+        self._log = log
+        self._starting_offsets = starting_offsets
+        self._left: list[BatchProgress] = []
+        """Of the query before a restart."""
+        self._has_run = self._is_paced = False
+        self._start(pipeline)
+
+    def restart(self, pipeline: PipelineSettings) -> None:
+        """With other settings, from the next micro-batch on. Raises KafkaUnreachable; the query is stopped then."""
+        self.stop()
+        write_wake_up(self._settings)
+        self._start(pipeline)
 
     def may_have_news(self) -> bool:
         """False when no micro-batch has ended since this was last asked."""
@@ -41,11 +60,16 @@ class SessionsQuery:
 
     def new_batches(self) -> list[BatchProgress]:
         """The micro-batches that have ended since the last call, oldest first. Also after `stop`."""
-        return self._reader.new()
+        batches = self._reader.new()
+        self._has_run |= bool(batches)
+        batches, self._left = self._left + batches, []
+        return batches
 
-    def start_pace(self) -> None:
-        """To be called after the first micro-batch."""
-        self._pace.start()
+    def keep_pace(self) -> None:
+        """To be called after a micro-batch."""
+        if self._has_run and not self._is_paced:
+            self._is_paced = True
+            self._pace.start()
 
     def check(self) -> None:
         """Raises QueryFailed when the query has ended by itself."""
@@ -55,6 +79,14 @@ class SessionsQuery:
     def stop(self) -> None:
         """After the micro-batch that runs, if that ends within ten seconds; else it is executed again by the next start."""
         self._pace.stop(patience_s=_PATIENCE_S)
+        self._left += self._reader.new()
+
+    def _start(self, pipeline: PipelineSettings) -> None:
+        in_force = self._log.put_in_force(pipeline)
+        self._query = start_sessions(self._spark, self._settings, in_force, self._starting_offsets)
+        self._reader = ProgressReader(self._query)
+        self._pace = _paced(self._query, self._settings)
+        self._has_run = self._is_paced = False
 
     def __enter__(self) -> Self:
         return self
@@ -64,9 +96,10 @@ class SessionsQuery:
 
 
 def start_sessions(
-    spark: SparkSession, settings: Settings, pipeline: PipelineSettings, starting_offsets: Mapping[str, str]
+    spark: SparkSession, settings: Settings, in_force: BatchSettings, starting_offsets: Mapping[str, str]
 ) -> StreamingQuery:
     """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic."""
+    pipeline = in_force.current
     kafka_options = settings.kafka.spark_options()
     records = read_records(
         spark,
@@ -76,7 +109,7 @@ def start_sessions(
         starting_offsets=starting_offsets,
     )
     say_worker_path(pipeline)
-    rows = sessions(records, pipeline)
+    rows = sessions(records, pipeline, OperatorByBatch(in_force))
     return sessions_writer(
         rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
         pipeline,
