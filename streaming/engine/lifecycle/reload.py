@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from streaming.archive.tables import bound_tables
 from streaming.config.contradictions import contradictions
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
@@ -37,10 +38,12 @@ def reload(in_force: Settings, new: Settings) -> Reload:
     """in_force: what the engine works with; new: what the configuration says."""
     engine = in_force.engine.model_copy(update={key: getattr(new.engine, key) for key in ENGINE_AT_RUN_TIME})
     taken = in_force.model_copy(update={key: getattr(new, key) for key in AT_RUN_TIME} | {"engine": engine})
+    new_tables = {spec.name for spec in bound_tables(new)} - {spec.name for spec in bound_tables(in_force)}
     return Reload(
         settings=taken,
         changed=_differences(in_force, taken),
-        needs_restart=_differences(taken, new),
+        # The archive makes its tables when it starts; until then these dead letters are in `dead_letters`.
+        needs_restart=_differences(taken, new) + tuple(f"exchanges table:{name}" for name in sorted(new_tables)),
         # The new sessions beside the engine's old limits.
         problems=tuple(f"{'.'.join(map(str, path))} {text}" for path, text in contradictions(taken)),
     )
