@@ -38,7 +38,10 @@ from streaming.archive.query import consumer_lag, start_archive
 from streaming.archive.tables import LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings, load_settings
 from streaming.config.topics import ensure_topics
-from streaming.engine.run import pipeline_settings, start_sessions, start_spark
+from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.lifecycle.sessions_query import start_sessions
+from streaming.engine.lifecycle.spark import start_spark
+from streaming.engine.operator.by_batch import BatchSettings
 
 ROWS_PER_MESSAGE = 3
 """At least: accepted, sent, finished; most are queued in between."""
@@ -81,7 +84,7 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers, acks="all", linger_ms=5)
     fill(settings, producer, arguments.fill)
     result: dict[str, float] = {}
-    query = start_sessions(spark, settings, pipeline, {})
+    query = start_sessions(spark, settings, BatchSettings(current=pipeline), {})
     try:
         for number in range(arguments.clients):
             event = ClientConnected(connection_id=1, commands_partition=number % partitions, clean_start=False)

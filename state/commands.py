@@ -218,7 +218,12 @@ Command: TypeAlias = (
 
 
 class CommandBatch(Value, frozen=True):
-    """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order."""
+    """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order.
+
+    code: which code has made it, the same for as long as a micro-batch that is executed again says the same for certain. Empty in
+    records of 0.1.0.
+    """
 
     client_id: ClientId
     commands: tuple[GatewayCommand, ...]
+    code: str = ""

@@ -1,5 +1,6 @@
 """The commands that run: `up`, `engine`, `gateway`, `demo`."""
 
+import os
 import signal
 import sys
 import time
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load
+from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, watched
 
 if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
@@ -53,16 +54,22 @@ def up(
 
 
 def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
-    """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works."""
+    """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works.
+
+    Policies, exchanges and session settings are taken from the configuration file when it changes, and on SIGHUP.
+    """
     import threading
 
     from inflight.cli.logs import configure_logging
 
-    settings = load(config, overrides, data_dir)
+    watch = watched(config, overrides, data_dir)
+    settings = watch.load()
     configure_logging(json=json_logs)
     stop = threading.Event()
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, lambda *_: stop.set())
+    if not os.isatty(0):  # else it is the terminal that goes, and we with it
+        signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.metrics import EngineCollector
@@ -78,6 +85,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             stop=stop,
             on_progress=collector.observe,
             on_leases=collector.observe_leases,
+            new_settings=watch.changed,
         )
 
 

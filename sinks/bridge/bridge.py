@@ -34,6 +34,7 @@ from sinks.bridge.presence import PresenceTracker
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.bridge.topics import is_addressable
+from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import Confirmation, EventLog
@@ -239,13 +240,18 @@ class Bridge:
                 if device is None or device.client_id != batch.client_id:
                     self._not_here(batch.client_id, command)
                     continue
-                device.apply(command)
+                device.apply(command, batch.code)
                 self.counters.commands_applied += 1
                 touched[command.connection_id] = device
         for device in touched.values():
             self._work_off(device)
             if device.closed_for is not None:
                 self._closed_by_engine(device, device.closed_for)
+            elif device.is_mixed:
+                self.counters.closed_for_other_code += 1
+                _log.warning("connection_closed", client_id=device.client_id, reason=OTHER_CODE)
+                self._end(device, OTHER_CODE)
+                self._reconnect_later(device.client_id)
 
     def _closed_by_engine(self, device: DeviceConnection, reason_code: int) -> None:
         self._end(device, "closed by the engine", tell_engine=False)

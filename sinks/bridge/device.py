@@ -15,6 +15,7 @@ Theory of operation
 from typing import Final
 
 from sinks.bridge.settings import Acknowledgement
+from sinks.command_order import CommandOrder, Order
 from sinks.flow_control.wire_meter import WireMeter
 from state.commands import (
     AcceptConnection,
@@ -38,14 +39,15 @@ class DeviceConnection:
         "_acknowledgement",
         "_events",
         "_exchanges",
-        "_last_sequence",
         "_meter",
+        "_order",
         "_packet_ids",
         "_publications",
         "_with_broker",
         "client_id",
         "closed_for",
         "connection_id",
+        "is_mixed",
         "key",
         "partition",
         "repeated_commands",
@@ -59,10 +61,12 @@ class DeviceConnection:
         self.partition = partition
         self.closed_for: int | None = None
         """The reason code with which the session has ended the connection; None = it has not."""
+        self.is_mixed = False
+        """Commands have come again from other code: this connection has to end (sinks/command_order.py)."""
         self.repeated_commands = 0
         self.resends_dropped = 0
         self._acknowledgement = acknowledgement
-        self._last_sequence = 0
+        self._order = CommandOrder()
         self._meter: WireMeter | None = None
         self._exchanges: dict[PacketId, SendPublish] = {}
         self._packet_ids: dict[MessageId, PacketId] = {}
@@ -87,12 +91,13 @@ class DeviceConnection:
 
     # --- from the session ------------------------------------------------------------------------------------------------------
 
-    def apply(self, command: GatewayCommand) -> None:
-        """Carry a command out, once."""
-        if command.sequence <= self._last_sequence:
+    def apply(self, command: GatewayCommand, code: str) -> None:
+        """Carry a command out, once. code: of its record."""
+        order = self._order.take(command.sequence, code)
+        if order is not Order.NEW:
             self.repeated_commands += 1
+            self.is_mixed |= order is Order.OTHER_CODE
             return
-        self._last_sequence = command.sequence
         meter = self._meter
         match command:
             case AcceptConnection() if meter is None:

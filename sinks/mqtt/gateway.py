@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
@@ -109,6 +110,7 @@ class Gateway:
     def commands(self, partition: int, values: list[bytes]) -> None:
         now_ms = self.now_ms()
         sockets = self._by_connection
+        mixed_before = self.counters.closed_for_other_code
         for value in values:
             try:
                 batch = decode_command_batch(value)
@@ -124,10 +126,12 @@ class Gateway:
                     self._not_here(batch.client_id, command)
                     continue
                 try:
-                    socket.connection.apply(command, now_ms)
+                    socket.connection.apply(command, now_ms, batch.code)
                 except Exception as error:  # noqa: BLE001 - a bug of ours costs one connection, not the batch
                     self.failed(socket, error)
                 self.touch(socket)
+        if mixed := self.counters.closed_for_other_code - mixed_before:
+            _log.warning("connections_closed", count=mixed, reason=OTHER_CODE)
 
     def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
         if self._ended.concerns(command):

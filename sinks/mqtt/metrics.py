@@ -30,6 +30,7 @@ class GatewayCounters:
     commands_applied: int = 0
     commands_repeated: int = 0
     commands_without_connection: int = 0
+    closed_for_other_code: int = 0  # connections (sinks/command_order.py)
     unreadable_commands: int = 0
     leases_lost: int = 0  # each cost all connections
     appends_unconfirmed: int = 0  # gauge
@@ -58,6 +59,11 @@ class GatewayCollector(Collector):
         yield _counter("commands_repeated", "Commands ignored because they were carried out before", counters.commands_repeated)
         yield _counter(
             "commands_without_connection", "Commands for a connection that is not held here", counters.commands_without_connection
+        )
+        yield _counter(
+            "closed_for_other_code",
+            "Connections closed: commands came again from other code",
+            counters.closed_for_other_code,
         )
         yield _counter("unreadable_commands", "Records of the commands topic that are none", counters.unreadable_commands)
         yield _counter("leases_lost", "Leases that passed while connections were held, which all ended", counters.leases_lost)

@@ -36,12 +36,21 @@ def decode_command_batch(data: bytes) -> CommandBatch:
 
 
 def command_records(
-    topic: str, client_id: ClientId, partition: int, commands: Sequence[GatewayCommand], *, max_record_bytes: int
+    topic: str,
+    client_id: ClientId,
+    partition: int,
+    commands: Sequence[GatewayCommand],
+    *,
+    max_record_bytes: int,
+    code: str = "",
 ) -> Iterator[SinkRecord]:
-    """One record, or as many as are needed for none to be over `max_record_bytes`; a single command never is (RecordLimits)."""
+    """One record, or as many as are needed for none to be over `max_record_bytes`; a single command never is (RecordLimits).
+
+    code: as in CommandBatch.
+    """
     key = client_id.encode()
     for part in _parts(commands, max_record_bytes):
-        value = encode_command_batch(CommandBatch(client_id=client_id, commands=part))
+        value = encode_command_batch(CommandBatch(client_id=client_id, commands=part, code=code))
         yield SinkRecord(topic, key, value, partition=partition)
 
 

@@ -14,7 +14,8 @@ from state.model import ClientId, Message
 from state.records.record import VERSION_BYTE, SinkRecord, position, without_version
 
 WAKE_UP_KEY: Final = b"\x00engine-start"
-"""Of the record that only moves an offset (streaming/engine/wake_up.py). MQTT allows no U+0000 in a client id [MQTT-1.5.4-2]."""
+"""Of the record that only moves an offset (streaming/engine/lifecycle/wake_up.py). MQTT allows no U+0000 in a client id
+[MQTT-1.5.4-2]."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)

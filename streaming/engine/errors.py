@@ -21,3 +21,7 @@ class EngineFenced(InflightError):
 
 class QueryFailed(InflightError):
     """The query ended by itself; the text has Spark's reason."""
+
+
+class UnreadableSettings(InflightError):
+    """A micro-batch has to be executed again, and the settings that it had are not known."""

@@ -6,51 +6,40 @@ Steps of a start, in this order:
 3. start Spark;
 4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
    (streaming/engine/ownership/engine_group.py);
-5. start the query;
+5. record the settings of its next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query;
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
 8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
 9. end the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 
-From 6 on the micro-batches follow the pace of streaming/engine/pacing.
+From 6 on the micro-batches follow the pace of streaming/engine/pacing. A configuration that changes is put in force between two
+of them, by a stop and a start of the query alone (streaming/engine/lifecycle/reload.py). A stop ends the query before the rest.
 """
 
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
-import structlog
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-
-from state.dead_letters.exchanges import Exchanges
-from state.dead_letters.policy import permitted
-from state.records.settings import RecordLimits, Topics
 from streaming.archive import ArchiveKeeper
-from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
-from streaming.engine.errors import QueryFailed
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
-from streaming.engine.operator.lean_worker import why_off
-from streaming.engine.operator.settings import PipelineSettings, Profile
-from streaming.engine.outcome_counts import counted
+from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
+from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.lifecycle.reload import Reloader
+from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
+from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
+from streaming.engine.lifecycle.spark import start_spark
+from streaming.engine.lifecycle.wake_up import write_wake_up
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
-from streaming.engine.pacing.paced_query import PacedQuery
-from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
-from streaming.engine.query import read_records, sessions, sessions_writer
-from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
-from streaming.engine.wake_up import write_wake_up
+from streaming.engine.progress import BatchProgress, ProgressFile
+from streaming.engine.spark_session import SparkJars
 
-_log: Final = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.1
 _IDLE_LOOK_S: Final = 1.0
-SESSIONS_CHECKPOINT: Final = "sessions"
 
 
 def run_engine(
@@ -61,15 +50,16 @@ def run_engine(
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
+    new_settings: Callable[[], Settings | None] = lambda: None,
 ) -> None:
-    """Runs the engine until `stop` is set. Returns when everything is stopped; a micro-batch that was running is repeated at the
-    next start.
+    """Runs the engine until `stop` is set. Returns when everything is stopped. A micro-batch that runs is finished if that takes
+    no more than ten seconds, else it is executed again by the next start.
 
     jars: None under spark-submit, which brings them.
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
-    second, on another thread.
-    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns before anything runs; QueryFailed when
-    the query dies, EngineFenced when another engine has taken over.
+    second, on another thread. new_settings: called often; None = nothing is new.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
+    runs; QueryFailed when the query dies, EngineFenced when another engine has taken over.
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
@@ -86,198 +76,68 @@ def run_engine(
                 topic: starting_offsets(topic, partitions[topic], committed)
                 for topic in (settings.topics.messages, settings.topics.events)
             }
-            query = start_sessions(spark, settings, pipeline, starting)  # 5
-            try:
-                with LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases:
-                    _keep_running(
-                        spark, settings, query, group, leases, on_ready=on_ready, stop=stop, on_progress=on_progress
-                    )  # 6
-            finally:
-                query.stop()
+            log = SettingsLog(HadoopFiles(spark, location, FOLDER))
+            # Failures of the archive and of back-pressure are reported and are not ours.
+            with (
+                LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
+                ArchiveKeeper(spark, settings) as archive,
+                BackPressure.of(settings) as throttle,
+                SessionsQuery(spark, settings, log, pipeline, starting) as query,  # 5
+            ):
+
+                def ready() -> None:  # 6
+                    on_ready()
+                    archive.start()  # 7
+                    throttle.start()  # 8
+                    leases.start()  # 9
+
+                def progress(batch: BatchProgress) -> None:
+                    group.observe(batch.end_offsets)
+                    throttle.observe(batch)
+                    leases.observe(batch)
+                    on_progress(batch)
+
+                reloader = Reloader(settings, query, commands_partitions=pipeline.commands_partitions)
+
+                def look() -> None:
+                    group.check()
+                    if (new := new_settings()) is not None:
+                        reloader.take(new)
+
+                _watch(query, look, ProgressFile(settings.engine.data_dir), ready, stop, progress)
         del lock
     finally:
         spark.stop()
 
 
-def _keep_running(
-    spark: SparkSession,
-    settings: Settings,
-    query: StreamingQuery,
-    group: EngineGroup,
-    leases: LeaseKeeper,
-    *,
-    on_ready: Callable[[], None],
-    stop: threading.Event,
-    on_progress: Callable[[BatchProgress], None],
-) -> None:
-    # Failures of the archive and of back-pressure are reported and are not ours.
-    with ArchiveKeeper(spark, settings) as archive, BackPressure.of(settings) as throttle, paced(query, settings) as pace:
-
-        def ready() -> None:
-            on_ready()
-            pace.start()
-            archive.start()  # 7
-            throttle.start()  # 8
-            leases.start()  # 9
-
-        def progress(batch: BatchProgress) -> None:
-            group.observe(batch.end_offsets)
-            throttle.observe(batch)
-            leases.observe(batch)
-            on_progress(batch)
-
-        def may_have_news() -> bool:
-            group.check()
-            return pace.may_have_news()
-
-        _watch(query, settings.engine.data_dir, ready, stop, progress, may_have_news)
-
-
-def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
-    """The Spark session of the engine as configured. jars: None under spark-submit, whose business the master is then, too."""
-    engine = settings.engine
-    logs = engine.data_dir.absolute() / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    return spark_session(
-        SparkSettings(
-            checkpoint_location=settings.checkpoint_location,
-            log_file=logs / "spark.log",
-            master=None if jars is None else spark_master(settings),
-            state_partitions=engine.state_partitions,
-            driver_memory=engine.driver_memory,
-            extra={key: _spark_value(value) for key, value in engine.spark.items()},
-        ),
-        jars,
-    )
-
-
-def spark_master(settings: Settings) -> str:
-    """Spark's master: with the archive on, `local[*]` gets a slot for one task more than the sessions have state partitions.
-
-    A task of the archive runs for seconds. On a machine with few cores it would hold a slot that the sessions' next micro-batch
-    needs; with a slot of its own the operating system shares the core between the two.
-    """
-    if settings.engine.master != "local[*]" or not settings.archive.enabled:
-        return settings.engine.master
-    return f"local[{max(len(os.sched_getaffinity(0)), settings.engine.state_partitions + 1)}]"
-
-
-def start_sessions(
-    spark: SparkSession, settings: Settings, pipeline: PipelineSettings, starting_offsets: Mapping[str, str]
-) -> StreamingQuery:
-    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic."""
-    kafka_options = settings.kafka.spark_options()
-    records = read_records(
-        spark,
-        pipeline,
-        kafka_options=kafka_options,
-        max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
-        starting_offsets=starting_offsets,
-    )
-    say_worker_path(pipeline)
-    rows = sessions(records, pipeline)
-    return sessions_writer(
-        rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
-        pipeline,
-        kafka_options=kafka_options,
-        checkpoint_location=sessions_checkpoint(settings),
-        trigger_interval_ms=settings.engine.trigger_interval_ms,
-    ).start()
-
-
-def paced(query: StreamingQuery, settings: Settings) -> PacedQuery:
-    """The query, to be started with the pace of the configuration."""
-    return PacedQuery(
-        query,
-        settings.kafka.client_options(),
-        trigger_interval_ms=settings.engine.trigger_interval_ms,
-        idle_trigger_interval_ms=settings.engine.idle_trigger_interval_ms,
-    )
-
-
-def say_worker_path(pipeline: PipelineSettings) -> None:
-    """Tells the log which path the Python workers take (streaming/engine/operator/lean_worker.py)."""
-    reason = why_off() if pipeline.lean_worker else "engine.lean_worker = false"
-    if reason is None:
-        _log.info("python_workers", path="lean")
-    else:
-        _log.info("python_workers", path="stock", reason=reason)
-
-
-def sessions_checkpoint(settings: Settings) -> str:
-    """Where the sessions are: a directory of its own, each query has one."""
-    return f"{settings.checkpoint_location.rstrip('/')}/{SESSIONS_CHECKPOINT}"
-
-
-def pipeline_settings(settings: Settings, *, commands_partitions: int) -> PipelineSettings:
-    """The part of the configuration that the Python workers need. commands_partitions: as Kafka has them."""
-    engine, topics = settings.engine, settings.topics
-    return PipelineSettings(
-        commands_partitions=commands_partitions,
-        topics=Topics(
-            messages=topics.messages,
-            events=topics.events,
-            commands=topics.commands,
-            uplink=topics.uplink,
-            receipts=topics.receipts,
-            dead_letters=topics.dead_letters,
-            ledger=topics.ledger,
-            throttle=topics.throttle,
-        ),
-        session=settings.session.to_session_settings(),
-        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
-        policies=permitted(
-            [policy.to_policy() for policy in settings.policies],
-            [permission.to_permission() for permission in settings.permissions],
-        ),
-        exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
-        limits=RecordLimits(
-            max_payload_bytes=engine.max_payload_bytes,
-            max_headers_bytes=engine.max_headers_bytes,
-            max_record_bytes=engine.max_record_bytes,
-            max_client_id_bytes=settings.gateway.max_client_id_bytes,
-        ),
-        receipts=engine.receipts,
-        ledger=engine.ledger,
-        lean_worker=engine.lean_worker,
-    )
-
-
 def _watch(
-    query: StreamingQuery,
-    data_dir: Path,
+    query: SessionsQuery,
+    look: Callable[[], None],
+    file: ProgressFile,
     on_ready: Callable[[], None],
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None],
-    may_have_news: Callable[[], bool],
 ) -> None:
-    """Follows the query until `stop`. Raises QueryFailed when it ends by itself."""
-    reader, file, ready = ProgressReader(query), ProgressFile(data_dir), False
-    next_look_s = 0.0
-    while not stop.wait(_LOOK_S):
-        if not may_have_news() and time.monotonic() < next_look_s:
-            continue
-        next_look_s = time.monotonic() + _IDLE_LOOK_S
-        batches = reader.new()
+    """Follows the query until `stop`, and stops it. Raises QueryFailed when it ends by itself. look: called very often."""
+
+    def tell() -> bool:
+        batches = query.new_batches()
         file.append(batches)
         for batch in batches:
             on_progress(batch)
-        if batches and not ready:
-            ready = True
-            on_ready()
-        if not query.isActive:
-            raise QueryFailed(_explanation(query))
+        return bool(batches)
 
-
-def _explanation(query: StreamingQuery) -> str:
-    error = query.exception()
-    cause = "nobody said why" if error is None else str(error).split("=== Streaming Query ===")[0].strip()
-    return (
-        f"the query {query.name!r} died: {cause}\n"
-        "Nothing is lost: start the engine again and it goes on where it was. If it dies again with the same words, look at "
-        "logs/spark.log in the data directory and at docs/operations.md."
-    )
-
-
-def _spark_value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    ready, next_look_s = False, 0.0
+    while not stop.wait(_LOOK_S):
+        look()
+        if not query.may_have_news() and time.monotonic() < next_look_s:
+            continue
+        next_look_s = time.monotonic() + _IDLE_LOOK_S
+        if tell():
+            if not ready:
+                ready = True
+                on_ready()
+            query.keep_pace()
+        query.check()
+    query.stop()
+    tell()

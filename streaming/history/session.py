@@ -85,7 +85,7 @@ class HistorySession:
 
     def sessions(self) -> DataFrame:
         """The live sessions. Raises NoArchive when there is no checkpoint."""
-        from streaming.engine.run import sessions_checkpoint
+        from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 
         location = sessions_checkpoint(self._settings)
         # The state store's coordinator only exists in a session that has touched streaming.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sinks.bridge.settings import Acknowledgement, Presence
+from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.codec.packets import ConnAck, Disconnect
@@ -495,6 +496,19 @@ def test_a_repeated_micro_batch_is_invisible_to_the_device() -> None:
         bridge.broker.wait_for("devices/d1/cmd")
         assert len(bridge.broker.published) == 1
         assert bridge.counters.unreadable_commands == 1
+
+
+def test_commands_that_come_again_from_other_code_end_the_connection_and_the_device_is_connected_anew() -> None:
+    with running_bridge() as bridge:
+        first = birth(bridge)
+        for code in ("a", "b"):
+            command = SendPubRel(connection_id=first.connection_id, partition=first.commands_partition, sequence=2, packet_id=1)
+            batch = CommandBatch(client_id="d1", commands=(command,), code=code)
+            bridge.kafka.deliver(first.commands_partition, [encode_command_batch(batch)])
+        lost = bridge.kafka.wait_for("d1", ConnectionLost)[-1]
+        assert (lost.connection_id, lost.reason) == (first.connection_id, OTHER_CODE)
+        assert bridge.kafka.wait_for("d1", ClientConnected, count=2)[-1].connection_id > first.connection_id
+        assert bridge.counters.closed_for_other_code == 1
 
 
 def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -> None:

@@ -11,7 +11,7 @@ from state.events import ClientConnected
 from state.records.events import encode_event
 from streaming.engine.pacing.paced_query import PacedQuery
 from tests.spark.conftest import Pipeline
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -57,6 +57,23 @@ def test_a_record_starts_a_micro_batch_at_once_and_nothing_else_does(pipeline: P
             pipeline.commands(lambda found, n=number: sum(isinstance(command, SendPublish) for command in found) == n)
             assert time.monotonic() - sent < LONG_MS / 2_000
         assert query.may_have_news()
+
+
+def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None:
+    """Twice: in a micro-batch, which has begun when its offsets are there, and in a pause."""
+
+    def planned() -> int:
+        return max(int(path.name) for path in (pipeline.checkpoint / "offsets").glob("[0-9]*"))
+
+    for number in range(2):
+        with paced(pipeline, trigger_interval_ms=100) as query:
+            await_a_pause(pipeline)
+            before = planned()
+            if number == 0:
+                pipeline.send_message("c", b"1")
+                wait_until(lambda before=before: planned() > before, "the next micro-batch", check=pipeline.check)
+            query.stop(patience_s=DEADLINE_S)
+            assert committed(pipeline) == planned()
 
 
 def test_a_timer_fires_in_a_pause(pipeline: Pipeline) -> None:

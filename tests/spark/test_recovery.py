@@ -2,17 +2,27 @@
 
 import shutil
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from kafka import KafkaProducer
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
+from state.settings import RetryMqtt5, SessionSettings
+from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
+from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
+from streaming.engine.operator.by_batch import OperatorByBatch
+from streaming.engine.operator.session_operator import Function
+from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.progress import ProgressReader, last_progress
 from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
@@ -44,6 +54,20 @@ def send_traffic(pipeline: Pipeline, round_number: int) -> None:
         send(topics.events, b"noise", key=key)
     send(topics.messages, b"for nobody", key=b"\xff", headers=[("mqtt-topic", b"t")])
     pipeline.producer.flush()
+
+
+class Configured(Pipeline):
+    """With its settings in force from the next micro-batch on, as the engine does it."""
+
+    def start(
+        self, function: Function | None = None, *, then: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    ) -> StreamingQuery:
+        log = SettingsLog(HadoopFiles(self.spark, str(self.checkpoint), FOLDER))
+        return super().start(OperatorByBatch(log.put_in_force(self.settings)), then=then)
+
+    @classmethod
+    def like(cls, other: Pipeline, settings: PipelineSettings, checkpoint: Path) -> Self:
+        return cls(other.spark, other.bootstrap_servers, settings, checkpoint)
 
 
 def run_one_round(pipeline: Pipeline) -> int:
@@ -84,6 +108,16 @@ def new_since(before: Written, after: Written) -> Written:
     return {where: records for where, records in appended.items() if records}
 
 
+def crashed_in(number: int, checkpoint: Path, copy: Path) -> Path:
+    """A copy as of a crash: the records are in Kafka and the state is written, but the micro-batch is not in the commit log."""
+    shutil.copytree(checkpoint, copy)
+    for folder, first in (("commits", number), ("offsets", number + 1)):
+        for path in (copy / folder).glob("[0-9]*"):
+            if int(path.name) >= first:
+                path.unlink()
+    return copy
+
+
 def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pipeline, tmp_path: Path) -> None:
     send_traffic(pipeline, 1)
     run_one_round(pipeline)
@@ -92,13 +126,7 @@ def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pi
     number = run_one_round(pipeline)
     written = output(pipeline)
 
-    # The crash: the records are in Kafka and the state is written, but the micro-batch is not in the commit log.
-    copy = tmp_path / "copy"
-    shutil.copytree(pipeline.checkpoint, copy)
-    for folder, first in (("commits", number), ("offsets", number + 1)):
-        for path in (copy / folder).glob("[0-9]*"):
-            if int(path.name) >= first:
-                path.unlink()
+    copy = crashed_in(number, pipeline.checkpoint, tmp_path / "copy")
     again = Pipeline(pipeline.spark, pipeline.bootstrap_servers, pipeline.settings, copy)
     assert run_one_round(again) == number
     again.close()
@@ -106,6 +134,37 @@ def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pi
     repeated = new_since(written, output(pipeline))
     assert {name for name, _, _ in repeated} == set(OUTPUTS)
     assert repeated == new_since(before, written)
+
+
+@pytest.mark.parametrize("lean_worker", [True, False])
+def test_a_micro_batch_that_is_executed_again_under_other_settings_writes_the_same_bytes_and_the_next_one_others(
+    pipeline: Pipeline, tmp_path: Path, lean_worker: bool
+) -> None:
+    settings = replace(pipeline.settings, lean_worker=lean_worker)
+    first = Configured.like(pipeline, settings, tmp_path / "first")
+    send_traffic(first, 1)
+    run_one_round(first)
+    before = output(first)
+    send_traffic(first, 2)
+    number = run_one_round(first)
+    written = output(first)
+    copy = crashed_in(number, first.checkpoint, tmp_path / "copy")
+    first.close()
+
+    # In what is executed again, all of this would say something else, beginning with fewer commands under the same sequences.
+    few = SessionSettings(max_inflight=1, max_awaiting_rel=1, retry_mqtt5=RetryMqtt5.WAIT)
+    limits = replace(settings.limits, max_payload_bytes=2)
+    other = replace(settings, profiles=(Profile(pattern="client-1*", session=few),), limits=limits, receipts=False, ledger=False)
+    again = Configured.like(first, other, copy)
+    assert run_one_round(again) == number
+    repeated = output(again)
+    assert new_since(written, repeated) == new_since(before, written)
+
+    send_traffic(again, 3)
+    assert run_one_round(again) > number
+    following = new_since(repeated, output(again))
+    assert {name for name, _, _ in following} == set(OUTPUTS) - {"receipts", "ledger"}
+    again.close()
 
 
 def stop_after_a_commit(checkpoint: Path) -> None:

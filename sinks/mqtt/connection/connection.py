@@ -16,6 +16,7 @@ Theory of operation
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from sinks.command_order import OTHER_CODE, CommandOrder, Order
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
 from sinks.mqtt.connection.appends import Append
@@ -90,7 +91,7 @@ class Connection:
         self._violation: ProtocolViolation | None = None
         """The connection ends with it as soon as everything before it is answered; what the device sends now is dropped."""
         self._peer_gone = False
-        self._last_sequence = 0
+        self._order = CommandOrder()
         self._connect_read_ms = 0
         self._connect_append: Append | None = None
         self._was_prompt = False
@@ -191,12 +192,15 @@ class Connection:
         """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection."""
         self._end(reason, cause="gateway", reason_code=reason_code)
 
-    def apply(self, command: GatewayCommand, now_ms: int) -> None:
-        """Carry a command of the engine out, once."""
-        if command.sequence <= self._last_sequence:
+    def apply(self, command: GatewayCommand, now_ms: int, code: str) -> None:
+        """Carry a command of the engine out, once. code: of its record."""
+        order = self._order.take(command.sequence, code)
+        if order is not Order.NEW:
             self._counters.commands_repeated += 1
+            if order is Order.OTHER_CODE and not self.is_closed:
+                self._counters.closed_for_other_code += 1
+                self._end(OTHER_CODE, cause="other code", reason_code=ReasonCode.SERVER_BUSY)
             return
-        self._last_sequence = command.sequence
         self._counters.commands_applied += 1
         device = self._device
         if isinstance(command, CloseConnection):
@@ -262,7 +266,7 @@ class Connection:
         if registered is None:
             return False
         self.connection_id, self.partition, lease_id = registered
-        self._last_sequence = 0
+        self._order = CommandOrder()
         self._was_prompt = False
         self._connect_append = self._output.tell(
             connected_event(self._connect, connection_id=self.connection_id, partition=self.partition, lease_id=lease_id)

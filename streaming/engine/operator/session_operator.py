@@ -89,7 +89,7 @@ class SessionOperator:
 
     def __reduce__(self) -> tuple[Callable[[PipelineSettings], "SessionOperator"], tuple[PipelineSettings]]:
         # Spark unpickles the function for every task, twice per state partition and micro-batch.
-        return _operator_in_worker, (self._settings,)
+        return operator_in_worker, (self._settings,)
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         """An activation on PySpark's stock path."""
@@ -250,7 +250,7 @@ class SessionOperator:
         )
 
 
-def _operator_in_worker(settings: PipelineSettings) -> SessionOperator:
+def operator_in_worker(settings: PipelineSettings) -> SessionOperator:
     operator = _operator_of_process(settings)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, output_column=OUTPUT_COLUMN)

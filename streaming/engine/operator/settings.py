@@ -1,6 +1,6 @@
 """What the `sessions` query needs to know, as plain values: pickled once into every Python worker, compared, and hashed.
 
-Built from the configuration by `streaming.engine.run.pipeline_settings`; tests and benchmarks build it by hand.
+Built from the configuration by streaming/engine/lifecycle/pipeline.py; tests and benchmarks build it by hand.
 """
 
 import fnmatch

@@ -41,6 +41,7 @@ from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
 from state.records.throttle import throttle_record
 from state.records.uplink import uplink_record
+from streaming.engine.operator.code import code_identity
 from streaming.engine.operator.settings import PipelineSettings
 
 
@@ -83,7 +84,7 @@ def to_records(
     for partition, batch in batches.items():
         if partition >= settings.commands_partitions:
             continue  # the topic was made anew with fewer partitions, so the connection is gone; its messages are sent again
-        records += command_records(topics.commands, client_id, partition, batch, max_record_bytes=size)
+        records += command_records(topics.commands, client_id, partition, batch, max_record_bytes=size, code=code_identity())
     if rows and settings.ledger:
         records += ledger_records(topics.ledger, client_id, rows, max_record_bytes=size)
     return records

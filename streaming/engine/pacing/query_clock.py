@@ -23,6 +23,7 @@ from streaming.engine.pacing.pace import LastBatch, Pace
 
 _log: Final = structlog.get_logger(__name__)
 _FIELD: Final = "clock"
+_LONGEST_HOLD_S: Final = 60.0
 
 
 class QueryClock:
@@ -32,6 +33,18 @@ class QueryClock:
         self._query = query
         self._pace = pace
         self._ticked = threading.Event()
+        self._is_holding = False
+        self._released = threading.Event()
+        self.is_held = False
+        """The query's thread is between two micro-batches and stays there until `release`."""
+
+    def hold(self) -> None:
+        """Begin no more micro-batches. For another thread, which ends the present pause."""
+        self._is_holding = True
+
+    def release(self) -> None:
+        """The end of `hold`. The query has to be stopped by then, or it goes on."""
+        self._released.set()
 
     def has_ticked(self) -> bool:
         """Whether a micro-batch has ended since this was last asked. For another thread."""
@@ -53,6 +66,9 @@ class QueryClock:
             self._pace.pause(last_batch(self._query), now_ms() + wait_ms, now_ms)
         except Exception as error:  # noqa: BLE001 - the query must not die of its pause
             _log.warning("pause_failed", error=repr(error), action="the next micro-batch starts now")
+        if self._is_holding:
+            self.is_held = True
+            self._released.wait(_LONGEST_HOLD_S)
         return self.getTimeMillis()
 
     class Java:

@@ -26,9 +26,9 @@ class Device:
         self.connection = DeviceConnection("d", connection_id=1, partition=0, acknowledgement=self.mode)
         self.apply(AcceptConnection, send_quota=self.quota)
 
-    def apply(self, kind: type, **fields: object) -> None:
+    def apply(self, kind: type, *, code: str = "", **fields: object) -> None:
         self.sequence += 1
-        self.connection.apply(kind(connection_id=1, partition=0, sequence=self.sequence, **fields))
+        self.connection.apply(kind(connection_id=1, partition=0, sequence=self.sequence, **fields), code)
         self._take()
 
     def send(self, packet_id: int, *, qos: int = 1, dup: bool = False, message_id: str = "") -> None:
@@ -51,6 +51,16 @@ class Device:
     @property
     def sent(self) -> list[int]:
         return [command.packet_id for command in self.published]
+
+
+def test_commands_that_come_again_from_other_code_end_the_connection() -> None:
+    device = Device()
+    for code, expected in (("a", False), ("b", True)):
+        device.sequence = 1
+        device.apply(SendPublish, code=code, packet_id=1, topic="t", payload=b"", qos=QoS(1), message_id="m1")
+        assert device.connection.is_mixed is expected
+    assert device.sent == [1]
+    assert device.connection.repeated_commands == 1
 
 
 def test_messages_beyond_the_window_wait_for_an_answer() -> None:

@@ -1,12 +1,21 @@
 """state.records.commands: batches that no record is too large for. tests/properties/test_codec.py has the codec."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.commands import AcceptConnection, DropAwaitingRel, SendPublish, SendPubRel, WithdrawPublish
+from state.commands import (
+    AcceptConnection,
+    CommandBatch,
+    DropAwaitingRel,
+    GatewayCommand,
+    SendPublish,
+    SendPubRel,
+    WithdrawPublish,
+)
 from state.errors import UnreadableRecord
-from state.model import QoS
+from state.model import ClientId, QoS, Value
 from state.records.commands import command_records, decode_command_batch
 from state.records.record import VERSION_BYTE
 from state.records.settings import RecordLimits
@@ -61,3 +70,21 @@ def test_the_topic_filters_of_a_session_count_with_their_length() -> None:
 def test_bytes_that_are_no_batch_of_commands_are_an_unreadable_record() -> None:
     with pytest.raises(UnreadableRecord, match="not a batch of commands"):
         decode_command_batch(VERSION_BYTE + b"\xc1")
+
+
+def test_each_record_says_which_code_has_made_it_and_older_ones_do_not() -> None:
+    commands = [publish(number, payload=b"p" * 800) for number in range(1, 4)]
+    records = list(command_records("c", "d", 3, commands, max_record_bytes=1_000, code="c0de"))
+    assert [decode_command_batch(record.value).code for record in records] == ["c0de"] * 3
+    of_0_1_0 = b"\x01" + msgspec.msgpack.encode(["d", commands])
+    assert decode_command_batch(of_0_1_0) == CommandBatch(client_id="d", commands=tuple(commands))
+
+
+def test_a_gateway_of_0_1_0_reads_the_records_of_today() -> None:
+    class BatchOf010(Value, frozen=True):
+        client_id: ClientId
+        commands: tuple[GatewayCommand, ...]
+
+    (record,) = command_records("c", "d", 3, [publish(1, payload=b"")], max_record_bytes=1_000, code="c0de")
+    read = msgspec.msgpack.decode(record.value[1:], type=BatchOf010)
+    assert (read.client_id, read.commands) == ("d", (publish(1, payload=b""),))

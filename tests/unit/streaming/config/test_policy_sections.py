@@ -11,8 +11,8 @@ from streaming.config.explain import render_toml
 from streaming.config.resources import conf_file
 from streaming.config.settings import load_settings
 from streaming.config.topics import planned_topics
+from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.operator.settings import SettingsOfClients
-from streaming.engine.run import pipeline_settings
 
 GOOD = """
 [[exchanges]]

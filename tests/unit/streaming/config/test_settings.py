@@ -22,8 +22,8 @@ from streaming.config.section import Section
 from streaming.config.sections import BackoffSection, SessionSection
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import NEVER_MS, format_duration, format_size, parse_duration_ms, parse_size_bytes
+from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.operator.settings import SettingsOfClients
-from streaming.engine.run import pipeline_settings
 
 
 @pytest.fixture

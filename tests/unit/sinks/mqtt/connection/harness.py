@@ -67,9 +67,10 @@ class Harness:
         self.connection.receive(b"".join(data), self.now_ms)
         return self.settle()
 
-    def command(self, kind: type[GatewayCommand], *, sequence: int | None = None, **fields: Any) -> bytes:
+    def command(self, kind: type[GatewayCommand], *, sequence: int | None = None, code: str = "", **fields: Any) -> bytes:
         self.sequence += 1
-        self.connection.apply(kind(connection_id=77, partition=3, sequence=sequence or self.sequence, **fields), self.now_ms)
+        command = kind(connection_id=77, partition=3, sequence=sequence or self.sequence, **fields)
+        self.connection.apply(command, self.now_ms, code)
         return self.settle()
 
     def pass_ms(self, ms: int) -> bytes:

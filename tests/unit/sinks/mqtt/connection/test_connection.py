@@ -6,13 +6,14 @@ from sinks.mqtt.connection.connection import Phase
 from state.commands import (
     AcceptConnection,
     CloseConnection,
+    SendPublish,
 )
 from state.events import (
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
 )
-from state.model import ReasonCode
+from state.model import QoS, ReasonCode
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected, send_publish, written
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -261,3 +262,30 @@ class TestEnd:
         harness = connected()
         assert harness.send(b"\xe0\x00", PINGREQ) == b""
         assert harness.send(PINGREQ) == b""
+
+
+class TestOtherCode:
+    """Commands that come again from another version of the engine (sinks/command_order.py)."""
+
+    @pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, bytes.fromhex("e00189"))])
+    def test_a_repetition_by_other_code_ends_the_connection(self, level: int, goodbye: bytes) -> None:
+        harness = connected(level=level)
+        assert harness.command(SendPublish, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS.AT_LEAST_ONCE)
+        assert harness.command(SendPublish, sequence=2, code="b", packet_id=2, topic="t", payload=b"2", qos=QoS(0)) == goodbye
+        assert harness.connection.is_closed
+        assert harness.last(ConnectionLost).connection_id == 77
+        harness.command(SendPublish, sequence=2, code="b", packet_id=2, topic="t", payload=b"2", qos=QoS(0))
+        assert harness.counters.closed_for_other_code == harness.counters.connections_lost["other code"] == 1
+
+    def test_a_repetition_by_the_same_code_is_dropped(self) -> None:
+        harness = connected()
+        for _ in range(2):
+            harness.command(SendPublish, sequence=2, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS(0))
+        assert not harness.connection.is_closed
+        assert harness.counters.commands_repeated == 1
+
+    def test_a_device_that_waits_for_its_connack_is_told_to_come_again(self) -> None:
+        harness = Harness()
+        harness.send(connect(level=5))
+        harness.command(SendPublish, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS(0))
+        assert harness.command(AcceptConnection, sequence=1, code="b") == bytes.fromhex("2003008900")

@@ -1,0 +1,42 @@
+"""Which of the engine's commands for one connection have been carried out: each once, and all of the same history.
+
+Sequence numbers only grow within a connection, so a number that is not above the last one is a repetition: the engine was killed
+in a micro-batch and has executed it again. The same code says the same again, and nothing is missed. Another version of the code
+may say something else under these numbers; what was carried out is then not what the session thinks. That connection has to end,
+and the session is resumed with the next one.
+"""
+
+from enum import Enum
+from typing import Final
+
+OTHER_CODE: Final = "another version of the engine has executed a micro-batch again"
+"""Why such a connection ends, for the log."""
+
+
+class Order(Enum):
+    NEW = "new"
+    REPEATED = "repeated"
+    OTHER_CODE = "a repetition by other code"
+
+
+class CommandOrder:
+    """Of one connection."""
+
+    __slots__ = ("_code", "_code_from", "_last")
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._code = ""
+        self._code_from = 0
+        """The first number that `_code` had. What is repeated below it is older than that: Kafka's log is read again."""
+
+    def take(self, sequence: int, code: str) -> Order:
+        """The next command, in the order of the log. NEW: it is to be carried out. code: of its record (state/commands.py)."""
+        if sequence > self._last:
+            self._last = sequence
+            if code != self._code:
+                self._code, self._code_from = code, sequence
+            return Order.NEW
+        if code == self._code or sequence < self._code_from:
+            return Order.REPEATED
+        return Order.OTHER_CODE

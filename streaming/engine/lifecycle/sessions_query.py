@@ -1,0 +1,152 @@
+"""The query `sessions` of an engine: started as configured, watched, and stopped between two micro-batches."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.config.sections import OFF
+from streaming.config.settings import Settings
+from streaming.engine.errors import QueryFailed
+from streaming.engine.lifecycle.settings_log import SettingsLog
+from streaming.engine.lifecycle.wake_up import write_wake_up
+from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.lean_worker import why_off
+from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.outcome_counts import counted
+from streaming.engine.pacing.paced_query import PacedQuery
+from streaming.engine.progress import BatchProgress, ProgressReader
+from streaming.engine.query import read_records, sessions, sessions_writer
+
+SESSIONS_CHECKPOINT: Final = "sessions"
+_PATIENCE_S: Final = 10.0
+"""How long a stop waits for the end of the micro-batch that runs."""
+_log: Final = structlog.get_logger(__name__)
+
+
+class SessionsQuery:
+    """The query, running from its making to `stop` or the end of its `with`, with its pace after the first micro-batch."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        log: SettingsLog,
+        pipeline: PipelineSettings,
+        starting_offsets: Mapping[str, str],
+    ) -> None:
+        """starting_offsets: for a new checkpoint, by topic. Raises UnreadableSettings."""
+        self._spark = spark
+        self._settings = settings
+        self._log = log
+        self._starting_offsets = starting_offsets
+        self._left: list[BatchProgress] = []
+        """Of the query before a restart."""
+        self._has_run = self._is_paced = False
+        self._start(pipeline)
+
+    def restart(self, pipeline: PipelineSettings) -> None:
+        """With other settings, from the next micro-batch on. Raises KafkaUnreachable; the query is stopped then."""
+        self.stop()
+        write_wake_up(self._settings)
+        self._start(pipeline)
+
+    def may_have_news(self) -> bool:
+        """False when no micro-batch has ended since this was last asked."""
+        return self._pace.may_have_news()
+
+    def new_batches(self) -> list[BatchProgress]:
+        """The micro-batches that have ended since the last call, oldest first. Also after `stop`."""
+        batches = self._reader.new()
+        self._has_run |= bool(batches)
+        batches, self._left = self._left + batches, []
+        return batches
+
+    def keep_pace(self) -> None:
+        """To be called after a micro-batch."""
+        if self._has_run and not self._is_paced:
+            self._is_paced = True
+            self._pace.start()
+
+    def check(self) -> None:
+        """Raises QueryFailed when the query has ended by itself."""
+        if not self._query.isActive:
+            raise QueryFailed(_explanation(self._query))
+
+    def stop(self) -> None:
+        """After the micro-batch that runs, if that ends within ten seconds; else it is executed again by the next start."""
+        self._pace.stop(patience_s=_PATIENCE_S)
+        self._left += self._reader.new()
+
+    def _start(self, pipeline: PipelineSettings) -> None:
+        in_force = self._log.put_in_force(pipeline)
+        self._query = start_sessions(self._spark, self._settings, in_force, self._starting_offsets)
+        self._reader = ProgressReader(self._query)
+        self._pace = _paced(self._query, self._settings)
+        self._has_run = self._is_paced = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._pace.stop(patience_s=0)
+
+
+def start_sessions(
+    spark: SparkSession, settings: Settings, in_force: BatchSettings, starting_offsets: Mapping[str, str]
+) -> StreamingQuery:
+    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic."""
+    pipeline = in_force.current
+    kafka_options = settings.kafka.spark_options()
+    records = read_records(
+        spark,
+        pipeline,
+        kafka_options=kafka_options,
+        max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
+        starting_offsets=starting_offsets,
+    )
+    say_worker_path(pipeline)
+    rows = sessions(records, pipeline, OperatorByBatch(in_force))
+    return sessions_writer(
+        rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
+        pipeline,
+        kafka_options=kafka_options,
+        checkpoint_location=sessions_checkpoint(settings),
+        trigger_interval_ms=settings.engine.trigger_interval_ms,
+    ).start()
+
+
+def say_worker_path(pipeline: PipelineSettings) -> None:
+    """Tells the log which path the Python workers take (streaming/engine/operator/lean_worker.py)."""
+    reason = why_off() if pipeline.lean_worker else "engine.lean_worker = false"
+    if reason is None:
+        _log.info("python_workers", path="lean")
+    else:
+        _log.info("python_workers", path="stock", reason=reason)
+
+
+def sessions_checkpoint(settings: Settings) -> str:
+    """Where the sessions are: a directory of its own, each query has one."""
+    return f"{settings.checkpoint_location.rstrip('/')}/{SESSIONS_CHECKPOINT}"
+
+
+def _paced(query: StreamingQuery, settings: Settings) -> PacedQuery:
+    return PacedQuery(
+        query,
+        settings.kafka.client_options(),
+        trigger_interval_ms=settings.engine.trigger_interval_ms,
+        idle_trigger_interval_ms=settings.engine.idle_trigger_interval_ms,
+    )
+
+
+def _explanation(query: StreamingQuery) -> str:
+    error = query.exception()
+    cause = "nobody said why" if error is None else str(error).split("=== Streaming Query ===")[0].strip()
+    return (
+        f"the query {query.name!r} died: {cause}\n"
+        "Nothing is lost: start the engine again and it goes on where it was. If it dies again with the same words, look at "
+        "logs/spark.log in the data directory and at docs/operations.md."
+    )

@@ -1,0 +1,41 @@
+"""Spark as the configuration wants it."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+from streaming.config.settings import Settings
+from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
+
+
+def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
+    """The Spark session of the engine as configured. jars: None under spark-submit, whose business the master is then, too."""
+    engine = settings.engine
+    logs = engine.data_dir.absolute() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    return spark_session(
+        SparkSettings(
+            checkpoint_location=settings.checkpoint_location,
+            log_file=logs / "spark.log",
+            master=None if jars is None else spark_master(settings),
+            state_partitions=engine.state_partitions,
+            driver_memory=engine.driver_memory,
+            extra={key: _spark_value(value) for key, value in engine.spark.items()},
+        ),
+        jars,
+    )
+
+
+def spark_master(settings: Settings) -> str:
+    """Spark's master: with the archive on, `local[*]` gets a slot for one task more than the sessions have state partitions.
+
+    A task of the archive runs for seconds. On a machine with few cores it would hold a slot that the sessions' next micro-batch
+    needs; with a slot of its own the operating system shares the core between the two.
+    """
+    if settings.engine.master != "local[*]" or not settings.archive.enabled:
+        return settings.engine.master
+    return f"local[{max(len(os.sched_getaffinity(0)), settings.engine.state_partitions + 1)}]"
+
+
+def _spark_value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,55 @@
+"""The state operator of a query whose micro-batches do not all have the same settings (lifecycle/settings_log.py).
+
+Spark tells each task which micro-batch it belongs to. A worker process lives through many micro-batches, and Spark unpickles the
+function for every task, so the settings are chosen there, once for a task.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark import TaskContext
+from pyspark.sql.streaming.state import GroupState
+
+from streaming.engine.operator.frames import Frames
+from streaming.engine.operator.session_operator import SessionOperator, operator_in_worker
+from streaming.engine.operator.settings import PipelineSettings
+
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Spark's name: a local property of every task of a streaming query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSettings:
+    """current: from the micro-batch `from_batch` on. before: of the one before that, which is executed again; None = it is
+    committed, or has the same settings.
+    """
+
+    current: PipelineSettings
+    from_batch: int = 0
+    before: PipelineSettings | None = None
+
+    def of(self, batch_id: int) -> PipelineSettings:
+        return self.current if self.before is None or batch_id >= self.from_batch else self.before
+
+
+class OperatorByBatch:
+    """The function for `applyInPandasWithState`: in each task a `SessionOperator` with the settings of its micro-batch."""
+
+    def __init__(self, settings: BatchSettings) -> None:
+        self._settings = settings
+
+    def __reduce__(self) -> tuple[Callable[[BatchSettings], SessionOperator], tuple[BatchSettings]]:
+        return operator_of_task, (self._settings,)
+
+    def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
+        raise NotImplementedError("Spark calls what this is unpickled as")
+
+
+def operator_of_task(settings: BatchSettings) -> SessionOperator:
+    """Raises RuntimeError outside of a task of a streaming query."""
+    context = TaskContext.get()
+    batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
+    if batch_id is None:
+        raise RuntimeError(f"Spark does not say which micro-batch this is: the task has no {BATCH_ID}")
+    return operator_in_worker(settings.of(int(batch_id)))

@@ -1,0 +1,180 @@
+"""A configuration that changes while the engine runs: policies of the new file hold from a micro-batch on, connections stay."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka import KafkaProducer
+from pyspark.sql import SparkSession
+
+from inflight.local.embedded_kafka import EmbeddedKafka
+from state.commands import AcceptConnection, GatewayCommand, SendPublish
+from state.events import ClientConnected
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
+from streaming.config.settings import load_settings
+from streaming.config.topics import ensure_topics
+from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
+from streaming.engine.lifecycle.configuration_watch import ConfigurationWatch
+from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.lifecycle.reload import Reloader
+from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
+from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
+from streaming.engine.lifecycle.wake_up import write_wake_up
+from tests.spark.child_engine import READY_S
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+_numbers = itertools.count(1)
+
+
+class Installation:
+    """Topics with a prefix of their own, a configuration file, and a backend."""
+
+    def __init__(self, kafka: EmbeddedKafka, directory: Path) -> None:
+        self.file = directory / "inflight.toml"
+        self.prefix = f"reload-{next(_numbers)}"
+        self.kafka = kafka.bootstrap_servers
+        self._lines = (
+            f'kafka.bootstrap_servers = "{self.kafka}"\ntopics.prefix = "{self.prefix}"\nengine.data_dir = "{directory}"\n'
+            "topics.partitions.commands = 1\n"
+        )
+        self.configure("")
+        self.producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
+        ensure_topics(load_settings(self.file))
+
+    def configure(self, text: str) -> None:
+        self.file.write_text(self._lines + text, encoding="utf-8")
+
+    def connect(self, client_id: str) -> None:
+        event = ClientConnected(connection_id=1, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600)
+        self.producer.send(f"{self.prefix}.events", encode_event(event), key=client_id.encode()).get(30)
+
+    def send(self, client_id: str, message_id: str) -> None:
+        headers = [("mqtt-topic", b"t"), ("message-id", message_id.encode())]
+        self.producer.send(f"{self.prefix}.messages", b"", key=client_id.encode(), headers=headers).get(30)
+
+    def commands(self, count: int) -> list[GatewayCommand]:
+        def decoded(records: list[ReadRecord]) -> list[GatewayCommand]:
+            return [command for record in records for command in decode_command_batch(record.value or b"").commands]
+
+        return decoded(read_topic(self.kafka, f"{self.prefix}.commands", lambda found: len(decoded(found)) >= count))
+
+    def outcomes(self, count: int) -> dict[str, str]:
+        records = read_topic(self.kafka, f"{self.prefix}.receipts", lambda found: len(found) >= count)
+        return {one["message_id"]: one["outcome"] for one in (msgspec.json.decode(record.value or b"") for record in records)}
+
+
+@pytest.fixture
+def installation(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Installation]:
+    made = Installation(kafka, tmp_path)
+    yield made
+    made.producer.close()
+
+
+class Running:
+    """What streaming/engine/run.py does with the query and the configuration, step by step."""
+
+    def __init__(self, watch: ConfigurationWatch, reloader: Reloader, query: SessionsQuery) -> None:
+        self.batch_ids: list[int] = []
+        self._watch, self._reloader, self._query = watch, reloader, query
+
+    def look(self) -> bool:
+        """True when new settings were taken."""
+        if (new := self._watch.changed()) is not None:
+            self._reloader.take(new)
+        if batches := self._query.new_batches():
+            self._query.keep_pace()
+        self.batch_ids += [batch.batch_id for batch in batches]
+        self._query.check()
+        return new is not None
+
+    def await_batches(self, count: int) -> None:
+        target = len(self.batch_ids) + count
+        wait_until(lambda: self.look() or len(self.batch_ids) >= target, "micro-batches")
+
+
+@contextmanager
+def running(spark: SparkSession, installation: Installation) -> Iterator[Running]:
+    watch = ConfigurationWatch(installation.file, lambda: load_settings(installation.file))
+    settings = watch.load()
+    write_wake_up(settings)
+    pipeline = pipeline_settings(settings, commands_partitions=1)
+    log = SettingsLog(HadoopFiles(spark, sessions_checkpoint(settings), FOLDER))
+    with SessionsQuery(spark, settings, log, pipeline, {}) as query:
+        yield Running(watch, Reloader(settings, query, commands_partitions=1), query)
+        query.stop()
+
+
+def test_a_policy_of_a_changed_file_holds_for_the_next_messages_and_connections_stay(
+    spark: SparkSession, installation: Installation
+) -> None:
+    with running(spark, installation) as engine:
+        installation.connect("here")
+        installation.send("here", "1")
+        installation.send("away", "waits")  # without an end
+        engine.await_batches(2)
+        installation.configure('[[policies]]\nname = "short"\nclients = "away"\nmessage_ttl = "1s"\n')
+        wait_until(engine.look, "the reload")
+        engine.await_batches(2)
+        installation.send("away", "late")
+        installation.send("here", "2")
+        engine.await_batches(3)
+        assert installation.outcomes(1) == {"late": "expired"}
+        commands = installation.commands(3)
+        assert [type(command) for command in commands] == [AcceptConnection, SendPublish, SendPublish]
+        assert [command.sequence for command in commands] == [1, 2, 3]
+        assert {command.connection_id for command in commands} == {1}
+        assert engine.batch_ids == sorted(set(engine.batch_ids))
+
+
+@pytest.mark.faults
+def test_a_running_engine_takes_a_changed_file_and_goes_on(installation: Installation, tmp_path: Path) -> None:
+    """With the pace, the archive, leases and back-pressure, which go on; and a stop ends between two micro-batches."""
+    log = tmp_path / "engine.log"
+    command = [sys.executable, "-m", "inflight", "engine", "--config", str(installation.file)]
+    command += ["--set", "archive.enabled=true", "--set", "session.max_inflight=7"]
+
+    def said(event: str) -> list[str]:
+        return [line for line in log.read_text(encoding="utf-8").splitlines() if event in line]
+
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
+    try:
+        wait_until(lambda: said("ready engine") or process.poll() is not None, "the engine", within_s=READY_S)
+        installation.connect("here")
+        installation.send("here", "1")
+        installation.commands(2)
+        installation.configure("[[policies]]\nname = 1\n")
+        wait_until(lambda: said("settings_not_taken"), "the report")
+        installation.configure('[[policies]]\nname = "short"\nclients = "away"\nmessage_ttl = "1s"\n')
+        os.kill(process.pid, signal.SIGHUP)
+        wait_until(lambda: len(said("settings_in_force")) == 2, "the new settings")
+        assert "policies" in said("settings_changed")[0]
+        installation.send("away", "late")
+        installation.send("here", "2")
+        assert installation.outcomes(1) == {"late": "expired"}
+        commands = installation.commands(3)
+        assert [(command.connection_id, command.sequence) for command in commands] == [(1, 1), (1, 2), (1, 3)]
+        installation.configure("engine.trigger_interval_ms = 77\n")
+        wait_until(lambda: said("settings_need_a_restart"), "the report")
+        wait_until(lambda: len(said("settings_in_force")) == 3, "the policy is gone")
+        assert not said("Traceback")  # before the stop, which interrupts a micro-batch of the archive
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(READY_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    checkpoint = tmp_path / "checkpoint" / "sessions"
+    planned, committed = (max(int(path.name) for path in (checkpoint / name).glob("[0-9]*")) for name in ("offsets", "commits"))
+    assert planned == committed

@@ -1,0 +1,32 @@
+"""What the query tells the Python workers and the log about their path."""
+
+from typing import Any
+
+import pyspark
+import pytest
+from structlog.testing import capture_logs
+
+from streaming.config.settings import Settings
+from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.lifecycle.sessions_query import say_worker_path
+
+
+def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
+    pipeline = pipeline_settings(Settings(engine={"lean_worker": lean_worker}), commands_partitions=1)
+    assert pipeline.lean_worker is lean_worker
+    with capture_logs() as logs:
+        say_worker_path(pipeline)
+    (line,) = logs
+    return dict(line)
+
+
+def test_the_log_says_which_path_the_python_workers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pipeline_settings(Settings(), commands_partitions=1).lean_worker
+    assert not pipeline_settings(Settings(engine={"lean_worker": False}), commands_partitions=1).lean_worker
+    said = {"event": "python_workers", "log_level": "info"}
+    assert said_about_the_workers(lean_worker=True) == {**said, "path": "lean"}
+    assert said_about_the_workers(lean_worker=False) == {**said, "path": "stock", "reason": "engine.lean_worker = false"}
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    off = said_about_the_workers(lean_worker=True)
+    assert off["path"] == "stock"
+    assert "4.3.0" in off["reason"]
