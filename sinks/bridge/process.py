@@ -44,7 +44,8 @@ async def serve(
 
     on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters: to watch
     from outside. Raises kafka.errors.KafkaError when no Kafka answers, AppendFailed when a topic does not exist,
-    BridgeMisconfigured, GroupInstanceTaken when another process has the same `group_instance_id`, also later: `stop` is set then.
+    BridgeMisconfigured, GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded
+    when a topic gets more partitions: `stop` is set then.
     Otherwise nothing that the MQTT broker, a device or Kafka does ends it once it is ready.
     """
     check(settings)
@@ -54,6 +55,7 @@ async def serve(
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
+        on_partitions_added=stop.set,
     )
     await asyncio.to_thread(
         await_instance_free,
@@ -78,6 +80,7 @@ async def serve(
         settings, log, tail, commands_partitions=partitions, on_ready=on_ready, stop=stop, counters=counters or BridgeCounters()
     )
     tail.check()
+    log.check()
 
 
 async def run_bridge(

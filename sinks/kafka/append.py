@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
@@ -32,6 +31,8 @@ _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
 """How much longer than an append a record may live in kafka-python: in this time the next producer takes over."""
 _SHORTEST_LOOK_S: Final = 0.02
+_METADATA_AGE_MS: Final = 30_000
+_PARTITIONS_LOOK_S: Final = 5.0
 
 
 class AppendFailed(InflightError):
@@ -40,6 +41,10 @@ class AppendFailed(InflightError):
 
 class RecordTooLarge(AppendFailed):
     """The record will never fit: the broker's `message.max.bytes` or the producer's `max_request_size` is smaller."""
+
+
+class PartitionsAdded(InflightError):
+    """A topic has more partitions than when this process started: keys would have to change their partition under way."""
 
 
 class EventLog(Protocol):
@@ -65,6 +70,9 @@ class KafkaEventLog:
     A failure that kafka-python reports itself, for instance when none of this could be done in time because no broker answers,
     costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
 
+    The number of partitions is that of the start, so that the order of a key is kept. on_partitions_added: called once, on the
+    loop, when a topic has another number; `check` raises from then on.
+
     Raises from `start`: kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does not exist.
     """
 
@@ -76,6 +84,7 @@ class KafkaEventLog:
         timeout_ms: int,
         max_request_bytes: int,
         options: Mapping[str, Any],
+        on_partitions_added: Callable[[], None] = lambda: None,
     ) -> None:
         request_timeout_ms = max(1_000, timeout_ms // 2)
         self._config: dict[str, Any] = {
@@ -92,9 +101,12 @@ class KafkaEventLog:
             "max_block_ms": 200,
             "allow_auto_create_topics": False,
             "reconnect_backoff_max_ms": 1_000,
+            "metadata_max_age_ms": _METADATA_AGE_MS,
             "metrics_enabled": False,
             **options,
         }
+        self._on_partitions_added = on_partitions_added
+        self._added: PartitionsAdded | None = None
         self._timeout_s = timeout_ms / 1_000
         self._producer: KafkaProducer | None = None
         self._old: KafkaProducer | None = None
@@ -106,6 +118,7 @@ class KafkaEventLog:
         self._decided: deque[tuple[Undecided, KafkaProducer, BaseException | None]] = deque()
         self._wake_scheduled = False
         self._look: asyncio.TimerHandle | None = None
+        self._partitions_look: asyncio.TimerHandle | None = None
         self._pending = 0
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -115,6 +128,25 @@ class KafkaEventLog:
         """Connect and learn about the topics. Call once, before `append`."""
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._connect, tuple(topics))
+        self._partitions_look = self._loop.call_later(_PARTITIONS_LOOK_S, self._look_at_partitions)
+
+    def check(self) -> None:
+        """Raises PartitionsAdded."""
+        if self._added is not None:
+            raise self._added
+
+    def _look_at_partitions(self) -> None:
+        assert self._loop is not None
+        for topic, count in self._partition_counts.items():
+            now = _known_partitions(self._producer, topic)
+            if now is not None and now != count:
+                self._added = PartitionsAdded(
+                    f"{topic} has {now} partitions now, and had {count} when this process started. It stops, so that the order "
+                    "of each client's records is kept; start it again (docs/operations.md, Adding partitions)"
+                )
+                self._on_partitions_added()
+                return
+        self._partitions_look = self._loop.call_later(_PARTITIONS_LOOK_S, self._look_at_partitions)
 
     def _connect(self, topics: tuple[str, ...]) -> None:
         producer = KafkaProducer(**self._config)
@@ -292,10 +324,18 @@ class KafkaEventLog:
         """Tries until a broker answers."""
         while True:
             try:
-                return await asyncio.get_running_loop().run_in_executor(None, partial(KafkaProducer, **self._config))
+                return await asyncio.get_running_loop().run_in_executor(None, self._connect_again)
             except KafkaError as error:
                 _log.warning("kafka_unreachable", error=repr(error), next_try_s=_RESTART_PAUSE_S)
                 await asyncio.sleep(_RESTART_PAUSE_S)
+
+    def _connect_again(self) -> Any:
+        """Blocks. Fetches the metadata, too: a send on the loop must not wait for them."""
+        producer = KafkaProducer(**self._config)
+        for topic in self._partition_counts:
+            with contextlib.suppress(KafkaError):
+                producer.partitions_for(topic)
+        return producer
 
     def _move_all(self) -> None:
         for partition in list(self._partitions.values()):
@@ -327,8 +367,9 @@ class KafkaEventLog:
             _log.warning("records_unconfirmed_at_close", count=self._pending)
         if self._replacement is not None:
             self._replacement.cancel()
-        if self._look is not None:
-            self._look.cancel()
+        for timer in (self._look, self._partitions_look):
+            if timer is not None:
+                timer.cancel()
         producer, old = self._producer, self._old
         self._producer = self._old = None
         loop = asyncio.get_running_loop()
@@ -342,6 +383,16 @@ class KafkaEventLog:
 def _failure(error: BaseException) -> AppendFailed:
     kind = RecordTooLarge if isinstance(error, MessageSizeTooLargeError) else AppendFailed
     return kind(f"{type(error).__name__}: {error}")
+
+
+def _known_partitions(producer: Any, topic: str) -> int | None:
+    """What kafka-python knows without asking; it asks by itself every `_METADATA_AGE_MS`."""
+    if producer is None:
+        return None
+    try:
+        return len(producer.partitions_for(topic) or ()) or None
+    except KafkaError:
+        return None
 
 
 def _partition_count(producer: Any, topic: str) -> int:

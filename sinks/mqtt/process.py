@@ -29,7 +29,8 @@ async def serve(
 
     on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
     Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does
-    not exist, GroupInstanceTaken when another process has the same `group_instance_id`, also later: `stop` is set then.
+    not exist, GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic
+    gets more partitions: `stop` is set then.
     Otherwise nothing that a device or Kafka does ends it once it is ready.
     """
     log = KafkaEventLog(
@@ -38,6 +39,7 @@ async def serve(
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
+        on_partitions_added=stop.set,
     )
     await asyncio.to_thread(
         await_instance_free,
@@ -59,6 +61,7 @@ async def serve(
     )
     await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
     tail.check()
+    log.check()
 
 
 async def run_gateway(

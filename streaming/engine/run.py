@@ -6,7 +6,8 @@ Steps of a start, in this order:
 3. start Spark;
 4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
    (streaming/engine/ownership/engine_group.py);
-5. start the query;
+5. start the query; if topics have got more partitions, first one that reads the old ones to their end
+   (streaming/engine/ownership/partitions.py);
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
 8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
@@ -41,6 +42,7 @@ from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
+from streaming.engine.ownership.partitions import Growth, PartitionWatch, growth, record_partitions
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -69,7 +71,7 @@ def run_engine(
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
     second, on another thread.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns before anything runs; QueryFailed when
-    the query dies, EngineFenced when another engine has taken over.
+    the query dies, EngineFenced when another engine has taken over, PartitionsChanged when a topic has got more partitions.
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
@@ -86,11 +88,23 @@ def run_engine(
                 topic: starting_offsets(topic, partitions[topic], committed)
                 for topic in (settings.topics.messages, settings.topics.events)
             }
-            query = start_sessions(spark, settings, pipeline, starting)  # 5
+            read = {topic: partitions[topic] for topic in starting}
+            if (grown := growth(spark, settings, location, read)) is not None:
+                if grown.ends:
+                    old = start_sessions(spark, settings, pipeline, starting, grown.old)  # 5
+                    _finish(old, grown, group, stop)
+                if stop.is_set():
+                    return
+                record_partitions(spark, location, read)
+            query = start_sessions(spark, settings, pipeline, starting, read)  # 5
+            watched = read | {settings.topics.commands: partitions[settings.topics.commands]}
             try:
-                with LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases:
+                with (
+                    LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
+                    PartitionWatch(settings, watched) as watch,
+                ):
                     _keep_running(
-                        spark, settings, query, group, leases, on_ready=on_ready, stop=stop, on_progress=on_progress
+                        spark, settings, query, group, leases, watch, on_ready=on_ready, stop=stop, on_progress=on_progress
                     )  # 6
             finally:
                 query.stop()
@@ -105,6 +119,7 @@ def _keep_running(
     query: StreamingQuery,
     group: EngineGroup,
     leases: LeaseKeeper,
+    watch: PartitionWatch,
     *,
     on_ready: Callable[[], None],
     stop: threading.Event,
@@ -128,9 +143,26 @@ def _keep_running(
 
         def may_have_news() -> bool:
             group.check()
+            watch.check()
             return pace.may_have_news()
 
         _watch(query, settings.engine.data_dir, ready, stop, progress, may_have_news)
+
+
+def _finish(query: StreamingQuery, grown: Growth, group: EngineGroup, stop: threading.Event) -> None:
+    """Returns when the query has read the old partitions, or at `stop`. Raises QueryFailed, EngineFenced."""
+    reader = ProgressReader(query)
+    try:
+        while not stop.wait(_LOOK_S):
+            for batch in reader.new():
+                group.observe(batch.end_offsets)
+                if grown.is_read(batch.end_offsets):
+                    return
+            group.check()
+            if not query.isActive:
+                raise QueryFailed(_explanation(query))
+    finally:
+        query.stop()
 
 
 def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
@@ -163,9 +195,15 @@ def spark_master(settings: Settings) -> str:
 
 
 def start_sessions(
-    spark: SparkSession, settings: Settings, pipeline: PipelineSettings, starting_offsets: Mapping[str, str]
+    spark: SparkSession,
+    settings: Settings,
+    pipeline: PipelineSettings,
+    starting_offsets: Mapping[str, str],
+    partitions: Mapping[str, int] | None = None,
 ) -> StreamingQuery:
-    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic."""
+    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic.
+    partitions: of `read_records`.
+    """
     kafka_options = settings.kafka.spark_options()
     records = read_records(
         spark,
@@ -173,6 +211,7 @@ def start_sessions(
         kafka_options=kafka_options,
         max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
         starting_offsets=starting_offsets,
+        partitions=partitions,
     )
     say_worker_path(pipeline)
     rows = sessions(records, pipeline)
