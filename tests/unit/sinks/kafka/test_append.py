@@ -8,7 +8,7 @@ import pytest
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, MessageSizeTooLargeError
 from kafka.future import Future
 
-from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge
+from sinks.kafka.append import AppendFailed, KafkaEventLog, PartitionsAdded, RecordTooLarge
 from sinks.kafka.partitioning import partition_of
 from tests.support.waiting import until
 
@@ -321,5 +321,37 @@ def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: 
             on_another_thread(lambda partition=partition: kafka.producers[2].confirm(partition))  # type: ignore[misc]
         await told_.confirmed(b"0", b"1", b"2")
         await told_.log.close(1)
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they_were(
+    producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.kafka.append._PARTITIONS_LOOK_S", 0.001)
+
+    async def scenario() -> None:
+        told: list[str] = []
+        log = KafkaEventLog(
+            bootstrap_servers="x",
+            linger_ms=0,
+            timeout_ms=10_000,
+            max_request_bytes=1_000,
+            options={},
+            on_partitions_added=lambda: told.append("added"),
+        )
+        await log.start(["events"])
+        await asyncio.sleep(0.01)
+        log.check()
+        producer.topics = {"events": {0, 1, 2, 3, 4, 5, 6}}
+        await until(lambda: told, "it is noticed", within_s=20)
+        await asyncio.sleep(0.01)
+        assert told == ["added"]
+        with pytest.raises(PartitionsAdded, match="events has 7 partitions now, and had 3 when this process started"):
+            log.check()
+        for number in range(20):
+            log.append("events", b"%d" % number, b"v", None, lambda error: None)
+        assert {partition for partition, _, _ in producer.sent} == {0, 1, 2}
+        await log.close(0.01)
 
     asyncio.run(scenario())
