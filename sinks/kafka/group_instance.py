@@ -68,7 +68,7 @@ def await_instance_free(
     if group_instance_id is None:
         return
     try:
-        admin = KafkaAdminClient(**{"bootstrap_servers": bootstrap_servers, **options})
+        admin = KafkaAdminClient(**{"bootstrap_servers": bootstrap_servers, "bootstrap_timeout_ms": 5_000, **options})
         try:
             taken = _lives(admin, group_id, group_instance_id)
         finally:
