@@ -73,7 +73,7 @@ class Topics:
 
         def publishes(records: list[ReadRecord]) -> list[int]:
             commands = [command for record in records for command in decode_command_batch(record.value or b"").commands]
-            return [int(command.payload) for command in commands if isinstance(command, SendPublish)]
+            return [int(command.payload) for command in commands if isinstance(command, SendPublish) and not command.dup]
 
         return publishes(read_topic(self.kafka, f"{self.prefix}.commands", lambda found: len(publishes(found)) >= count))
 
