@@ -80,7 +80,8 @@ class Topics:
 
 def ended(process: Engine) -> str:
     """What an engine says that ends by itself."""
-    _, errors = process.process.communicate(timeout=EXIT_S)
+    process.process.wait(EXIT_S)  # `communicate` would close its standard input, and so stop it
+    _, errors = process.process.communicate()
     assert process.process.returncode != 0
     return str(errors)
 
