@@ -10,6 +10,7 @@ from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.kafka.append import EventLog, KafkaEventLog
+from sinks.kafka.group_instance import await_instance_free
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError
 
@@ -43,7 +44,9 @@ async def serve(
 
     on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters: to watch
     from outside. Raises kafka.errors.KafkaError when no Kafka answers, AppendFailed when a topic does not exist,
-    BridgeMisconfigured. After that nothing that the MQTT broker, a device or Kafka does ends it.
+    BridgeMisconfigured, GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded
+    when a topic gets more partitions: `stop` is set then.
+    Otherwise nothing that the MQTT broker, a device or Kafka does ends it once it is ready.
     """
     check(settings)
     log = KafkaEventLog(
@@ -51,6 +54,14 @@ async def serve(
         linger_ms=settings.producer_linger_ms,
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
+        options=settings.kafka_options,
+        on_partitions_added=stop.set,
+    )
+    await asyncio.to_thread(
+        await_instance_free,
+        bootstrap_servers=settings.bootstrap_servers,
+        group_id=settings.group_id,
+        group_instance_id=settings.group_instance_id,
         options=settings.kafka_options,
     )
     await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
@@ -62,11 +73,14 @@ async def serve(
         session_timeout_ms=settings.group_session_timeout_ms,
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
         options=settings.kafka_options,
+        on_taken=stop.set,
     )
     partitions = log.partition_count(settings.commands_topic)
     await run_bridge(
         settings, log, tail, commands_partitions=partitions, on_ready=on_ready, stop=stop, counters=counters or BridgeCounters()
     )
+    tail.check()
+    log.check()
 
 
 async def run_bridge(

@@ -1,4 +1,4 @@
-"""Appending to Kafka from an asyncio loop, and kafka-python's producer behind it.
+"""Appending to Kafka from an asyncio loop, and kafka-python's producers behind it.
 
 kafka-python works with threads; whoever appends lives on one asyncio loop. Confirmations cross over in batches, one wake-up of
 the loop for many. All methods are called on the loop, all callbacks run on it.
@@ -9,15 +9,15 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
 from kafka import KafkaProducer
-from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.producers import abandon, close_quietly
+from sinks.kafka.undecided import Partition, Undecided
 from state.errors import InflightError
 
 Headers: TypeAlias = list[tuple[str, bytes]]
@@ -28,6 +28,11 @@ _log: Final = structlog.get_logger(__name__)
 _METADATA_TIMEOUT_S: Final = 5.0
 _METADATA_PAUSE_S: Final = 0.2
 _RESTART_PAUSE_S: Final = 1.0
+_HAND_OVER_MS: Final = 5_000
+"""How much longer than an append a record may live in kafka-python: in this time the next producer takes over."""
+_SHORTEST_LOOK_S: Final = 0.02
+_METADATA_AGE_MS: Final = 30_000
+_PARTITIONS_LOOK_S: Final = 5.0
 
 
 class AppendFailed(InflightError):
@@ -36,6 +41,10 @@ class AppendFailed(InflightError):
 
 class RecordTooLarge(AppendFailed):
     """The record will never fit: the broker's `message.max.bytes` or the producer's `max_request_size` is smaller."""
+
+
+class PartitionsAdded(InflightError):
+    """A topic has more partitions than when this process started: keys would have to change their partition under way."""
 
 
 class EventLog(Protocol):
@@ -49,8 +58,20 @@ class EventLog(Protocol):
 
 
 class KafkaEventLog:
-    """EventLog on an idempotent producer, acks=all. After a failed append the producer is replaced (sinks/kafka/producers.py);
-    what is appended meanwhile fails at once, so the devices concerned reconnect and say it again.
+    """EventLog on an idempotent producer, acks=all.
+
+    An append that was not confirmed within timeout_ms has failed. So has what was appended to the same partition since, and what
+    is appended there until the producer is gone that may still write it (sinks/kafka/producers.py): the devices concerned
+    reconnect and say it again. Other partitions lose nothing:
+    1. They go on with that producer while a new one connects.
+    2. Each goes over to the new one as soon as nothing of it is undecided in the old one; what is appended to it meanwhile waits.
+    3. Then the old producer is ended, and the failed partition goes on with the new one.
+
+    A failure that kafka-python reports itself, for instance when none of this could be done in time because no broker answers,
+    costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
+
+    The number of partitions is that of the start, so that the order of a key is kept. on_partitions_added: called once, on the
+    loop, when a topic has another number; `check` raises from then on.
 
     Raises from `start`: kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does not exist.
     """
@@ -63,7 +84,9 @@ class KafkaEventLog:
         timeout_ms: int,
         max_request_bytes: int,
         options: Mapping[str, Any],
+        on_partitions_added: Callable[[], None] = lambda: None,
     ) -> None:
+        request_timeout_ms = max(1_000, timeout_ms // 2)
         self._config: dict[str, Any] = {
             "bootstrap_servers": bootstrap_servers,
             "acks": "all",
@@ -71,22 +94,32 @@ class KafkaEventLog:
             "linger_ms": linger_ms,
             "batch_size": 65_536,
             "max_request_size": max_request_bytes,
-            "request_timeout_ms": max(1_000, timeout_ms // 2),
-            "delivery_timeout_ms": max(1_000, timeout_ms // 2) + linger_ms + max(0, timeout_ms - timeout_ms // 2),
+            "request_timeout_ms": request_timeout_ms,
+            # Kafka-python's producer is of no use after a record that it gave up while repeating it: it must not come to that.
+            "delivery_timeout_ms": max(timeout_ms, request_timeout_ms) + linger_ms + _HAND_OVER_MS,
             # The topics are known from `start`: a send never waits for metadata on the loop.
             "max_block_ms": 200,
             "allow_auto_create_topics": False,
             "reconnect_backoff_max_ms": 1_000,
+            "metadata_max_age_ms": _METADATA_AGE_MS,
             "metrics_enabled": False,
             **options,
         }
+        self._on_partitions_added = on_partitions_added
+        self._added: PartitionsAdded | None = None
+        self._timeout_s = timeout_ms / 1_000
         self._producer: KafkaProducer | None = None
+        self._old: KafkaProducer | None = None
+        self._old_failed = asyncio.Event()
+        self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partition_counts: dict[str, int] = {}
-        self._confirmed: deque[tuple[Confirmation, Exception | None]] = deque()
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._decided: deque[tuple[Undecided, KafkaProducer, BaseException | None]] = deque()
         self._wake_scheduled = False
+        self._look: asyncio.TimerHandle | None = None
+        self._partitions_look: asyncio.TimerHandle | None = None
         self._pending = 0
-        self._broken = False
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -95,6 +128,25 @@ class KafkaEventLog:
         """Connect and learn about the topics. Call once, before `append`."""
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._connect, tuple(topics))
+        self._partitions_look = self._loop.call_later(_PARTITIONS_LOOK_S, self._look_at_partitions)
+
+    def check(self) -> None:
+        """Raises PartitionsAdded."""
+        if self._added is not None:
+            raise self._added
+
+    def _look_at_partitions(self) -> None:
+        assert self._loop is not None
+        for topic, count in self._partition_counts.items():
+            now = _known_partitions(self._producer, topic)
+            if now is not None and now != count:
+                self._added = PartitionsAdded(
+                    f"{topic} has {now} partitions now, and had {count} when this process started. It stops, so that the order "
+                    "of each client's records is kept; start it again (docs/operations.md, Adding partitions)"
+                )
+                self._on_partitions_added()
+                return
+        self._partitions_look = self._loop.call_later(_PARTITIONS_LOOK_S, self._look_at_partitions)
 
     def _connect(self, topics: tuple[str, ...]) -> None:
         producer = KafkaProducer(**self._config)
@@ -110,34 +162,47 @@ class KafkaEventLog:
         return self._partition_counts[topic]
 
     def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+        assert self._loop is not None
+        number = partition_of(key, self._partition_counts[topic])
+        partition = self._partitions.get((topic, number))
+        if partition is None:
+            partition = self._partitions[topic, number] = Partition(topic=topic, number=number, producer=self._producer)
+        append = Undecided(
+            partition=partition, key=key, value=value, headers=headers, done=done, deadline_s=self._loop.time() + self._timeout_s
+        )
         self._pending += 1
         self._idle.clear()
-        producer = self._producer
-        if producer is None:
-            self._settle(done, KafkaConnectionError("the connection to Kafka is being set up anew after a failure"))
-            return
+        if self._look is None:
+            self._look_later()
+        if partition.producer is not self._producer and not partition.sent and not partition.is_suspended:
+            partition.producer = self._producer
+        if self._producer is None or partition.is_suspended:
+            self._refuse(append, KafkaConnectionError("the connection to Kafka is being set up anew after a failure"))
+        elif partition.producer is not self._producer:
+            partition.held.append(append)
+        else:
+            self._send(append, partition.producer)
+
+    def _send(self, append: Undecided, producer: Any) -> None:
+        partition = append.partition
+        partition.sent[append] = None
         try:
             future = producer.send(
-                topic, value=value, key=key, headers=headers, partition=partition_of(key, self._partition_counts[topic])
+                partition.topic, value=append.value, key=append.key, headers=append.headers, partition=partition.number
             )
         except (KafkaError, AssertionError, ValueError) as error:
-            self._settle(done, error)
+            del partition.sent[append]
+            self._refuse(append, error)
             return
-        future.add_both(self._sent, producer, done)
+        future.add_both(self._answered, producer, append)
 
-    def _sent(self, producer: Any, done: Confirmation, outcome: object) -> None:
-        """On the producer's thread."""
-        if isinstance(outcome, BaseException) and producer is self._producer:
-            self._broken = True
-        self._settle(done, outcome)
+    def _refuse(self, append: Undecided, error: Exception) -> None:
+        assert self._loop is not None
+        self._loop.call_soon(self._tell, append, _failure(error))
 
-    def _settle(self, done: Confirmation, outcome: object) -> None:
-        """On the producer's thread, mostly. One wake-up of the loop serves every confirmation of a produce response."""
-        failure: Exception | None = None
-        if isinstance(outcome, BaseException):
-            kind = RecordTooLarge if isinstance(outcome, MessageSizeTooLargeError) else AppendFailed
-            failure = kind(f"{type(outcome).__name__}: {outcome}")
-        self._confirmed.append((done, failure))
+    def _answered(self, producer: Any, append: Undecided, outcome: object) -> None:
+        """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
+        self._decided.append((append, producer, outcome if isinstance(outcome, BaseException) else None))
         if not self._wake_scheduled and self._loop is not None:
             self._wake_scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -145,28 +210,155 @@ class KafkaEventLog:
 
     def _drain(self) -> None:
         self._wake_scheduled = False  # before the queue is emptied: a confirmation that comes meanwhile wakes us once more
-        confirmed = self._confirmed
-        while confirmed:
-            done, error = confirmed.popleft()
-            self._pending -= 1
-            done(error)
+        decided = self._decided
+        while decided:
+            append, producer, error = decided.popleft()
+            partition = append.partition
+            if error is not None:
+                self._failed(producer)
+            if append not in partition.sent:
+                continue  # it was too old
+            del partition.sent[append]
+            self._tell(append, None if error is None else _failure(error))
+            if partition.producer is not self._producer:
+                self._move(partition)
+        self._look_at_old()
+
+    def _tell(self, append: Undecided, error: Exception | None) -> None:
+        self._pending -= 1
+        append.done(error)
         if not self._pending:
             self._idle.set()
-        if self._broken and self._producer is not None and self._loop is not None:
-            self._broken = False
-            old, self._producer = self._producer, None
-            self._replacement = self._loop.create_task(self._replace(old))
+
+    # --- too old ------------------------------------------------------------------------------------------------------------
+
+    def _look_later(self) -> None:
+        assert self._loop is not None
+        self._look = self._loop.call_later(max(_SHORTEST_LOOK_S, self._timeout_s / 20), self._look_for_old)
+
+    def _look_for_old(self) -> None:
+        assert self._loop is not None
+        self._look = None
+        self._drain()  # this process may have stood still: what is here already is not late
+        now_s = self._loop.time()
+        for partition in list(self._partitions.values()):
+            deadline_s = partition.oldest_deadline_s()
+            if deadline_s is not None and deadline_s <= now_s and not partition.is_suspended:
+                self._suspend(partition)
+        if self._pending:
+            self._look_later()
+
+    def _suspend(self, partition: Partition) -> None:
+        partition.is_suspended = True
+        late = KafkaTimeoutError(f"{partition.topic}, partition {partition.number}: not within {self._timeout_s:g} s")
+        _log.warning("partition_silent", topic=partition.topic, partition=partition.number, timeout_s=self._timeout_s)
+        for append in partition.take_all():
+            self._tell(append, _failure(late))
+        if partition.producer is self._producer:
+            self._replace_soon(self._producer)
+        self._look_at_old()
+
+    # --- the next producer --------------------------------------------------------------------------------------------------
+
+    def _failed(self, producer: Any) -> None:
+        """kafka-python has given a record up: the whole producer is of no use."""
+        if producer is self._producer:
+            self._replace_soon(producer)
+            self._producer = None
+        if producer is self._old:
+            self._old_failed.set()
+
+    def _replace_soon(self, producer: Any) -> None:
+        """While another one is being replaced this does nothing: `_replace` looks again when it is done."""
+        if self._replacement is None and self._loop is not None:
+            self._old = producer
+            self._old_failed.clear()
+            self._old_settled.clear()
+            self._replacement = self._loop.create_task(self._replace(producer))
 
     async def _replace(self, old: Any) -> None:
-        """A new producer in place of one that has failed; tries until a broker answers."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, abandon, old)
-        while self._producer is None:
+        connecting: asyncio.Task[Any] = loop.create_task(self._new_producer())
+        failing: asyncio.Task[Any] = loop.create_task(self._old_failed.wait())
+        waiting = {connecting, failing}
+        is_used = False
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)  # 1
+            if not failing.done():
+                is_used = True
+                self._producer = connecting.result()
+                self._old_settled.clear()
+                self._move_all()
+                self._look_at_old()
+                settled = loop.create_task(self._old_settled.wait())
+                waiting.add(settled)
+                await asyncio.wait({settled, failing}, return_when=asyncio.FIRST_COMPLETED)  # 2
+            await loop.run_in_executor(None, abandon, old)  # 3
+            self._drain()
+            new = await connecting
+        finally:
+            for task in waiting:
+                task.cancel()
+        self._old = None
+        has_failed = is_used and self._producer is None
+        if not has_failed:
+            self._producer = new
+        for partition in list(self._partitions.values()):
+            if partition.producer is old:
+                self._leave(partition)
+        self._move_all()
+        self._replacement = None
+        if has_failed or any(partition.is_suspended for partition in self._partitions.values()):
+            self._replace_soon(new)
+        if has_failed:
+            self._old_failed.set()
+
+    def _leave(self, partition: Partition) -> None:
+        """Its producer is gone, and can write nothing any more. It has failed what it had, unless its thread hangs."""
+        partition.is_suspended = False
+        hanging, partition.sent = list(partition.sent), {}
+        for append in hanging:
+            self._tell(append, _failure(KafkaConnectionError("the connection to Kafka was given up")))
+
+    async def _new_producer(self) -> Any:
+        """Tries until a broker answers."""
+        while True:
             try:
-                self._producer = await loop.run_in_executor(None, partial(KafkaProducer, **self._config))
+                return await asyncio.get_running_loop().run_in_executor(None, self._connect_again)
             except KafkaError as error:
                 _log.warning("kafka_unreachable", error=repr(error), next_try_s=_RESTART_PAUSE_S)
                 await asyncio.sleep(_RESTART_PAUSE_S)
+
+    def _connect_again(self) -> Any:
+        """Blocks. Fetches the metadata, too: a send on the loop must not wait for them."""
+        producer = KafkaProducer(**self._config)
+        for topic in self._partition_counts:
+            with contextlib.suppress(KafkaError):
+                producer.partitions_for(topic)
+        return producer
+
+    def _move_all(self) -> None:
+        for partition in list(self._partitions.values()):
+            self._move(partition)
+
+    def _move(self, partition: Partition) -> None:
+        """To the present producer, when nothing of the partition is undecided in another one."""
+        if partition.sent or partition.is_suspended:
+            return
+        partition.producer = self._producer
+        while partition.held:
+            append = partition.held.popleft()
+            if partition.producer is None:
+                self._refuse(append, KafkaConnectionError("the connection to Kafka has failed"))
+            else:
+                self._send(append, partition.producer)
+
+    def _look_at_old(self) -> None:
+        if self._old is not None and not any(
+            partition.producer is self._old and partition.sent and not partition.is_suspended
+            for partition in self._partitions.values()
+        ):
+            self._old_settled.set()
 
     async def close(self, timeout_s: float) -> None:
         try:
@@ -175,10 +367,32 @@ class KafkaEventLog:
             _log.warning("records_unconfirmed_at_close", count=self._pending)
         if self._replacement is not None:
             self._replacement.cancel()
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await asyncio.get_running_loop().run_in_executor(None, close_quietly, producer)
+        for timer in (self._look, self._partitions_look):
+            if timer is not None:
+                timer.cancel()
+        producer, old = self._producer, self._old
+        self._producer = self._old = None
+        loop = asyncio.get_running_loop()
+        if old is not None:
+            await loop.run_in_executor(None, abandon, old)
+        if producer is not None and producer is not old:
+            await loop.run_in_executor(None, close_quietly, producer)
         self._drain()
+
+
+def _failure(error: BaseException) -> AppendFailed:
+    kind = RecordTooLarge if isinstance(error, MessageSizeTooLargeError) else AppendFailed
+    return kind(f"{type(error).__name__}: {error}")
+
+
+def _known_partitions(producer: Any, topic: str) -> int | None:
+    """What kafka-python knows without asking; it asks by itself every `_METADATA_AGE_MS`."""
+    if producer is None:
+        return None
+    try:
+        return len(producer.partitions_for(topic) or ()) or None
+    except KafkaError:
+        return None
 
 
 def _partition_count(producer: Any, topic: str) -> int:

@@ -1,7 +1,8 @@
 """How a producer of kafka-python is let go. Read against kafka-python 3.0.12; read it again with every new version.
 
 After a batch that expired while it was being retried, and after a record that the broker found too large, such a producer neither
-confirms nor fails what it is given later. Whoever keeps one for long replaces it after any failure.
+confirms nor fails what it is given later (it forgets its producer id, and asks for one only once). Whoever keeps one for long
+replaces it after any failure, or, as sinks/kafka/append.py does, before it gives a record up.
 
 `KafkaProducer.close` flushes first, whatever its timeout, and a flush with undecided records ends in KafkaTimeoutError before
 anything is closed: the thread goes on, and may go on sending. The destructor calls `close` once more, at any later moment, and

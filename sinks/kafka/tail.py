@@ -15,10 +15,12 @@ from typing import Any, Final, Protocol
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import KafkaError, RebalanceInProgressError
+from kafka.errors import FencedInstanceIdError, KafkaError, RebalanceInProgressError
+
+from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, fenced
 
 _log: Final = structlog.get_logger(__name__)
-_COMMIT_INTERVAL_S: Final = 1.0
+_COMMIT_INTERVAL_S: Final = STAMP_INTERVAL_S
 _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
@@ -53,6 +55,9 @@ class KafkaCommandTail:
     A partition is announced only when its start position is fixed: what the group has committed, else the end of the log.
     Offsets of what the listener has carried out are committed about once a second. Partitions move one by one (cooperative
     rebalancing): a new gateway costs only the devices of the partitions that it gets their connection.
+
+    on_taken: called once on the loop when another process has joined under our `group_instance_id`; nothing is read any more, and
+    `check` raises.
     """
 
     def __init__(
@@ -65,8 +70,12 @@ class KafkaCommandTail:
         session_timeout_ms: int,
         fetch_max_wait_ms: int,
         options: Mapping[str, Any],
+        on_taken: Callable[[], None] = lambda: None,
     ) -> None:
         self._topic = topic
+        self._on_taken = on_taken
+        self._taken: GroupInstanceTaken | None = None
+        self._stamps = None if group_instance_id is None else Stamps(group_instance_id)
         self._config: dict[str, Any] = {
             "bootstrap_servers": bootstrap_servers,
             "group_id": group_id,
@@ -107,19 +116,29 @@ class KafkaCommandTail:
         if thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, thread.join, timeout_s)
 
+    def check(self) -> None:
+        """Raises GroupInstanceTaken when another process has joined under our `group_instance_id`."""
+        if self._taken is not None:
+            raise self._taken
+
     # --- on the consumer's thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._consume()
+            except FencedInstanceIdError:  # joining again would fence the other one
+                self._taken = fenced(self._config["group_id"], self._config["group_instance_id"])
+                self._stopping.set()
             except Exception as error:  # noqa: BLE001 - whatever it was, a new consumer is the cure
                 _log.warning("commands_consumer_failed", error=repr(error), action="a new consumer starts in a second")
             if self._owned:
                 self._on_loop(self._revoked, frozenset(self._owned))
                 self._owned.clear()
             self._changes.clear()
-            self._stopping.wait(_RESTART_PAUSE_S if not self._stopping.is_set() else 0)
+            self._stopping.wait(_RESTART_PAUSE_S)
+        if self._taken is not None:
+            self._on_loop(self._on_taken)
 
     def _consume(self) -> None:
         consumer = KafkaConsumer(**self._config)
@@ -170,14 +189,17 @@ class KafkaCommandTail:
         return True
 
     def _commit(self, consumer: Any, committed: dict[int, int]) -> None:
-        """Does not wait: commands must not. One that fails is covered by the next."""
-        offsets = {
-            partition: offset
-            for partition, offset in self._carried_out.copy().items()
-            if partition in self._owned and committed.get(partition) != offset
-        }
+        """Does not wait: commands must not. One that fails is covered by the next.
+
+        A static member commits also when nothing is new: that shows that it lives, and it learns of fencing in no other way.
+        """
+        owned = {partition: offset for partition, offset in self._carried_out.copy().items() if partition in self._owned}
+        offsets = {partition: offset for partition, offset in owned.items() if committed.get(partition) != offset}
+        if not offsets and self._stamps is not None and owned:
+            offsets = dict([min(owned.items())])
         if not offsets:
             return
+        stamp = "" if self._stamps is None else self._stamps.next()
 
         def committed_or_not(_offsets: object, outcome: object) -> None:
             if isinstance(outcome, RebalanceInProgressError):
@@ -189,7 +211,10 @@ class KafkaCommandTail:
                 committed.update(offsets)
 
         consumer.commit_async(
-            {TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()},
+            {
+                TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
+                for partition, offset in offsets.items()
+            },
             callback=committed_or_not,
         )
 
@@ -204,8 +229,9 @@ class KafkaCommandTail:
             raise RebalanceInProgressError(f"for more than {self._longest_rebalance_s:g} s")
 
     def _commit_and_wait(self, consumer: Any) -> None:
+        stamp = "" if self._stamps is None else self._stamps.left()
         offsets = {
-            TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1)
+            TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
             for partition, offset in self._carried_out.copy().items()
             if partition in self._owned
         }

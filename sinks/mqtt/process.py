@@ -7,6 +7,7 @@ from typing import Final, Literal
 import structlog
 
 from sinks.kafka.append import EventLog, KafkaEventLog
+from sinks.kafka.group_instance import await_instance_free
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
@@ -28,13 +29,23 @@ async def serve(
 
     on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
     Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does
-    not exist. After that nothing that a device or Kafka does ends it.
+    not exist, GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic
+    gets more partitions: `stop` is set then.
+    Otherwise nothing that a device or Kafka does ends it once it is ready.
     """
     log = KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
         linger_ms=settings.producer_linger_ms,
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
+        options=settings.kafka_options,
+        on_partitions_added=stop.set,
+    )
+    await asyncio.to_thread(
+        await_instance_free,
+        bootstrap_servers=settings.bootstrap_servers,
+        group_id=settings.group_id,
+        group_instance_id=settings.group_instance_id,
         options=settings.kafka_options,
     )
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
@@ -46,8 +57,11 @@ async def serve(
         session_timeout_ms=settings.group_session_timeout_ms,
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
         options=settings.kafka_options,
+        on_taken=stop.set,
     )
     await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
+    tail.check()
+    log.check()
 
 
 async def run_gateway(

@@ -19,6 +19,10 @@ class EngineFenced(InflightError):
     """Another engine has taken over while this one ran."""
 
 
+class PartitionsChanged(InflightError):
+    """A topic has another number of partitions than the engine, or its checkpoint, began with."""
+
+
 class QueryFailed(InflightError):
     """The query ended by itself; the text has Spark's reason."""
 

@@ -3,6 +3,7 @@
 Each border is one `select`; nothing else may pass it. No I/O happens until `start` is called on what `sessions_writer` returns.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -27,9 +28,11 @@ def read_records(
     kafka_options: Mapping[str, str],
     max_offsets_per_trigger: int,
     starting_offsets: Mapping[str, str] | None = None,
+    partitions: Mapping[str, int] | None = None,
 ) -> DataFrame:
     """The stream of messages and events, as Kafka's source has it. kafka_options: `kafka.bootstrap.servers` and security.
     starting_offsets: by topic, Spark's `startingOffsets` for a new checkpoint; without one it begins with the earliest record.
+    partitions: by topic, how many to read, from the first one on; all where it says nothing, also those that are added later.
 
     A source for each topic, and `max_offsets_per_trigger` for each: with one source for both, Spark shares the limit out by what
     waits, and the acknowledgements of devices would wait behind a backlog of messages until those they answer are sent again.
@@ -48,7 +51,7 @@ def read_records(
         spark.readStream.format("kafka")
         .options(**options)
         .option("startingOffsets", (starting_offsets or {}).get(topic, "earliest"))
-        .option("subscribe", topic)
+        .options(**_selection(topic, (partitions or {}).get(topic)))
         .load()
         for topic in (settings.topics.events, settings.topics.messages)
     )
@@ -126,6 +129,12 @@ def sessions_writer(
         .option("checkpointLocation", checkpoint_location)
         .trigger(processingTime=f"{trigger_interval_ms} milliseconds")
     )
+
+
+def _selection(topic: str, partitions: int | None) -> dict[str, str]:
+    if partitions is None:
+        return {"subscribe": topic}
+    return {"assign": json.dumps({topic: list(range(partitions))})}
 
 
 def _is_client_id(key: Column, max_bytes: int) -> Column:

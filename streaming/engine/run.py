@@ -6,7 +6,8 @@ Steps of a start, in this order:
 3. start Spark;
 4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
    (streaming/engine/ownership/engine_group.py);
-5. record the settings of its next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query;
+5. record the settings of its next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query; if topics have
+   got more partitions, first one that reads the old ones to their end (streaming/engine/ownership/partitions.py);
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
 8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
@@ -35,6 +36,7 @@ from streaming.engine.lifecycle.spark import start_spark
 from streaming.engine.lifecycle.wake_up import write_wake_up
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
+from streaming.engine.ownership.partitions import Growth, PartitionWatch, growth, record_partitions
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars
 
@@ -59,7 +61,8 @@ def run_engine(
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
     second, on another thread. new_settings: called often; None = nothing is new.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
-    runs; QueryFailed when the query dies, EngineFenced when another engine has taken over.
+    runs; QueryFailed when the query dies, EngineFenced when another engine has taken over, PartitionsChanged when a topic has got
+    more partitions.
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
@@ -77,12 +80,22 @@ def run_engine(
                 for topic in (settings.topics.messages, settings.topics.events)
             }
             log = SettingsLog(HadoopFiles(spark, location, FOLDER))
+            read = {topic: partitions[topic] for topic in starting}
+            if (grown := growth(spark, settings, location, read)) is not None:
+                if grown.ends:
+                    with SessionsQuery(spark, settings, log, pipeline, starting, grown.old) as old:  # 5
+                        _read_to_the_end(old, grown, group, stop)
+                if stop.is_set():
+                    return
+                record_partitions(spark, location, read)
+            watched = read | {settings.topics.commands: pipeline.commands_partitions}
             # Failures of the archive and of back-pressure are reported and are not ours.
             with (
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
-                SessionsQuery(spark, settings, log, pipeline, starting) as query,  # 5
+                PartitionWatch(settings, watched) as partition_watch,
+                SessionsQuery(spark, settings, log, pipeline, starting, read) as query,  # 5
             ):
 
                 def ready() -> None:  # 6
@@ -101,6 +114,7 @@ def run_engine(
 
                 def look() -> None:
                     group.check()
+                    partition_watch.check()
                     if (new := new_settings()) is not None:
                         reloader.take(new)
 
@@ -108,6 +122,17 @@ def run_engine(
         del lock
     finally:
         spark.stop()
+
+
+def _read_to_the_end(query: SessionsQuery, grown: Growth, group: EngineGroup, stop: threading.Event) -> None:
+    """Returns when the query has read the old partitions, or at `stop`. Raises QueryFailed, EngineFenced."""
+    while not stop.wait(_LOOK_S):
+        for batch in query.new_batches():
+            group.observe(batch.end_offsets)
+            if grown.is_read(batch.end_offsets):
+                return
+        group.check()
+        query.check()
 
 
 def _watch(

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
+from sinks.kafka import append
+from sinks.kafka.append import PartitionsAdded
 from sinks.kafka.producers import abandon
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve
@@ -279,3 +281,22 @@ def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_
                 back.send("c000")
                 back.expect("d000")
         assert gateway.counters.leases_lost == 1
+
+
+def test_a_gateway_stops_when_a_topic_gets_more_partitions(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append, "_METADATA_AGE_MS", 300)
+    monkeypatch.setattr(append, "_PARTITIONS_LOOK_S", 0.2)
+    expected = f"{settings.events_topic} has 6 partitions now, and had 4 when this process started"
+
+    def while_it_runs() -> None:
+        with running(settings) as gateway, Engine(settings), accepted(gateway, "d1") as device:
+            admin = KafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+            admin.create_partitions({settings.events_topic: 6})
+            admin.close()
+            assert device.rest() == bytes.fromhex("e0018b"), "the server is shutting down"
+
+    with pytest.raises(PartitionsAdded, match=expected):
+        while_it_runs()
+    with running(settings) as gateway, Engine(settings), accepted(gateway, "d1") as device:
+        device.send("c000")
+        device.expect("d000")

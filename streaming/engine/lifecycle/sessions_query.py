@@ -37,12 +37,14 @@ class SessionsQuery:
         log: SettingsLog,
         pipeline: PipelineSettings,
         starting_offsets: Mapping[str, str],
+        partitions: Mapping[str, int],
     ) -> None:
-        """starting_offsets: for a new checkpoint, by topic. Raises UnreadableSettings."""
+        """starting_offsets: for a new checkpoint, by topic. partitions: how many to read, by topic. Raises UnreadableSettings."""
         self._spark = spark
         self._settings = settings
         self._log = log
         self._starting_offsets = starting_offsets
+        self._partitions = partitions
         self._left: list[BatchProgress] = []
         """Of the query before a restart."""
         self._has_run = self._is_paced = False
@@ -83,7 +85,7 @@ class SessionsQuery:
 
     def _start(self, pipeline: PipelineSettings) -> None:
         in_force = self._log.put_in_force(pipeline)
-        self._query = start_sessions(self._spark, self._settings, in_force, self._starting_offsets)
+        self._query = start_sessions(self._spark, self._settings, in_force, self._starting_offsets, self._partitions)
         self._reader = ProgressReader(self._query)
         self._pace = _paced(self._query, self._settings)
         self._has_run = self._is_paced = False
@@ -96,9 +98,15 @@ class SessionsQuery:
 
 
 def start_sessions(
-    spark: SparkSession, settings: Settings, in_force: BatchSettings, starting_offsets: Mapping[str, str]
+    spark: SparkSession,
+    settings: Settings,
+    in_force: BatchSettings,
+    starting_offsets: Mapping[str, str],
+    partitions: Mapping[str, int] | None = None,
 ) -> StreamingQuery:
-    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic."""
+    """Starts the query `sessions`; it runs until it is stopped or dies. starting_offsets: for a new checkpoint, by topic.
+    partitions: of `read_records`.
+    """
     pipeline = in_force.current
     kafka_options = settings.kafka.spark_options()
     records = read_records(
@@ -107,6 +115,7 @@ def start_sessions(
         kafka_options=kafka_options,
         max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
         starting_offsets=starting_offsets,
+        partitions=partitions,
     )
     say_worker_path(pipeline)
     rows = sessions(records, pipeline, OperatorByBatch(in_force))

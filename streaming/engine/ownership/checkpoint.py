@@ -55,6 +55,18 @@ def check_state_partitions(spark: SparkSession, location: str, configured: int) 
 
 def recorded_state_partitions(spark: SparkSession, location: str) -> int | None:
     """The number in the newest entry of the offset log, None for a new checkpoint."""
+    lines = newest_offsets(spark, location)
+    if lines is None:
+        return None
+    partitions = json.loads(lines[1]).get("conf", {}).get(_PARTITIONS)
+    return None if partitions is None else int(partitions)
+
+
+def newest_offsets(spark: SparkSession, location: str) -> list[str] | None:
+    """The newest entry of the offset log, None for a new checkpoint.
+
+    Three kinds of lines: the version, the metadata as JSON, the offsets of each source as JSON.
+    """
     jvm: Any = spark._jvm
     folder = jvm.org.apache.hadoop.fs.Path(location, "offsets")
     file_system = folder.getFileSystem(spark._jsc.hadoopConfiguration())
@@ -66,10 +78,6 @@ def recorded_state_partitions(spark: SparkSession, location: str) -> int | None:
         return None
     stream = file_system.open(jvm.org.apache.hadoop.fs.Path(folder, str(max(numbers))))
     try:
-        text = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")).splitlines()
     finally:
         stream.close()
-    # Three kinds of lines: the version, the metadata as JSON, the offsets of each source as JSON.
-    metadata = json.loads(text.splitlines()[1])
-    partitions = metadata.get("conf", {}).get(_PARTITIONS)
-    return None if partitions is None else int(partitions)

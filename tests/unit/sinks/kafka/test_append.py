@@ -5,10 +5,12 @@ import threading
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError, MessageSizeTooLargeError
 from kafka.future import Future
 
-from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge
+from sinks.kafka.append import AppendFailed, KafkaEventLog, PartitionsAdded, RecordTooLarge
+from sinks.kafka.partitioning import partition_of
+from tests.support.waiting import until
 
 
 class FakeProducer:
@@ -20,16 +22,34 @@ class FakeProducer:
         self.refuse: Exception | None = None
         self.closed = False
         self.topics = {"events": {0, 1, 2}}
+        self.sent: list[tuple[int, bytes, Future]] = []
 
     def partitions_for(self, topic: str) -> set[int]:
         return self.topics.get(topic, set())
 
-    def send(self, topic: str, **_: Any) -> Future:
+    def send(self, topic: str, *, partition: int, value: bytes, **_: Any) -> Future:
         if self.refuse is not None:
             raise self.refuse
+        assert not self.closed
         future = Future()
         self.futures.append(future)
+        self.sent.append((partition, value, future))
         return future
+
+    def values(self) -> list[bytes]:
+        return [value for _, value, _ in self.sent]
+
+    def confirm(self, partition: int) -> None:
+        """All that it has for the partition."""
+        for number, _, future in self.sent:
+            if number == partition and not future.is_done:
+                future.success(None)
+
+    def abandon(self) -> None:
+        self.closed = True
+        for future in self.futures:
+            if not future.is_done:
+                future.failure(KafkaConnectionError("abandoned"))
 
     def close(self, timeout: float | None = None) -> None:
         self.closed = True
@@ -44,6 +64,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
         return made
 
     monkeypatch.setattr("sinks.kafka.append.KafkaProducer", make)
+    monkeypatch.setattr("sinks.kafka.append.abandon", FakeProducer.abandon)
     monkeypatch.setattr("sinks.kafka.append._METADATA_TIMEOUT_S", 0.0)
     return made
 
@@ -143,4 +164,194 @@ def test_the_producer_is_idempotent_and_the_users_options_win(producer: FakeProd
     config = producer.config
     assert (config["acks"], config["enable_idempotence"], config["client_id"]) == ("all", True, "me")
     assert config["delivery_timeout_ms"] >= config["request_timeout_ms"] + config["linger_ms"]
-    assert config["delivery_timeout_ms"] == 10_000
+    assert config["delivery_timeout_ms"] == 10_000 + 5_000, "kafka-python gives nothing up before we do"
+
+
+class Kafka:
+    """Producers as they are made; the next one connects when `lets_in` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.producers: list[FakeProducer] = []
+        self.lets_in = threading.Event()
+        self.lets_in.set()
+        monkeypatch.setattr("sinks.kafka.append.KafkaProducer", self.connect)
+        monkeypatch.setattr("sinks.kafka.append.abandon", self.abandon)
+        self.may_abandon = threading.Event()
+        self.may_abandon.set()
+
+    def connect(self, **config: Any) -> FakeProducer:
+        assert self.lets_in.wait(20)
+        self.producers.append(FakeProducer(**config))
+        return self.producers[-1]
+
+    def abandon(self, producer: FakeProducer) -> None:
+        assert self.may_abandon.wait(20)
+        producer.abandon()
+
+
+class Told:
+    """What became of each append, in the order in which it was told."""
+
+    def __init__(self, log: KafkaEventLog) -> None:
+        self.log = log
+        self.outcomes: dict[bytes, Exception | None] = {}
+
+    def append(self, partition: int, value: bytes) -> None:
+        def done(error: Exception | None) -> None:
+            assert value not in self.outcomes, "told once"
+            self.outcomes[value] = error
+
+        self.log.append("events", KEYS[partition], value, None, done)
+
+    async def failed(self, *values: bytes) -> None:
+        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told", within_s=20)
+        self.log._timeout_s = 60.0  # from now on nothing is late, however busy this machine is
+        assert all(isinstance(self.outcomes[value], AppendFailed) for value in values)
+
+    async def confirmed(self, *values: bytes) -> None:
+        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told", within_s=20)
+        assert [self.outcomes[value] for value in values] == [None] * len(values)
+
+
+KEYS = {partition_of(b"%d" % number, 3): b"%d" % number for number in range(100)}
+TIMEOUT_MS = 100
+
+
+async def told() -> Told:
+    log = KafkaEventLog(bootstrap_servers="x", linger_ms=0, timeout_ms=TIMEOUT_MS, max_request_bytes=1_000, options={})
+    await log.start(["events"])
+    return Told(log)
+
+
+def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka(monkeypatch)
+
+    async def scenario() -> None:
+        told_ = await told()
+        (old,) = kafka.producers
+        kafka.lets_in.clear()
+        told_.append(0, b"silent 1")
+        await asyncio.sleep(TIMEOUT_MS / 2_000)
+        told_.append(0, b"silent 2")
+        await told_.failed(b"silent 1", b"silent 2")
+        # The next producer is not there yet: the other partitions go on with the old one.
+        told_.append(1, b"fine 1")
+        told_.append(0, b"too early")
+        await told_.failed(b"too early")
+        assert old.values() == [b"silent 1", b"silent 2", b"fine 1"]
+        on_another_thread(lambda: old.confirm(1))
+        await told_.confirmed(b"fine 1")
+        kafka.may_abandon.clear()
+        told_.append(1, b"fine 2")
+        kafka.lets_in.set()
+        await until(lambda: len(kafka.producers) == 2, "the next producer", within_s=20)
+        new = kafka.producers[1]
+        # Partition 2 goes over at once, partition 1 after what the old producer has of it.
+        while not new.sent:
+            told_.append(2, b"over %d" % len(told_.outcomes))
+            await asyncio.sleep(0.005)
+            on_another_thread(lambda: [producer.confirm(2) for producer in kafka.producers])
+            await asyncio.sleep(0)
+        told_.append(1, b"fine 3")
+        await asyncio.sleep(0.01)
+        assert b"fine 3" not in old.values() + new.values()
+        on_another_thread(lambda: old.confirm(1))
+        await told_.confirmed(b"fine 2")
+        await until(lambda: b"fine 3" in new.values(), "what waited is sent", within_s=20)
+        on_another_thread(lambda: new.confirm(1))
+        await told_.confirmed(b"fine 3")
+        # The old producer may still write what was too old: nothing goes to that partition before it has ended.
+        told_.append(0, b"still too early")
+        await told_.failed(b"still too early")
+        kafka.may_abandon.set()
+        await until(lambda: old.closed, "the old producer ends", within_s=20)
+        await until(lambda: not any(partition.is_suspended for partition in told_.log._partitions.values()), "it may go on")
+        told_.append(0, b"back")
+        on_another_thread(lambda: new.confirm(0))
+        await told_.confirmed(b"back")
+        assert not new.closed
+        await told_.log.close(1)
+
+    asyncio.run(scenario())
+
+
+def test_when_every_partition_is_silent_each_append_fails_in_time_and_later_ones_find_the_next_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Kafka(monkeypatch)
+
+    async def scenario() -> None:
+        told_ = await told()
+        kafka.lets_in.clear()
+        for partition in KEYS:
+            told_.append(partition, b"%d" % partition)
+        await told_.failed(b"0", b"1", b"2")
+        on_another_thread(lambda: kafka.producers[0].futures[0].failure(KafkaTimeoutError("kafka-python gives up, too")))
+        await until(lambda: kafka.producers[0].closed, "the producer is ended although there is no other one", within_s=20)
+        told_.append(1, b"nobody there")
+        await told_.failed(b"nobody there")
+        kafka.lets_in.set()
+        await until(lambda: told_.log._producer is not None, "the next producer", within_s=20)
+        for partition in KEYS:
+            told_.append(partition, b"again %d" % partition)
+            on_another_thread(lambda partition=partition: kafka.producers[1].confirm(partition))  # type: ignore[misc]
+        await told_.confirmed(b"again 0", b"again 1", b"again 2")
+        await told_.log.close(1)
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka(monkeypatch)
+
+    async def scenario() -> None:
+        told_ = await told()
+        told_.append(0, b"silent")
+        kafka.may_abandon.clear()
+        await told_.failed(b"silent")
+        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer is in use", within_s=20)
+        told_.append(1, b"refused")
+        on_another_thread(lambda: kafka.producers[1].futures[0].failure(MessageSizeTooLargeError("big")))
+        await told_.failed(b"refused")
+        kafka.may_abandon.set()
+        await until(lambda: told_.log._producer in kafka.producers[2:], "the one after it", within_s=20)
+        assert [producer.closed for producer in kafka.producers] == [True, True, False]
+        for partition in KEYS:
+            told_.append(partition, b"%d" % partition)
+            on_another_thread(lambda partition=partition: kafka.producers[2].confirm(partition))  # type: ignore[misc]
+        await told_.confirmed(b"0", b"1", b"2")
+        await told_.log.close(1)
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they_were(
+    producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.kafka.append._PARTITIONS_LOOK_S", 0.001)
+
+    async def scenario() -> None:
+        told: list[str] = []
+        log = KafkaEventLog(
+            bootstrap_servers="x",
+            linger_ms=0,
+            timeout_ms=10_000,
+            max_request_bytes=1_000,
+            options={},
+            on_partitions_added=lambda: told.append("added"),
+        )
+        await log.start(["events"])
+        await asyncio.sleep(0.01)
+        log.check()
+        producer.topics = {"events": {0, 1, 2, 3, 4, 5, 6}}
+        await until(lambda: told, "it is noticed", within_s=20)
+        await asyncio.sleep(0.01)
+        assert told == ["added"]
+        with pytest.raises(PartitionsAdded, match="events has 7 partitions now, and had 3 when this process started"):
+            log.check()
+        for number in range(20):
+            log.append("events", b"%d" % number, b"v", None, lambda error: None)
+        assert {partition for partition, _, _ in producer.sent} == {0, 1, 2}
+        await log.close(0.01)
+
+    asyncio.run(scenario())

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import RebalanceInProgressError
+from kafka.errors import FencedInstanceIdError, RebalanceInProgressError
 
 from sinks.kafka import tail
+from sinks.kafka.group_instance import GroupInstanceTaken
 from sinks.kafka.tail import KafkaCommandTail
 from tests.support.waiting import until
 
@@ -88,3 +89,53 @@ def test_a_member_that_a_rebalance_has_forgotten_gives_its_partitions_up_and_joi
     calls = asyncio.run(main())
     assert calls[:3] == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
     assert StuckConsumer.made[0].is_closed
+
+
+class FencedConsumer(StuckConsumer):
+    """Commits until somebody else joins under its name: kafka-python says so in the poll after the commit."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.stamps: list[str] = []
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        if len(self.stamps) == 3:
+            raise FencedInstanceIdError("gateway-0")
+        return super().poll(timeout_ms)
+
+    def commit_async(self, offsets: Any, callback: Any) -> None:
+        self.stamps += [offset.metadata for offset in offsets.values()]
+        callback(offsets, None)
+
+
+def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "KafkaConsumer", FencedConsumer)
+    for name in ("_COMMIT_INTERVAL_S", "_RESTART_PAUSE_S"):
+        monkeypatch.setattr(tail, name, 0.01)
+    monkeypatch.setattr(StuckConsumer, "made", [])
+
+    async def main() -> list[tuple[str, frozenset[int]]]:
+        listener, taken = Listener(), asyncio.Event()
+        reader = KafkaCommandTail(
+            bootstrap_servers="",
+            topic="commands",
+            group_id="gateways",
+            group_instance_id="gateway-0",
+            session_timeout_ms=10,
+            fetch_max_wait_ms=10,
+            options={},
+            on_taken=taken.set,
+        )
+        reader.start(listener)
+        reader.check()
+        await asyncio.wait_for(taken.wait(), 20)
+        with pytest.raises(GroupInstanceTaken, match="gateways as 'gateway-0' and has taken the partitions over"):
+            reader.check()
+        await reader.close(5)
+        return listener.calls
+
+    assert asyncio.run(main()) == [("assigned", frozenset((0,))), ("revoked", frozenset((0,)))]
+    (consumer,) = StuckConsumer.made
+    assert isinstance(consumer, FencedConsumer)
+    assert consumer.is_closed
+    assert len(set(consumer.stamps)) == 3, "it stamps although there is nothing new to commit"

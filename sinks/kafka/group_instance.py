@@ -1,0 +1,116 @@
+"""One process for each `group_instance_id`: a static member of the consumer group, of which Kafka knows no more than its name.
+
+Kafka lets the newest process that joins under a name have its partitions, and fences the older one. If that one joined again, the
+two would fence each other for ever. So:
+1. A process that is fenced ends (`GroupInstanceTaken`).
+2. Whoever starts it again must not fence the newer one: it does not join while another process lives under the name
+   (`await_instance_free`).
+
+Kafka keeps a killed member's name for `session_timeout_ms`, and a living one looks the same in the group. So a member stamps what
+it commits, once a second (`Stamps`): a name whose stamp stands still for `WATCH_S` belongs to nobody, and one that says that its
+process has left is free at once. Processes of Inflight 0.1.0 do not stamp; the newer one fences them, and they join again.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from kafka import KafkaAdminClient
+from kafka.errors import GroupIdNotFoundError, KafkaError
+
+from state.errors import InflightError
+
+WATCH_S: Final = 3.0
+STAMP_INTERVAL_S: Final = 1.0
+_LOOK_S: Final = 0.5
+_LEFT: Final = "left"
+
+_log: Final = structlog.get_logger(__name__)
+
+
+class GroupInstanceTaken(InflightError):
+    """Another process has, or has taken over, this one's `group_instance_id`."""
+
+
+class Stamps:
+    """The metadata of one member's commits, a new text each time."""
+
+    def __init__(self, group_instance_id: str) -> None:
+        self._prefix = f"{group_instance_id} {secrets.token_hex(4)}"
+        self._left = f"{group_instance_id} {_LEFT}"
+        self._count = 0
+
+    def next(self) -> str:
+        self._count += 1
+        return f"{self._prefix}.{self._count}"
+
+    def left(self) -> str:
+        """For the last commit of a process that stops."""
+        return self._left
+
+
+def fenced(group_id: str, group_instance_id: str | None) -> GroupInstanceTaken:
+    return GroupInstanceTaken(
+        f"another process has joined the consumer group {group_id} as {group_instance_id!r} and has taken the partitions over; "
+        "this one stops. Give each process a group_instance_id of its own, or none"
+    )
+
+
+def await_instance_free(
+    *, bootstrap_servers: str, group_id: str, group_instance_id: str | None, options: Mapping[str, Any]
+) -> None:
+    """Blocks for at most a little longer than WATCH_S. Raises GroupInstanceTaken.
+
+    Without an answer of Kafka, for instance where the group may not be described, the process goes on: rule 1 holds all the same.
+    """
+    if group_instance_id is None:
+        return
+    try:
+        admin = KafkaAdminClient(**{"bootstrap_servers": bootstrap_servers, "bootstrap_timeout_ms": 5_000, **options})
+        try:
+            taken = _lives(admin, group_id, group_instance_id)
+        finally:
+            admin.close()
+    except KafkaError as error:
+        _log.warning("group_not_described", group=group_id, error=repr(error))
+        return
+    if taken is not None:
+        raise GroupInstanceTaken(
+            f"another process, at {taken}, is in the consumer group {group_id} as {group_instance_id!r}: stop that one, or give "
+            "each process a group_instance_id of its own, or none"
+        )
+
+
+def _lives(admin: Any, group_id: str, group_instance_id: str) -> str | None:
+    """The address of the process that lives under the name."""
+    deadline = time.monotonic() + WATCH_S
+    first: set[str] | None = None
+    while True:
+        host = _host(admin, group_id, group_instance_id)
+        if host is None:
+            return None
+        stamps = {text for text in _metadata(admin, group_id) if text.startswith(f"{group_instance_id} ")}
+        first = first or stamps
+        if stamps != first:
+            return host
+        if stamps == {f"{group_instance_id} {_LEFT}"} or time.monotonic() >= deadline:
+            return None
+        time.sleep(_LOOK_S)
+
+
+def _host(admin: Any, group_id: str, group_instance_id: str) -> str | None:
+    """Where the member was when it joined; None without such a member."""
+    try:
+        members = admin.describe_groups([group_id])[group_id]["members"]
+    except GroupIdNotFoundError:
+        return None
+    hosts = (member["client_host"].lstrip("/") for member in members if member["group_instance_id"] == group_instance_id)
+    return next(hosts, None)
+
+
+def _metadata(admin: Any, group_id: str) -> list[str]:
+    """Of all commits of the group."""
+    committed = admin.list_group_offsets({group_id: None})[group_id]
+    return [offset.metadata or "" for offset in committed.values()]

@@ -1,0 +1,89 @@
+"""sinks.kafka.group_instance. With two real gateways: tests/integration/test_group_instance.py."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import OffsetAndMetadata, TopicPartition
+from kafka.errors import GroupAuthorizationFailedError, GroupIdNotFoundError
+
+from sinks.kafka import group_instance
+from sinks.kafka.group_instance import GroupInstanceTaken, Stamps, await_instance_free
+
+
+class Admin:
+    """stamps: what the group's commits say at each look."""
+
+    def __init__(self, member: str | None, stamps: Callable[[], list[str]]) -> None:
+        self.member, self.stamps = member, stamps
+        self.looks = 0
+        self.error: Exception | None = None
+
+    def describe_groups(self, names: list[str]) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        self.looks += 1
+        members = [] if self.member is None else [{"group_instance_id": self.member, "client_host": "/10.0.0.7"}]
+        return {"g": {"members": members}}
+
+    def list_group_offsets(self, specs: Any) -> Any:
+        return {"g": {TopicPartition("t", n): OffsetAndMetadata(0, text, -1) for n, text in enumerate(self.stamps())}}
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
+    monkeypatch.setattr(group_instance, "_LOOK_S", 0.001)
+    monkeypatch.setattr(group_instance, "WATCH_S", 0.02)
+
+    def look(admin: Admin) -> None:
+        monkeypatch.setattr(group_instance, "KafkaAdminClient", lambda **_: admin)
+        await_instance_free(bootstrap_servers="x", group_id="g", group_instance_id="a", options={})
+
+    return look
+
+
+def test_a_name_under_which_somebody_goes_on_stamping_is_taken(look: Callable[[Admin], None]) -> None:
+    stamps = Stamps("a")
+    with pytest.raises(GroupInstanceTaken, match=r"another process, at 10\.0\.0\.7, .* as 'a': stop that one"):
+        look(Admin("a", lambda: [stamps.next(), "b 1.1"]))
+
+
+def test_a_name_whose_stamp_stands_still_is_free_after_a_while(look: Callable[[Admin], None]) -> None:
+    others = itertools.count()
+    admin = Admin("a", lambda: ["a 12.1", f"ab {next(others)}", ""])
+    look(admin)
+    assert admin.looks > 1
+
+
+@pytest.mark.parametrize("member", [None, "b"])
+def test_a_name_that_is_not_in_the_group_is_free_at_once(look: Callable[[Admin], None], member: str | None) -> None:
+    admin = Admin(member, lambda: ["a 12.1"])
+    look(admin)
+    assert admin.looks == 1
+
+
+def test_a_name_whose_process_has_said_goodbye_is_free_at_once(look: Callable[[Admin], None]) -> None:
+    stamp = Stamps("a").left()
+    admin = Admin("a", lambda: [stamp, stamp])
+    look(admin)
+    assert admin.looks == 1
+
+
+@pytest.mark.parametrize("error", [GroupIdNotFoundError(), GroupAuthorizationFailedError()])
+def test_without_an_answer_the_process_goes_on(look: Callable[[Admin], None], error: Exception) -> None:
+    admin = Admin("a", list)
+    admin.error = error
+    look(admin)
+
+
+def test_a_process_without_a_name_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_instance, "KafkaAdminClient", None)
+    await_instance_free(bootstrap_servers="x", group_id="g", group_instance_id=None, options={})
+
+
+def test_two_processes_under_one_name_never_stamp_alike() -> None:
+    first, second = Stamps("a"), Stamps("a")
+    assert len({stamps.next() for stamps in (first, second) for _ in range(3)}) == 6

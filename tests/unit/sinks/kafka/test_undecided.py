@@ -1,0 +1,19 @@
+"""sinks.kafka.undecided"""
+
+from sinks.kafka.undecided import Partition, Undecided
+
+
+def undecided(partition: Partition, deadline_s: float) -> Undecided:
+    return Undecided(partition=partition, key=b"k", value=b"v", headers=None, done=lambda error: None, deadline_s=deadline_s)
+
+
+def test_the_oldest_is_among_the_sent_then_among_the_held() -> None:
+    partition = Partition(topic="t", number=0, producer=None)
+    assert partition.oldest_deadline_s() is None
+    first, second, third = (undecided(partition, deadline_s) for deadline_s in (1.0, 2.0, 3.0))
+    partition.held += [second, third]
+    assert partition.oldest_deadline_s() == 2.0
+    partition.sent[first] = None
+    assert partition.oldest_deadline_s() == 1.0
+    assert partition.take_all() == [first, second, third]
+    assert partition.oldest_deadline_s() is None
