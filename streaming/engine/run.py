@@ -35,12 +35,15 @@ from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.errors import QueryFailed
+from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds
+from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.outcome_counts import counted
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
+from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressFile, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -111,7 +114,12 @@ def _keep_running(
     on_progress: Callable[[BatchProgress], None],
 ) -> None:
     # Failures of the archive and of back-pressure are reported and are not ours.
-    with ArchiveKeeper(spark, settings) as archive, BackPressure.of(settings) as throttle, paced(query, settings) as pace:
+    with (
+        ArchiveKeeper(spark, settings) as archive,
+        BackPressure.of(settings) as throttle,
+        bounded_intake(spark, settings) as intake,
+        paced(query, settings, intake, EngineClock()) as pace,
+    ):
 
         def ready() -> None:
             on_ready()
@@ -171,7 +179,7 @@ def start_sessions(
         spark,
         pipeline,
         kafka_options=kafka_options,
-        max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
+        max_offsets_per_trigger=bounds(settings).safe_limit,
         starting_offsets=starting_offsets,
     )
     say_worker_path(pipeline)
@@ -185,14 +193,32 @@ def start_sessions(
     ).start()
 
 
-def paced(query: StreamingQuery, settings: Settings) -> PacedQuery:
-    """The query, to be started with the pace of the configuration."""
+def paced(query: StreamingQuery, settings: Settings, intake: BoundedIntake, clock: EngineClock) -> PacedQuery:
+    """The query, to be started with the pace of the configuration. intake, clock: of the engine."""
     return PacedQuery(
         query,
         settings.kafka.client_options(),
         trigger_interval_ms=settings.engine.trigger_interval_ms,
         idle_trigger_interval_ms=settings.engine.idle_trigger_interval_ms,
+        intake=intake,
+        clock=clock,
     )
+
+
+def bounds(settings: Settings) -> Bounds:
+    """What a micro-batch takes at most of `messages`, and of `events`."""
+    engine = settings.engine
+    return Bounds(
+        max_records=engine.max_offsets_per_trigger,
+        max_bytes=engine.max_bytes_per_trigger,
+        largest_bytes=engine.max_record_bytes,
+    )
+
+
+def bounded_intake(spark: SparkSession, settings: Settings) -> BoundedIntake:
+    """Keeps the micro-batches of the query `sessions` within their bounds."""
+    bounds_ = bounds(settings)
+    return BoundedIntake(bounds_, WaitingRecords(spark, settings.kafka.spark_options(), max_bytes=bounds_.max_bytes))
 
 
 def say_worker_path(pipeline: PipelineSettings) -> None:

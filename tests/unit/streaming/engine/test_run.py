@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
-from streaming.engine.run import pipeline_settings, say_worker_path, spark_master
+from streaming.engine.run import bounds, pipeline_settings, say_worker_path, spark_master
 
 
 def master(
@@ -29,6 +29,12 @@ def test_without_the_archive_or_with_a_master_of_ones_own_nothing_is_changed(mon
     assert master(monkeypatch, 2, archive=False) == "local[*]"
     assert master(monkeypatch, 2, archive=True, given="local[2]") == "local[2]"
     assert master(monkeypatch, 2, archive=True, given="yarn") == "yarn"
+
+
+def test_a_micro_batch_has_the_configured_bounds_and_the_first_one_a_safe_limit() -> None:
+    made = bounds(Settings())
+    assert (made.max_records, made.max_bytes, made.safe_limit) == (20_000, 64 << 20, (64 << 20) // 900_000)
+    assert bounds(Settings(engine={"max_offsets_per_trigger": 10})).safe_limit == 10
 
 
 def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
