@@ -5,7 +5,8 @@ Stop: gateway (devices see a goodbye), engine (its last micro-batch ends), Kafka
 
 A child that ends although nobody stopped it is started again, after a pause that doubles up to half a minute; the engine goes on
 from its checkpoint, the gateway's devices reconnect, Kafka keeps its port. Only a child that never became ready the first time
-ends everything: then it is not bad luck but something to mend.
+ends everything: then it is not bad luck but something to mend. A child that is not ready after three minutes is killed, unless it
+works: the engine is ready after its first micro-batch, and one with very many timers in it takes as long as it takes.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from inflight.local.child_process import bound_to_parent, free_port, tail
+from inflight.local.child_process import bound_to_parent, cpu_seconds, free_port, tail
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import ChildProcessFailed, DataDirectoryInUse
@@ -33,6 +34,8 @@ READY: Final = "ready"
 """The first word of the line by which a child says that it works; `key=value` words may follow."""
 
 _READY_TIMEOUT_S: Final = 180.0
+_AT_WORK: Final = 0.1
+"""A child that uses less than this part of a processor waits for something that does not come."""
 _STOP_TIMEOUT_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
@@ -185,11 +188,7 @@ class Supervisor:
         if process.stdout is None:
             raise AssertionError("stdout is a pipe")
 
-        def give_up() -> None:
-            self._say(f"the {child.name} was not ready within {_READY_TIMEOUT_S:g} s and is killed")
-            kill_group(process.pid)
-
-        too_late = asyncio.get_running_loop().call_later(_READY_TIMEOUT_S, give_up)
+        too_late = asyncio.create_task(kill_when_stuck(child.name, process.pid, say=self._say))
         try:
             started = time.monotonic()
             async for line in process.stdout:
@@ -304,6 +303,20 @@ def locked(data_dir: Path) -> Iterator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], patience_s: float = _READY_TIMEOUT_S) -> None:
+    """To be cancelled when the child is ready. Kills it, with its group, when it has done nothing for the time of patience."""
+    used_s, waited_s = 0.0, 0.0
+    while True:
+        await asyncio.sleep(patience_s)
+        waited_s += patience_s
+        before_s, used_s = used_s, cpu_seconds(pid)
+        if used_s - before_s < _AT_WORK * patience_s:
+            say(f"the {name} was not ready within {waited_s:g} s and is killed")
+            kill_group(pid)
+            return
+        say(f"the {name} is not ready after {waited_s:g} s, but it works; see its log")
 
 
 def rotate(log: Path) -> None:

@@ -200,6 +200,9 @@ class EngineSection(Section):
     max_offsets_per_trigger: _Offsets = key(
         "messages, and as many events, that one micro-batch takes in: bounds its length after a standstill", 20_000
     )
+    max_bytes_per_trigger: SizeBytes = key(
+        "the same in bytes: bounds its length and memory when messages are large", 64 * MIB, ge=MIB, le=16 * KIB * MIB
+    )
     max_payload_bytes: SizeBytes = key("a larger message of a backend is dead-lettered as invalid", 256 * KIB, ge=1, le=64 * MIB)
     max_headers_bytes: SizeBytes = key(
         "the same for the names and values of all headers of one message together", 64 * KIB, ge=KIB, le=MIB

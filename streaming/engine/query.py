@@ -127,7 +127,8 @@ def sessions_writer(
         .outputMode("append")
         .options(**options)
         .option("checkpointLocation", checkpoint_location)
-        .trigger(processingTime=f"{trigger_interval_ms} milliseconds")
+        # With an interval of 0 Spark would never ask its clock (streaming/engine/pacing).
+        .trigger(processingTime=f"{max(1, trigger_interval_ms)} milliseconds")
     )
 
 

@@ -11,12 +11,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.engine.errors import QueryFailed
+from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds
+from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.lifecycle.wake_up import write_wake_up
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.outcome_counts import counted
+from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -48,6 +51,8 @@ class SessionsQuery:
         self._left: list[BatchProgress] = []
         """Of the query before a restart."""
         self._has_run = self._is_paced = False
+        self._clock = EngineClock()
+        self._intake = bounded_intake(spark, settings)
         self._start(pipeline)
 
     def restart(self, pipeline: PipelineSettings) -> None:
@@ -87,7 +92,7 @@ class SessionsQuery:
         in_force = self._log.put_in_force(pipeline)
         self._query = start_sessions(self._spark, self._settings, in_force, self._starting_offsets, self._partitions)
         self._reader = ProgressReader(self._query)
-        self._pace = _paced(self._query, self._settings)
+        self._pace = _paced(self._query, self._settings, self._intake, self._clock)
         self._has_run = self._is_paced = False
 
     def __enter__(self) -> Self:
@@ -95,6 +100,7 @@ class SessionsQuery:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pace.stop(patience_s=0)
+        self._intake.close()
 
 
 def start_sessions(
@@ -113,7 +119,7 @@ def start_sessions(
         spark,
         pipeline,
         kafka_options=kafka_options,
-        max_offsets_per_trigger=settings.engine.max_offsets_per_trigger,
+        max_offsets_per_trigger=bounds(settings).safe_limit,
         starting_offsets=starting_offsets,
         partitions=partitions,
     )
@@ -142,12 +148,30 @@ def sessions_checkpoint(settings: Settings) -> str:
     return f"{settings.checkpoint_location.rstrip('/')}/{SESSIONS_CHECKPOINT}"
 
 
-def _paced(query: StreamingQuery, settings: Settings) -> PacedQuery:
+def bounds(settings: Settings) -> Bounds:
+    """What a micro-batch takes at most of `messages`, and of `events`."""
+    engine = settings.engine
+    return Bounds(
+        max_records=engine.max_offsets_per_trigger,
+        max_bytes=engine.max_bytes_per_trigger,
+        largest_bytes=engine.max_record_bytes,
+    )
+
+
+def bounded_intake(spark: SparkSession, settings: Settings) -> BoundedIntake:
+    """Keeps the micro-batches of the query within their bounds."""
+    bounds_ = bounds(settings)
+    return BoundedIntake(bounds_, WaitingRecords(spark, settings.kafka.spark_options(), max_bytes=bounds_.max_bytes))
+
+
+def _paced(query: StreamingQuery, settings: Settings, intake: BoundedIntake, clock: EngineClock) -> PacedQuery:
     return PacedQuery(
         query,
         settings.kafka.client_options(),
         trigger_interval_ms=settings.engine.trigger_interval_ms,
         idle_trigger_interval_ms=settings.engine.idle_trigger_interval_ms,
+        intake=intake,
+        clock=clock,
     )
 
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.pipeline import pipeline_settings
-from streaming.engine.lifecycle.sessions_query import say_worker_path
+from streaming.engine.lifecycle.sessions_query import bounds, say_worker_path
 
 
 def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
@@ -30,3 +30,9 @@ def test_the_log_says_which_path_the_python_workers_take(monkeypatch: pytest.Mon
     off = said_about_the_workers(lean_worker=True)
     assert off["path"] == "stock"
     assert "4.3.0" in off["reason"]
+
+
+def test_a_micro_batch_has_the_configured_bounds_and_the_first_one_a_safe_limit() -> None:
+    made = bounds(Settings())
+    assert (made.max_records, made.max_bytes, made.safe_limit) == (20_000, 64 << 20, (64 << 20) // 900_000)
+    assert bounds(Settings(engine={"max_offsets_per_trigger": 10})).safe_limit == 10

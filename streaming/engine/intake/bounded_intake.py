@@ -1,0 +1,106 @@
+"""Micro-batches take no more bytes than they may: the limit of each is set when the one before it has ended.
+
+1. Without knowledge a micro-batch takes `safe_limit` records of a topic: so many fit if all are as large as can be. This is the
+   limit of a query's first micro-batch, too.
+2. When the last one took as many, or left some, there may be more: then the records that wait are looked at (look_ahead.py), and
+   all that fit are taken. So an engine with little to do looks at nothing.
+3. When looking fails, 1 holds.
+
+A micro-batch that was planned before a crash is executed as it was planned, within the same bound.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from streaming.engine.intake.look_ahead import LookAhead, Records
+
+_log: Final = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Of a micro-batch, for each topic. largest_bytes: of a record."""
+
+    max_records: int
+    max_bytes: int
+    largest_bytes: int
+
+    @property
+    def safe_limit(self) -> int:
+        """So many records fit whatever they are."""
+        return max(1, min(self.max_records, self.max_bytes // self.largest_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Of one topic by the last micro-batch. end: by partition, the first record that it did not take. left: how many it knew of
+    and did not take.
+    """
+
+    records: int
+    left: int
+    end: Mapping[int, int] = field(default_factory=dict)
+
+
+class Limits(Protocol):
+    """Where the limits go (read_limits.py)."""
+
+    def set(self, limits: Mapping[str, int]) -> None:
+        """limits: by topic."""
+
+
+class BoundedIntake:
+    """Of the engine, until `close`; `adjust` is called between the micro-batches of whatever query runs, and never raises."""
+
+    def __init__(self, bounds: Bounds, records: Records, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._bounds = bounds
+        self._records = records
+        self._monotonic_s = monotonic_s
+        self._ahead: dict[str, LookAhead] = {}
+        self._failed = False
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        self._records.close()
+
+    def adjust(self, taken: Mapping[str, Taken], limits: Limits) -> None:
+        """Sets the limits of the next micro-batch. taken: by topic."""
+        wanted = {topic: self._limit(topic, last) for topic, last in taken.items()}
+        try:
+            limits.set(wanted)
+        except Exception as error:  # noqa: BLE001 - the query must not die of it
+            self._report("limits_not_set", error)
+
+    def _limit(self, topic: str, last: Taken) -> int:
+        safe = self._bounds.safe_limit
+        if self._closed or safe == self._bounds.max_records or (last.records < safe and not last.left):
+            return safe
+        ahead = self._ahead.get(topic)
+        if ahead is None:
+            bounds = self._bounds
+            ahead = self._ahead[topic] = LookAhead(
+                topic,
+                self._records,
+                max_records=bounds.max_records,
+                max_bytes=bounds.max_bytes,
+                largest_bytes=bounds.largest_bytes,
+                monotonic_s=self._monotonic_s,
+            )
+        try:
+            limit = ahead.limit(last.end)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the safe limit is the way on
+            self._report("waiting_records_unknown", error)
+            return safe
+        self._failed = False
+        return limit
+
+    def _report(self, event: str, error: Exception) -> None:
+        """Once, until it works again: micro-batches come several times a second."""
+        if not self._failed and not self._closed:
+            _log.warning(event, error=repr(error), action=f"micro-batches take {self._bounds.safe_limit} records meanwhile")
+        self._failed = True

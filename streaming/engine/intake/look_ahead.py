@@ -1,0 +1,99 @@
+"""The limit of the next micro-batch for one topic, by looking at as much of what waits as the answer needs.
+
+What was looked at and not taken is remembered, so each record is looked at about once.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from streaming.engine.intake.batch_size import Chunk, Waiting, records_that_fit, share
+
+LONGEST_LOOK_S: Final = 5.0
+"""What was not looked at by then counts as large."""
+
+
+class Records(Protocol):
+    """Knows the records of a topic (waiting_records.py)."""
+
+    def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        """The offset after the last record of each partition."""
+
+    def look(self, topic: str, number: int, offset: int) -> list[Chunk]:
+        """The sizes of some records of a partition, from that offset on; empty when nothing came."""
+
+    def close(self) -> None: ...
+
+
+class LookAhead:
+    """One topic. max_records, max_bytes: of a micro-batch. largest_bytes: of a record."""
+
+    def __init__(
+        self,
+        topic: str,
+        records: Records,
+        *,
+        max_records: int,
+        max_bytes: int,
+        largest_bytes: int,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._topic = topic
+        self._records = records
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._largest_bytes = largest_bytes
+        self._monotonic_s = monotonic_s
+        self._known: dict[int, list[Chunk]] = {}
+
+    def limit(self, begin: Mapping[int, int]) -> int:
+        """How many records the next micro-batch may take. begin: by partition, the first that waits. Raises what `records` do."""
+        deadline_s = self._monotonic_s() + LONGEST_LOOK_S
+        ends = self._records.ends(self._topic, sorted(begin))
+        self._known = {
+            number: [chunk for chunk in self._known.get(number, ()) if chunk.end > offset] for number, offset in begin.items()
+        }
+        silent: set[int] = set()
+        while True:
+            waiting = {
+                number: Waiting(begin=offset, end=ends[number], chunks=self._known[number]) for number, offset in begin.items()
+            }
+            if self._fit(waiting, self._largest_bytes) >= min(self._max_records, sum(part.count for part in waiting.values())):
+                break
+            # If all that is not known had no size at all, this many would fit: no need to look beyond.
+            most = self._fit(waiting, 0)
+            total = sum(part.count for part in waiting.values())
+            open_ = [
+                number
+                for number, part in waiting.items()
+                if number not in silent and part.count and part.looked_at < share(most, part, total)
+            ]
+            if not open_ or self._monotonic_s() >= deadline_s:
+                break
+            for number in open_:
+                wanted = waiting[number].begin + share(most, waiting[number], total)
+                if not self._look(number, waiting[number].begin, wanted, self._max_bytes // len(open_), deadline_s):
+                    silent.add(number)
+        return self._fit(waiting, self._largest_bytes)
+
+    def _look(self, number: int, begin: int, wanted: int, enough_bytes: int, deadline_s: float) -> bool:
+        """Looks at a partition up to the offset `wanted`, or until enough_bytes more are known. False when nothing came."""
+        known, seen = self._known[number], 0
+        place = known[-1].end if known else begin
+        while place < wanted and seen < enough_bytes and self._monotonic_s() < deadline_s:
+            found = self._records.look(self._topic, number, place)
+            if not found:
+                return False
+            known += found
+            place = found[-1].end
+            seen += sum(chunk.size_bytes for chunk in found)
+        return True
+
+    def _fit(self, waiting: Mapping[int, Waiting], unknown_bytes: int) -> int:
+        return records_that_fit(
+            list(waiting.values()),
+            max_records=self._max_records,
+            max_bytes=self._max_bytes,
+            largest_bytes=self._largest_bytes,
+            unknown_bytes=unknown_bytes,
+        )

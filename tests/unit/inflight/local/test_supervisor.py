@@ -1,0 +1,64 @@
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from inflight.local.child_process import cpu_seconds
+from inflight.local.supervisor import kill_when_stuck
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.processes
+
+PATIENCE_S = 0.5
+
+
+@pytest.fixture
+def children() -> Iterator[list["subprocess.Popen[bytes]"]]:
+    made: list[subprocess.Popen[bytes]] = []
+    yield made
+    for child in made:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # with the children of the child
+        child.wait()
+
+
+def start(children: list["subprocess.Popen[bytes]"], code: str) -> int:
+    children.append(subprocess.Popen([sys.executable, "-c", code], start_new_session=True))
+    return children[-1].pid
+
+
+def test_a_child_that_works_is_not_killed_however_long_it_takes_to_be_ready(children: list["subprocess.Popen[bytes]"]) -> None:
+    # The work is done by a child of the child, as by the engine's JVM.
+    pid = start(children, "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])")
+    said: list[str] = []
+
+    async def watch() -> None:
+        async with asyncio.timeout(5 * PATIENCE_S):
+            await kill_when_stuck("engine", pid, say=said.append, patience_s=PATIENCE_S)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(watch())
+    assert children[0].poll() is None
+    assert said
+    assert all("but it works" in text for text in said)
+
+
+def test_a_child_that_does_nothing_is_killed(children: list["subprocess.Popen[bytes]"]) -> None:
+    pid = start(children, "import time; time.sleep(60)")
+    said: list[str] = []
+    time.sleep(PATIENCE_S)  # its start is work, too
+    asyncio.run(kill_when_stuck("engine", pid, say=said.append, patience_s=PATIENCE_S))
+    assert children[0].wait(10) == -9
+    assert "is killed" in said[-1]
+
+
+def test_the_processor_time_of_a_session_is_that_of_all_its_processes(children: list["subprocess.Popen[bytes]"]) -> None:
+    pid = start(children, "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])")
+    wait_until(lambda: cpu_seconds(pid) > 0.5, "half a second of work")
+    assert cpu_seconds(1 << 30) == 0

@@ -1,0 +1,100 @@
+from collections.abc import Mapping
+
+from structlog.testing import capture_logs
+
+from streaming.engine.intake.batch_size import Chunk
+from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds, Taken
+
+BOUNDS = Bounds(max_records=20_000, max_bytes=64 << 20, largest_bytes=900_000)
+SAFE = 74
+
+
+class Records:
+    """Ten thousand records of a hundred bytes behind whatever was taken."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.fails = False
+        self.closed = False
+
+    def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        if self.fails:
+            raise ConnectionError("no Kafka")
+        return dict.fromkeys(partitions, 10_000)
+
+    def look(self, topic: str, number: int, offset: int) -> list[Chunk]:
+        self.looks += 1
+        return [Chunk(end=10_000, size_bytes=(10_000 - offset) * 100)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Limits:
+    def __init__(self) -> None:
+        self.now: Mapping[str, int] = {}
+        self.fail = False
+
+    def set(self, limits: Mapping[str, int]) -> None:
+        if self.fail:
+            raise AttributeError("another Spark")
+        self.now = limits
+
+
+def taken(records: int, left: int = 0) -> dict[str, Taken]:
+    return {"messages": Taken(records=records, left=left, end={0: 0}), "events": Taken(records=0, left=0, end={0: 0})}
+
+
+def test_the_safe_limit_fits_whatever_the_records_are() -> None:
+    assert BOUNDS.safe_limit == SAFE
+    assert Bounds(max_records=10, max_bytes=64 << 20, largest_bytes=900_000).safe_limit == 10
+    assert Bounds(max_records=10, max_bytes=1 << 20, largest_bytes=96 << 20).safe_limit == 1
+
+
+def test_an_engine_with_little_to_do_looks_at_nothing() -> None:
+    records, limits = Records(), Limits()
+    BoundedIntake(BOUNDS, records).adjust(taken(SAFE - 1), limits)
+    assert limits.now == {"messages": SAFE, "events": SAFE}
+    assert not records.looks
+
+
+def test_a_topic_that_may_have_more_is_looked_at_and_the_other_is_not() -> None:
+    for last in (taken(SAFE), taken(0, left=1)):
+        records, limits = Records(), Limits()
+        BoundedIntake(BOUNDS, records).adjust(last, limits)
+        assert limits.now["messages"] >= 10_000
+        assert limits.now["events"] == SAFE
+        assert records.looks == 1
+
+
+def test_when_looking_fails_the_safe_limit_holds_and_the_log_says_so_once() -> None:
+    records, limits = Records(), Limits()
+    intake = BoundedIntake(BOUNDS, records)
+    records.fails = True
+    with capture_logs() as logs:
+        intake.adjust(taken(SAFE), limits)
+        intake.adjust(taken(SAFE), limits)
+    assert limits.now["messages"] == SAFE
+    assert [entry["event"] for entry in logs] == ["waiting_records_unknown"]
+    records.fails = False
+    intake.adjust(taken(SAFE), limits)
+    assert limits.now["messages"] >= 10_000
+
+
+def test_limits_that_cannot_be_set_do_not_stop_the_query() -> None:
+    limits = Limits()
+    limits.fail = True
+    with capture_logs() as logs:
+        BoundedIntake(BOUNDS, Records()).adjust(taken(0), limits)
+    assert [entry["event"] for entry in logs] == ["limits_not_set"]
+
+
+def test_after_the_end_nothing_is_asked() -> None:
+    records, limits = Records(), Limits()
+    intake = BoundedIntake(BOUNDS, records)
+    intake.close()
+    assert records.closed
+    with capture_logs() as logs:
+        intake.adjust(taken(SAFE), limits)
+    assert limits.now["messages"] == SAFE
+    assert not logs

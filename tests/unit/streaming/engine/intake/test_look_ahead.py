@@ -1,0 +1,96 @@
+from streaming.engine.intake.batch_size import Chunk
+from streaming.engine.intake.look_ahead import LONGEST_LOOK_S, LookAhead
+
+KIB = 1_024
+LARGEST, BOUND, MOST = 900 * KIB, 64 * KIB * KIB, 20_000
+SAFE = BOUND // LARGEST
+FETCH = 1_024 * KIB
+
+
+class Topic:
+    """Records by partition, as their sizes. looks: how often it was asked for sizes."""
+
+    def __init__(self, *partitions: list[int]) -> None:
+        self.partitions = list(partitions)
+        self.looks = 0
+        self.silent = False
+        self.now_s = 0.0
+        self.look_s = 0.0
+
+    def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        assert topic == "messages"
+        return {number: len(self.partitions[number]) for number in partitions}
+
+    def look(self, topic: str, number: int, offset: int) -> list[Chunk]:
+        self.looks += 1
+        self.now_s += self.look_s
+        if self.silent:
+            return []
+        records, size, end = self.partitions[number], 0, offset
+        while end < len(records) and (not size or size + records[end] <= FETCH):
+            size += records[end]
+            end += 1
+        return [Chunk(end=end, size_bytes=size)]
+
+    def close(self) -> None: ...
+
+    def ahead(self) -> LookAhead:
+        return LookAhead(
+            "messages", self, max_records=MOST, max_bytes=BOUND, largest_bytes=LARGEST, monotonic_s=lambda: self.now_s
+        )
+
+
+def test_nothing_is_looked_at_when_all_fits_however_large_it_is() -> None:
+    topic = Topic([LARGEST] * 10, [])
+    assert topic.ahead().limit({0: 0, 1: 0}) == SAFE
+    assert not topic.looks
+
+
+def test_small_records_are_taken_up_to_the_limit_of_records() -> None:
+    topic = Topic(*([100] * 30_000 for _ in range(4)))
+    assert topic.ahead().limit(dict.fromkeys(range(4), 0)) == MOST
+    assert topic.looks <= 4
+
+
+def test_large_records_are_looked_at_only_as_far_as_they_fit() -> None:
+    topic = Topic(*([250 * KIB] * 5_000 for _ in range(4)))
+    limit = topic.ahead().limit(dict.fromkeys(range(4), 0))
+    assert 0.9 * BOUND <= limit * 250 * KIB <= BOUND
+    assert topic.looks <= BOUND / FETCH * 1.5 + 8
+
+
+def test_a_sudden_change_from_small_to_large_records_is_seen() -> None:
+    small = 1_000
+    topic = Topic([100] * small + [250 * KIB] * 5_000)
+    limit = topic.ahead().limit({0: 0})
+    assert small < limit
+    assert (limit - small) * 250 * KIB <= BOUND
+
+
+def test_one_partition_of_large_records_does_not_hold_up_the_others() -> None:
+    topic = Topic([900 * KIB] * 100, [100] * 50_000)
+    assert topic.ahead().limit({0: 0, 1: 0}) == MOST
+
+
+def test_what_was_looked_at_and_not_taken_is_not_looked_at_again() -> None:
+    topic = Topic([100] * 60_000)
+    ahead = topic.ahead()
+    assert ahead.limit({0: 0}) == MOST
+    looks = topic.looks
+    assert ahead.limit({0: 0}) == MOST
+    assert topic.looks == looks
+
+
+def test_a_partition_that_says_nothing_counts_as_large() -> None:
+    topic = Topic([100] * 10_000)
+    topic.silent = True
+    assert topic.ahead().limit({0: 0}) == SAFE
+    assert topic.looks == 1
+
+
+def test_after_some_seconds_what_was_not_looked_at_counts_as_large() -> None:
+    topic = Topic(*([1_000] * 30_000 for _ in range(4)))
+    topic.look_s = LONGEST_LOOK_S
+    limit = topic.ahead().limit(dict.fromkeys(range(4), 0))
+    assert SAFE <= limit < MOST
+    assert topic.looks <= 4
