@@ -7,6 +7,8 @@ import pytest
 from rich.console import Console
 
 from tests.soak import report
+from tests.soak.account import DELIVERED, outcomes
+from tests.soak.facts import LoggedEnd, Step
 from tests.soak.run import Settings, soak
 from tests.soak.schedule import Victim
 
@@ -23,4 +25,9 @@ def test_kills_and_freezes_of_everything_lose_double_and_forget_nothing(tmp_path
     report.show(result.facts, result.plant.done, result.violations, result.reader, console)
     assert result.violations == []
     assert {fault.victim for fault, _, _ in result.plant.done} == set(Victim)
-    assert any(attempt.accepted_s for device in result.facts.devices for attempt in device.attempts)
+    # … and all of it has happened.
+    assert outcomes(result.facts.receipts)[DELIVERED] > 0
+    ends = {connection.end for connection in result.facts.connections}
+    assert ends == {LoggedEnd.GOODBYE, LoggedEnd.OTHER}
+    assert {publication.qos for device in result.facts.devices for publication in device.publications} == {1, 2}
+    assert any(row.step is Step.SESSION_ENDED for row in result.facts.sessions)
