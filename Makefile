@@ -101,6 +101,10 @@ test-unit: setup ## Only what needs neither Java nor other processes, with a ten
 test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes
 	@$(call step,faults,$(BIN)/pytest -m "faults and not interop and not slow" --durations=10)
 
+.PHONY: soak-kills
+soak-kills: jars ## Half an hour of random kills and freezes under 50 devices (SOAK_MINUTES=5 SEED=7), and an account of all that was sent
+	@$(BIN)/python -m tests.soak.run --minutes $${SOAK_MINUTES:-30} $${SEED:+--seed $$SEED}
+
 .PHONY: test-archive
 test-archive: jars interop-tools ## The archive and the commands that read it, also killed and seen in a browser; long
 	@$(call step,archive,$(BIN)/pytest -m slow --durations=10)

@@ -223,7 +223,8 @@ class Session:
         if not self._is_of_this_session(event.connection_id):
             self.inbound.hand_on(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
             return
-        entered = self.inbound.publication(event, activation)
+        is_earlier = event.connection_id < self.newest_connection_id
+        entered = self.inbound.publication(event, activation, is_of_earlier_connection=is_earlier)
         connection = self.connection
         is_current = connection is not None and event.connection_id == connection.connection_id
         # MQTT 3.1.1 has no Receive Maximum: a packet id is held until its PUBREL, and there are 65,535 of them.

@@ -73,7 +73,7 @@ class PendingWillV1(_Record, frozen=True):
 
 
 class SessionV1(_Record, frozen=True):
-    """awaiting_rel: (packet id, content hash, received_ms), tombstones: (packet id, content hash), both oldest first.
+    """awaiting_rel, repeated: (packet id, content hash, received_ms), tombstones: (packet id, content hash), all oldest first.
 
     subscriptions: an array of state.model.Subscription, read and written by state/inbound/subscriptions.py when it has to be.
     owed: (packet id, phase, whether it takes a slot of the connection), oldest first.
@@ -102,6 +102,7 @@ class SessionV1(_Record, frozen=True):
     returns: bytes = b""
     owed: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
     newest_connection_id: int = 0
+    repeated: tuple[tuple[int, bytes, int], ...] = ()
 
 
 class _ConnectionOnlyV1(_Record, frozen=True):
@@ -167,6 +168,7 @@ def encode_session(session: Session) -> bytes:
         returns=b"".join(outbound.returns.digests),
         owed=tuple((id_, owed.value, id_ in outbound.owed.slots) for id_, owed in outbound.owed.phases.items()),
         newest_connection_id=session.newest_connection_id,
+        repeated=tuple((*repetition, received_ms) for repetition, received_ms in awaiting.repeated.items()),
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -250,6 +252,8 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     for packet_id, content, received_ms in record.awaiting_rel:
         awaiting.entries[packet_id] = AwaitingRelease(content=content, received_ms=received_ms)
     awaiting.tombstones.update(record.tombstones)
+    for packet_id, content, received_ms in record.repeated:
+        awaiting.repeated[packet_id, content] = received_ms
     return session
 
 

@@ -28,13 +28,15 @@ Rules of the inbound exchange (client → session, QoS 2):
 14. A tombstone recognises a late repetition (same id, same content, DUP=1); that one enters the set again but is not handed on.
 15. A PUBREL that comes late takes the tombstone away, because the client does not repeat a publication after it. Everything is
     forgotten when the session ends.
+16. A publication of an earlier connection that the client has repeated since (same id, same content, DUP=1) was overtaken by its
+    repetition, as when a gateway froze with it in a socket. It is not handed on, and its id is not taken: no PUBREL will follow.
 
 Rules of what is owed for a message that was given up (rule 8), so that neither its slot nor its packet id is taken for free:
 
-16. At QoS 1 any PUBACK settles it, and so does the end of the connection.
-17. At QoS 2 a PUBREC is answered by PUBREL, and PUBCOMP settles it, on whatever connection of the session; so does a PUBREC of
+17. At QoS 1 any PUBACK settles it, and so does the end of the connection.
+18. At QoS 2 a PUBREC is answered by PUBREL, and PUBCOMP settles it, on whatever connection of the session; so does a PUBREC of
     0x80 or more. A PUBREL is sent again on reconnect.
-18. Rule 5 holds here, too. The oldest is forgotten when newer ones take its place, and everything is when the session ends.
+19. Rule 5 holds here, too. The oldest is forgotten when newer ones take its place, and everything is when the session ends.
 
 Theory of operation. An exchange is in exactly one phase; ABSENT is the phase of every packet id that no exchange holds, so that
 a lookup never fails and the tables are total over what a peer can send. The step functions return the next phase and the action
@@ -105,8 +107,11 @@ class InboundPhase(Enum):
 
 
 class InboundEvent(Enum):
+    """OVERTAKEN: a PUBLISH of an earlier connection that the client has repeated on a later one (rule 16)."""
+
     PUBLISH = auto()
     LATE_REPETITION = auto()
+    OVERTAKEN = auto()
     PUBREL = auto()
     TIMEOUT = auto()
     SESSION_ENDED = auto()
@@ -201,13 +206,16 @@ OUTBOUND: Final[OutboundTable] = {
 
 INBOUND: Final[InboundTable] = {
     (InboundPhase.ABSENT, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),  # [MQTT-4.3.3-12]
+    (InboundPhase.ABSENT, InboundEvent.OVERTAKEN): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.ABSENT, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),  # [MQTT-4.3.3-10]
+    (InboundPhase.AWAITING_PUBREL, InboundEvent.OVERTAKEN): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-11]
     (InboundPhase.AWAITING_PUBREL, InboundEvent.TIMEOUT): (InboundPhase.TOMBSTONE, InboundAction.ABANDON),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
     (InboundPhase.TOMBSTONE, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),
     (InboundPhase.TOMBSTONE, InboundEvent.LATE_REPETITION): (InboundPhase.AWAITING_PUBREL, InboundAction.RECOGNISE),
+    (InboundPhase.TOMBSTONE, InboundEvent.OVERTAKEN): (InboundPhase.TOMBSTONE, InboundAction.IGNORE),
     (InboundPhase.TOMBSTONE, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-12]
     (InboundPhase.TOMBSTONE, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
 }

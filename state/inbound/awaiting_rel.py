@@ -1,15 +1,19 @@
-"""QoS 2 publications of the client that it has not released yet, and what is remembered of abandoned ones.
+"""QoS 2 publications of the client that it has not released yet, and what is remembered of abandoned and of repeated ones.
 
-`AwaitingRel` owns the phase of every inbound exchange: which of its two containers holds the packet id. `step` asks the table
-(state/transitions.py) and moves the id; what the action asks for is the caller's work.
+`AwaitingRel` owns the phase of every inbound exchange: which of its containers `entries` and `tombstones` holds the packet id.
+`step` asks the table (state/transitions.py) and moves the id; what the action asks for is the caller's work.
 """
 
 import hashlib
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Final
 
 from state.model import PacketId
 from state.transitions import InboundAction, InboundEvent, InboundPhase, inbound_step
+
+MOST_REPEATED: Final = 1_024
+"""Repeated publications that are remembered, at some 25 bytes each in the stored session."""
 
 
 def content_hash(topic: str, payload: bytes) -> bytes:
@@ -29,13 +33,16 @@ class AwaitingRel:
     """The awaiting-rel set and its tombstones. Both keep the order of arrival.
 
     A packet id is in one of them or in none, so there are never more than 65,535: about 20 bytes each in the stored session.
+    repeated: packet id and content of what came with DUP=1 of late, released or not, and when it last did, the oldest first. It
+    tells what an earlier connection says late.
     """
 
-    __slots__ = ("entries", "tombstones")
+    __slots__ = ("entries", "repeated", "tombstones")
 
     def __init__(self) -> None:
         self.entries: dict[PacketId, AwaitingRelease] = {}
         self.tombstones: dict[PacketId, bytes] = {}
+        self.repeated: dict[tuple[PacketId, bytes], int] = {}
 
     def phase(self, packet_id: PacketId) -> InboundPhase:
         if packet_id in self.entries:
@@ -45,6 +52,21 @@ class AwaitingRel:
     def is_late_repetition(self, packet_id: PacketId, content: bytes, *, dup: bool) -> bool:
         """DUP is required here: a client that restarts its ids may well publish the same content under the same id anew."""
         return dup and self.tombstones.get(packet_id) == content
+
+    def repeat(self, packet_id: PacketId, content: bytes, now_ms: int) -> None:
+        """The client has sent this publication with DUP=1."""
+        self.repeated.pop((packet_id, content), None)
+        self.repeated[packet_id, content] = now_ms
+        if len(self.repeated) > MOST_REPEATED:
+            del self.repeated[next(iter(self.repeated))]
+
+    def was_repeated(self, packet_id: PacketId, content: bytes) -> bool:
+        return (packet_id, content) in self.repeated
+
+    def forget_repeated(self, until_ms: int) -> None:
+        """What was repeated at or before that time."""
+        for repetition, _ in list(takewhile(lambda item: item[1] <= until_ms, self.repeated.items())):
+            del self.repeated[repetition]
 
     def step(self, packet_id: PacketId, event: InboundEvent, *, content: bytes = b"", now_ms: int = 0) -> InboundAction:
         """One step of the exchange under this packet id, or of none. Raises SessionMisuse like `inbound_step`.

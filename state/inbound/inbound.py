@@ -16,12 +16,19 @@ class Inbound:
     def __init__(self) -> None:
         self.awaiting_rel = AwaitingRel()
 
-    def publication(self, event: PublishReceived, activation: Activation) -> bool:
+    def publication(self, event: PublishReceived, activation: Activation, *, is_of_earlier_connection: bool) -> bool:
         """Hand a publication on unless it is a repetition [MQTT-4.3.3-10]. True if its id was not in the set before."""
+        awaiting = self.awaiting_rel
         content = content_hash(event.topic, event.payload)
-        late = self.awaiting_rel.is_late_repetition(event.packet_id, content, dup=event.dup)
-        cause = InboundEvent.LATE_REPETITION if late else InboundEvent.PUBLISH
-        action = self.awaiting_rel.step(event.packet_id, cause, content=content, now_ms=activation.now_ms)
+        if is_of_earlier_connection and awaiting.was_repeated(event.packet_id, content):
+            cause = InboundEvent.OVERTAKEN
+        elif awaiting.is_late_repetition(event.packet_id, content, dup=event.dup):
+            cause = InboundEvent.LATE_REPETITION
+        else:
+            cause = InboundEvent.PUBLISH
+        if event.dup:
+            awaiting.repeat(event.packet_id, content, activation.now_ms)
+        action = awaiting.step(event.packet_id, cause, content=content, now_ms=activation.now_ms)
         if action is InboundAction.HAND_ON:
             self.hand_on(event, activation)
         else:
@@ -56,6 +63,7 @@ class Inbound:
     def abandon_overdue(self, timeout_ms: int, activation: Activation) -> tuple[PacketId, ...]:
         """Give up ids that were not released in time; returns them for the gateway to forget."""
         awaiting = self.awaiting_rel
+        awaiting.forget_repeated(activation.now_ms - timeout_ms)
         overdue = awaiting.older_than(activation.now_ms - timeout_ms)
         for packet_id in overdue:
             action = awaiting.step(packet_id, InboundEvent.TIMEOUT, content=awaiting.entries[packet_id].content)
@@ -68,3 +76,4 @@ class Inbound:
         for packet_id in (*self.awaiting_rel.entries, *self.awaiting_rel.tombstones):
             action = self.awaiting_rel.step(packet_id, InboundEvent.SESSION_ENDED)
             assert action is InboundAction.FORGET
+        self.awaiting_rel.repeated.clear()

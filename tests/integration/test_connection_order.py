@@ -137,3 +137,41 @@ def test_a_connect_that_was_read_before_the_freeze_is_older(
             device.send("c000")
             device.expect("d000")
             device.socket.close()
+
+
+def test_a_publication_that_waited_in_a_frozen_gateway_is_handed_on_once(
+    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
+) -> None:
+    """[MQTT-4.3.3-10] The device has finished it elsewhere before its first gateway gets to read it."""
+    once = publish("up", b"once", first_byte=0x34, packet_id=7)
+    again = publish("up", b"once", first_byte=0x3C, packet_id=7)
+    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
+        device, answer = connack(freezes, "thawed")
+        assert answer == ACCEPTED
+        with frozen(freezes.pid):
+            device.send(once)
+            device.socket.close()
+            device, answer = connack(other, "thawed")
+            assert answer == PRESENT
+            device.send(again)
+            device.expect("50020007")
+            device.send("62020007")
+            device.expect("70020007")
+        witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
+        assert answer == ACCEPTED
+        device.send("c000")
+        device.expect("d000")
+        wait_until(lambda: "publication_repeated" in rows_of(engine, "thawed") or count_of(engine, "thawed") > 1, "it was read")
+        assert count_of(engine, "thawed") == 1
+        assert not engine.sessions["thawed"].inbound.awaiting_rel.entries
+        witness.socket.close()
+        device.socket.close()
+
+
+def rows_of(engine: SessionsOnKafka, client_id: str) -> list[Transition]:
+    return [row.transition for row in engine.of(client_id, RecordTransition)]
+
+
+def count_of(engine: SessionsOnKafka, client_id: str) -> int:
+    """Publications that were handed on."""
+    return len(engine.of(client_id, ForwardPublication))

@@ -28,7 +28,11 @@ FAST = (
 SKIPPED = "not refuses_for_ever and not no_receive_maximum_to_exceed and not no_more_messages_are_in_flight"  # they take long
 
 _CONNECTION_ENDS: str = "the protocol error ends the connection, and what is owed at QoS 1 ends with it"
+_NOT_COUNTED: str = "whether an id has entered the set counts for the present connection only, and this is an earlier one"
 EQUIVALENT: dict[str, str] = {
+    "inbound-ABSENT-OVERTAKEN-do-RECOGNISE": _NOT_COUNTED,
+    "inbound-AWAITING_PUBREL-OVERTAKEN-do-RECOGNISE": _NOT_COUNTED,
+    "inbound-TOMBSTONE-OVERTAKEN-do-RECOGNISE": _NOT_COUNTED,
     "owed-PUBACK-PUBREC-to-NOTHING": _CONNECTION_ENDS,
     "owed-PUBACK-PUBREC_REFUSED-to-NOTHING": _CONNECTION_ENDS,
     "owed-PUBACK-PUBCOMP-to-NOTHING": _CONNECTION_ENDS,

@@ -3,6 +3,7 @@
 import pytest
 
 from state.commands import AcceptConnection, ForwardPublication
+from state.inbound.awaiting_rel import MOST_REPEATED
 from state.model import PublishProperties, QoS
 from state.transitions import InboundPhase
 from tests.scenarios.scenario import Scenario
@@ -101,6 +102,66 @@ def test_a_publication_of_an_older_connection_of_the_same_session_counts() -> No
     assert s.uplink == ["a"]
     s.pubrel(5, connection_id=1)
     assert list(s.session.inbound.awaiting_rel.entries) == []
+
+
+def test_a_publication_that_its_repetition_has_overtaken_is_not_handed_on_again() -> None:
+    """[MQTT-4.3.3-10] A gateway froze with it in a socket, and the device has finished it elsewhere meanwhile."""
+    s = Scenario().connect().connect().publish(5, "a", dup=True).pubrel(5).publish(5, "a", connection_id=1)
+    assert s.uplink == ["a"]
+    assert s.ledger[-1] == "publication_repeated"
+    assert s.session.inbound.awaiting_rel.phase(5) is InboundPhase.ABSENT, "no PUBREL will follow"
+    s.publish(5, "b").publish(5, "a", connection_id=1)
+    assert s.uplink == ["a", "b"]
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+    s.publish(5, "b", dup=True).pubrel(5).publish(5, "a", connection_id=1)
+    assert s.uplink == ["a", "b"], "also after another repetition under its id"
+
+
+def test_an_overtaken_publication_leaves_a_tombstone_as_it_is() -> None:
+    """The next repetition is a late one, and PUBREL follows that."""
+    s = Scenario(await_rel_timeout_ms=60_000).connect().publish(5, "a").after(59).connect().publish(5, "a", dup=True).after(1)
+    s.publish(5, "a", connection_id=1)
+    assert s.uplink == ["a"]
+    assert s.session.inbound.awaiting_rel.phase(5) is InboundPhase.TOMBSTONE
+    s.publish(5, "a", dup=True)
+    assert s.uplink == ["a"]
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+
+
+def test_what_was_not_repeated_is_new_also_on_an_older_connection() -> None:
+    s = Scenario().connect().connect().publish(5, "a", dup=True).pubrel(5).publish(6, "a", connection_id=1)
+    s.publish(5, "b", connection_id=1)
+    assert s.uplink == ["a", "a", "b"]
+
+
+def test_on_the_same_connection_what_was_released_is_new_whatever_was_repeated() -> None:
+    """[MQTT-4.3.3-12]"""
+    s = Scenario().connect().publish(5, "a", dup=True).pubrel(5).publish(5, "a").pubrel(5).publish(5, "a", dup=True)
+    assert s.uplink == ["a", "a", "a"]
+
+
+def test_repetitions_are_remembered_for_the_await_rel_timeout_and_as_long_as_the_session() -> None:
+    s = Scenario(await_rel_timeout_ms=60_000).connect().connect().publish(5, "a", dup=True).pubrel(5)
+    s.after(30).publish(6, "b", dup=True).pubrel(6)
+
+    def repeated() -> list[int]:
+        return [packet_id for packet_id, _ in s.session.inbound.awaiting_rel.repeated]
+
+    assert repeated() == [5, 6]
+    assert s.session.next_deadline_ms() is None, "nobody is called to forget"
+    s.after(30).subscribe("x", 0)
+    assert repeated() == [6]
+    s.connect(clean_start=True)
+    assert repeated() == []
+
+
+def test_only_the_last_repetitions_are_remembered() -> None:
+    s = Scenario(max_awaiting_rel=0).connect().publish(1, "a", dup=True)
+    with s.micro_batch():
+        for packet_id in range(2, MOST_REPEATED + 2):
+            s.publish(packet_id, "x", dup=True)
+        s.publish(2, "x", dup=True)
+    assert [packet_id for packet_id, _ in s.session.inbound.awaiting_rel.repeated] == [*range(3, MOST_REPEATED + 2), 2]
 
 
 def test_a_publication_of_a_session_that_has_ended_is_handed_on_and_its_id_means_nothing_to_the_next_one() -> None:

@@ -161,6 +161,10 @@ def test_each_inbound_row_is_what_happens(phase: InboundPhase, event: InboundEve
             s.publish(1, "b")
         case InboundEvent.LATE_REPETITION:
             s.publish(1, "a", dup=True)
+        case InboundEvent.OVERTAKEN:
+            _repeated_on_a_later_connection(s, phase)
+            before, rows = len(s.uplink), len(s.ledger)
+            s.publish(1, "a", connection_id=1)
         case InboundEvent.PUBREL:
             s.pubrel(1)
         case InboundEvent.TIMEOUT:
@@ -172,6 +176,17 @@ def test_each_inbound_row_is_what_happens(phase: InboundPhase, event: InboundEve
     recorded = s.ledger[rows:]
     assert ("publication_released" in recorded) == (action is InboundAction.RELEASE)
     assert ("publication_repeated" in recorded) == (
-        action is InboundAction.RECOGNISE or (event is InboundEvent.PUBLISH and action is InboundAction.IGNORE)
+        action is InboundAction.RECOGNISE
+        or (event in (InboundEvent.PUBLISH, InboundEvent.OVERTAKEN) and action is InboundAction.IGNORE)
     )
     assert ("publication_abandoned" in recorded) == (action is InboundAction.ABANDON)
+
+
+def _repeated_on_a_later_connection(s: Scenario, phase: InboundPhase) -> None:
+    """The client has come back and sent "a" again under packet id 1, which is in this phase afterwards."""
+    s.connect().publish(1, "a", dup=True)
+    if phase is InboundPhase.ABSENT:
+        s.pubrel(1)
+    elif phase is InboundPhase.TOMBSTONE:
+        s.after(299).publish(1, "a", dup=True).after(1)
+    assert s.session.inbound.awaiting_rel.phase(1) is phase

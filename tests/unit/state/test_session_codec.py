@@ -26,6 +26,10 @@ FIXTURE_V1_LEASES = FIXTURE_V1.with_name("session_v1_leases.bin")
 """Version 1 with `lease_id` of a connection and `newest_connection_id` of a session at the end of their records."""
 
 
+FIXTURE_V1_REPEATED = FIXTURE_V1.with_name("session_v1_repeated.bin")
+"""Version 1 with the repeated publications of a session at the end of its record."""
+
+
 def connected_session() -> Session:
     """A session with something in every field, as the scenario language tells it."""
     s = Scenario(max_inflight=3, max_awaiting_rel=0)
@@ -61,6 +65,11 @@ def leased_session() -> Session:
     """The connection that began the session has ended, another one is there, and an older one was refused."""
     s = Scenario().connect(connection_id=1_000, lease_id="lease-0").lose_connection()
     return s.connect(connection_id=2_000, lease_id="lease-1").connect(connection_id=7, lease_id="lease-2").session
+
+
+def repeating_session() -> Session:
+    """Two publications came with DUP=1, one of them is released."""
+    return Scenario().connect().publish(5, "a", dup=True).publish(6, "b", dup=True).pubrel(5).session
 
 
 def test_a_session_of_version_1_is_still_readable() -> None:
@@ -187,6 +196,16 @@ def test_a_session_of_version_1_with_a_lease_is_still_readable() -> None:
     assert (session.started_by, session.newest_connection_id) == (1_000, 2_000)
     assert connection_of(blob) == (2_000, "lease-1")
     assert encode_session(session) == encode_session(leased_session())
+
+
+def test_a_session_of_version_1_with_repetitions_is_still_readable_and_one_without_has_none() -> None:
+    session = decode_session(FIXTURE_V1_REPEATED.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    awaiting = session.inbound.awaiting_rel
+    assert ([packet_id for packet_id, _ in awaiting.repeated], list(awaiting.entries)) == ([5, 6], [6])
+    assert set(awaiting.repeated.values()) == {START_MS}
+    assert encode_session(session) == encode_session(repeating_session())
+    older = decode_session(FIXTURE_V1_LEASES.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert older.inbound.awaiting_rel.repeated == {}
 
 
 def test_a_connection_of_a_version_without_leases_has_none_and_is_the_newest() -> None:
