@@ -23,6 +23,10 @@ def show(facts: Facts, done: Done, violations: Sequence[Violation], reader: LogR
     """Everything, for people."""
     for table in (_faults(done), _traffic(facts), _endings(facts), _latency(facts, done)):
         console.print(table)
+    lengths_s = ", ".join(f"{outage.ended_s - outage.began_s:.0f}" for outage in facts.outages)
+    console.print(
+        f"the engine was away for {lengths_s or 'no'} s, from the fault to the first micro-batch that began and ended after it"
+    )
     for violation in violations[:SHOWN]:
         console.print(f"violation: {violation}", markup=False, style="bold red")
     if len(violations) > SHOWN:
