@@ -30,7 +30,7 @@ RESEND_MS = 30_000
 class Process(Protocol):
     """A gateway or a bridge with one device."""
 
-    def carry_out(self, command: GatewayCommand) -> None: ...
+    def carry_out(self, command: GatewayCommand, code: str) -> None: ...
 
     def events(self) -> list[Event]:
         """For the session, since the last call."""
@@ -50,8 +50,8 @@ class Gateway:
         self.wire = b""
         self.unanswered: list[bytes] = []
 
-    def carry_out(self, command: GatewayCommand) -> None:
-        self.harness.connection.apply(command, self.harness.now_ms)
+    def carry_out(self, command: GatewayCommand, code: str) -> None:
+        self.harness.connection.apply(command, self.harness.now_ms, code)
         self._written(self.harness.settle())
 
     def events(self) -> list[Event]:
@@ -86,8 +86,8 @@ class Bridge:
         self.unanswered: list[str] = []
         self.heard: list[Event] = [ClientConnected(connection_id=77, commands_partition=3, clean_start=False)]
 
-    def carry_out(self, command: GatewayCommand) -> None:
-        self.device.apply(command)
+    def carry_out(self, command: GatewayCommand, code: str) -> None:
+        self.device.apply(command, code)
         self._take()
 
     def events(self) -> list[Event]:
@@ -125,13 +125,15 @@ class Story:
         self.told += events
         commands = self.session.handle_all([*events, *new], now_ms=self.now_ms)
         self.said += commands
-        batch = CommandBatch(client_id="d", commands=tuple(item for item in commands if isinstance(item, GatewayCommand)))
+        told = tuple(item for item in commands if isinstance(item, GatewayCommand))
+        batch = CommandBatch(client_id="d", commands=told, code="c0de")
         self.batches.append(encode_command_batch(batch))
         self.deliver(self.batches[-1])
 
     def deliver(self, batch: bytes) -> None:
-        for command in decode_command_batch(batch).commands:
-            self.process.carry_out(command)
+        decoded = decode_command_batch(batch)
+        for command in decoded.commands:
+            self.process.carry_out(command, decoded.code)
 
     def submit(self, qos: int) -> None:
         self.messages += 1
