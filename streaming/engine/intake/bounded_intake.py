@@ -3,8 +3,10 @@
 1. Without knowledge a micro-batch takes `safe_limit` records of a topic: so many fit if all are as large as can be. This is the
    limit of a query's first micro-batch, too.
 2. When the last one took as many, or left some, there may be more: then the records that wait are looked at (look_ahead.py), and
-   all that fit are taken. So an engine with little to do looks at nothing.
-3. When looking fails, 1 holds.
+   all that fit are taken.
+3. Looking costs time before each micro-batch. So if what was looked at last was small, up to `UNSEEN` times the safe limit are
+   taken without a look, for `TRUSTED_S`. A sudden change to the largest records makes one micro-batch of so many times the bytes.
+4. When looking fails, 1 holds.
 
 A micro-batch that was planned before a crash is executed as it was planned, within the same bound.
 """
@@ -17,6 +19,11 @@ from typing import Final, Protocol
 import structlog
 
 from streaming.engine.intake.look_ahead import LookAhead, Records
+
+UNSEEN: Final = 8
+SMALL: Final = 4
+"""Records were small if so many times their bytes would fit, `UNSEEN` times the safe limit of them."""
+TRUSTED_S: Final = 10.0
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -78,9 +85,12 @@ class BoundedIntake:
 
     def _limit(self, topic: str, last: Taken) -> int:
         safe = self._bounds.safe_limit
-        if self._closed or safe == self._bounds.max_records or (last.records < safe and not last.left):
+        if self._closed or safe == self._bounds.max_records:
             return safe
         ahead = self._ahead.get(topic)
+        unseen = safe if ahead is None else self._unseen(ahead)
+        if not last.left and (last.records < safe or (last.records < unseen and self._is_trusted(ahead))):
+            return unseen
         if ahead is None:
             bounds = self._bounds
             ahead = self._ahead[topic] = LookAhead(
@@ -97,7 +107,17 @@ class BoundedIntake:
             self._report("waiting_records_unknown", error)
             return safe
         self._failed = False
-        return limit
+        return max(limit, self._unseen(ahead))
+
+    def _unseen(self, ahead: LookAhead) -> int:
+        """How many records a micro-batch may take of which nothing is known but those that were looked at last."""
+        bounds = self._bounds
+        limit = min(UNSEEN * bounds.safe_limit, bounds.max_records)
+        is_small = ahead.mean_bytes is not None and SMALL * limit * ahead.mean_bytes <= bounds.max_bytes
+        return limit if is_small else bounds.safe_limit
+
+    def _is_trusted(self, ahead: LookAhead | None) -> bool:
+        return ahead is not None and self._monotonic_s() - ahead.looked_s < TRUSTED_S
 
     def _report(self, event: str, error: Exception) -> None:
         """Once, until it works again: micro-batches come several times a second."""

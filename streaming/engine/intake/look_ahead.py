@@ -45,6 +45,9 @@ class LookAhead:
         self._largest_bytes = largest_bytes
         self._monotonic_s = monotonic_s
         self._known: dict[int, list[Chunk]] = {}
+        self.mean_bytes: float | None = None
+        """Of a record, in the poll that was looked at last; None before anything was."""
+        self.looked_s = monotonic_s()
 
     def limit(self, begin: Mapping[int, int]) -> int:
         """How many records the next micro-batch may take. begin: by partition, the first that waits. Raises what `records` do."""
@@ -85,8 +88,11 @@ class LookAhead:
             if not found:
                 return False
             known += found
+            size_bytes = sum(chunk.size_bytes for chunk in found)
+            self.mean_bytes = size_bytes / max(1, found[-1].end - place)
+            self.looked_s = self._monotonic_s()
             place = found[-1].end
-            seen += sum(chunk.size_bytes for chunk in found)
+            seen += size_bytes
         return True
 
     def _fit(self, waiting: Mapping[int, Waiting], unknown_bytes: int) -> int:

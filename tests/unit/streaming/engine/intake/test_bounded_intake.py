@@ -3,28 +3,30 @@ from collections.abc import Mapping
 from structlog.testing import capture_logs
 
 from streaming.engine.intake.batch_size import Chunk
-from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds, Taken
+from streaming.engine.intake.bounded_intake import TRUSTED_S, UNSEEN, BoundedIntake, Bounds, Taken
 
 BOUNDS = Bounds(max_records=20_000, max_bytes=64 << 20, largest_bytes=900_000)
 SAFE = 74
 
 
 class Records:
-    """Ten thousand records of a hundred bytes behind whatever was taken."""
+    """Ten thousand records of one size behind whatever was taken."""
 
     def __init__(self) -> None:
         self.looks = 0
         self.fails = False
         self.closed = False
+        self.size_bytes = 100
+        self.end = 10_000
 
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         if self.fails:
             raise ConnectionError("no Kafka")
-        return dict.fromkeys(partitions, 10_000)
+        return dict.fromkeys(partitions, self.end)
 
     def look(self, topic: str, number: int, offset: int) -> list[Chunk]:
         self.looks += 1
-        return [Chunk(end=10_000, size_bytes=(10_000 - offset) * 100)]
+        return [Chunk(end=self.end, size_bytes=(self.end - offset) * self.size_bytes)]
 
     def close(self) -> None:
         self.closed = True
@@ -98,3 +100,31 @@ def test_after_the_end_nothing_is_asked() -> None:
         intake.adjust(taken(SAFE), limits)
     assert limits.now["messages"] == SAFE
     assert not logs
+
+
+def test_behind_small_records_some_more_are_taken_without_a_look_for_a_while() -> None:
+    records, limits, now_s = Records(), Limits(), [0.0]
+    intake = BoundedIntake(BOUNDS, records, monotonic_s=lambda: now_s[0])
+    intake.adjust(taken(SAFE), limits)
+    intake.adjust(taken(UNSEEN * SAFE - 1), limits)
+    assert limits.now["messages"] == UNSEEN * SAFE
+    assert records.looks == 1
+    now_s[0] = TRUSTED_S
+    intake.adjust(taken(SAFE - 1), limits)
+    assert (limits.now["messages"], records.looks) == (UNSEEN * SAFE, 1), "little to do, whatever it is"
+    records.size_bytes, records.end = 200_000, 11_000
+    intake.adjust({"messages": Taken(records=SAFE, left=0, end={0: 10_000})}, limits)
+    assert (limits.now["messages"], records.looks) == (SAFE, 2), "what has become large is looked at"
+    intake.adjust(taken(SAFE - 1), limits)
+    assert limits.now["messages"] == SAFE
+
+
+def test_more_than_that_is_looked_at() -> None:
+    for records_taken, left in ((UNSEEN * SAFE, 0), (1, 1)):
+        records, limits = Records(), Limits()
+        intake = BoundedIntake(BOUNDS, records)
+        intake.adjust(taken(SAFE), limits)
+        records.end = 20_000
+        intake.adjust({"messages": Taken(records=records_taken, left=left, end={0: 10_000})}, limits)
+        assert records.looks == 2
+        assert limits.now["messages"] >= 10_000
