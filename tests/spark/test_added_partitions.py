@@ -72,8 +72,13 @@ class Topics:
         """What the device gets, as soon as it is so much."""
 
         def publishes(records: list[ReadRecord]) -> list[int]:
-            commands = [command for record in records for command in decode_command_batch(record.value or b"").commands]
-            return [int(command.payload) for command in commands if isinstance(command, SendPublish) and not command.dup]
+            """Without resends and without what a micro-batch that was executed again has written twice, as a gateway reads it."""
+            found: dict[int, SendPublish] = {}
+            for record in records:
+                for command in decode_command_batch(record.value or b"").commands:
+                    if isinstance(command, SendPublish) and not command.dup:
+                        found.setdefault(command.sequence, command)
+            return [int(command.payload) for command in found.values()]
 
         return publishes(read_topic(self.kafka, f"{self.prefix}.commands", lambda found: len(publishes(found)) >= count))
 
