@@ -24,6 +24,7 @@ _COMMIT_INTERVAL_S: Final = STAMP_INTERVAL_S
 _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
+_LAST_COMMIT_MS: Final = 5_000
 _METADATA_PAUSE_S: Final = 0.2
 _SHORTEST_LIMIT_S: Final = 5.0
 
@@ -154,7 +155,8 @@ class KafkaCommandTail:
             committed: dict[int, int] = {}
             while not self._stopping.is_set():
                 batches = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
-                self._follow_assignment(consumer)
+                if self._follow_assignment(consumer):
+                    next_commit = 0.0  # else whoever comes after a short life would begin at the end of the log
                 for partition, records in batches.items():
                     if partition.partition in self._owned and not self._hand_over(partition.partition, records):
                         return
@@ -166,7 +168,9 @@ class KafkaCommandTail:
         finally:
             consumer.close(autocommit=False, timeout_ms=2_000)
 
-    def _follow_assignment(self, consumer: Any) -> None:
+    def _follow_assignment(self, consumer: Any) -> bool:
+        """Whether there is a new partition."""
+        is_new = False
         while self._changes:
             is_assignment, partitions = self._changes.popleft()
             if is_assignment:
@@ -175,9 +179,11 @@ class KafkaCommandTail:
                     self._carried_out[partition] = consumer.position(TopicPartition(self._topic, partition), timeout_ms=10_000)
                 self._owned |= partitions
                 self._on_loop(self._assigned, partitions)
+                is_new = True
             else:
                 self._owned -= partitions
                 self._on_loop(self._revoked, partitions)
+        return is_new
 
     def _hand_over(self, partition: int, records: list[Any]) -> bool:
         """False: stopping."""
@@ -237,7 +243,7 @@ class KafkaCommandTail:
         }
         if offsets:
             with contextlib.suppress(KafkaError):  # they are read again, and known by their sequence numbers or answered
-                consumer.commit(offsets, timeout_ms=1_000)
+                consumer.commit(offsets, timeout_ms=_LAST_COMMIT_MS)
 
     def _on_loop(self, method: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

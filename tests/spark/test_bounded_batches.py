@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import closing
 from datetime import datetime
 from itertools import pairwise
 
@@ -63,7 +64,7 @@ def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small_without_n
     options = {"bootstrap_servers": pipeline.bootstrap_servers}
     kafka_options = {"kafka.bootstrap.servers": pipeline.bootstrap_servers}
     with (
-        BoundedIntake(BOUNDS, WaitingRecords(pipeline.spark, kafka_options, max_bytes=BOUNDS.max_bytes)) as intake,
+        closing(BoundedIntake(BOUNDS, WaitingRecords(pipeline.spark, kafka_options, max_bytes=BOUNDS.max_bytes))) as intake,
         PacedQuery(query, options, trigger_interval_ms=100, idle_trigger_interval_ms=1_000, intake=intake) as pace,
     ):
         pipeline.await_batches(1)
@@ -95,6 +96,7 @@ def times(pipeline: Pipeline) -> list[int]:
 
 def test_a_wall_clock_that_jumps_by_hours_ends_nothing_and_stops_nothing(pipeline: Pipeline) -> None:
     offset_ms = 0
+    began = time.monotonic()
     clock = EngineClock(wall_ms=lambda: wall_ms() + offset_ms)
     pipeline.send_message("absent", b"for an hour", ("expiration", b"%d" % HOUR_MS))
     query = pipeline.start()
@@ -103,7 +105,6 @@ def test_a_wall_clock_that_jumps_by_hours_ends_nothing_and_stops_nothing(pipelin
         pipeline.await_batches(1)
         pace.start()
         pipeline.await_batches(1)
-        began = time.monotonic()
         offset_ms = 3 * HOUR_MS
         pipeline.await_batches(3)
         passed_ms = 1_000 * (time.monotonic() - began)

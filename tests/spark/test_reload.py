@@ -111,7 +111,7 @@ def running(spark: SparkSession, installation: Installation) -> Iterator[Running
     write_wake_up(settings)
     pipeline = pipeline_settings(settings, commands_partitions=1)
     log = SettingsLog(HadoopFiles(spark, sessions_checkpoint(settings), FOLDER))
-    with SessionsQuery(spark, settings, log, pipeline, {}) as query:
+    with SessionsQuery(spark, settings, log, pipeline, starting_offsets={}, partitions={}) as query:
         yield Running(watch, Reloader(settings, query, commands_partitions=1), query)
         query.stop()
 

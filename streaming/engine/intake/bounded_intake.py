@@ -107,7 +107,8 @@ class BoundedIntake:
             self._report("waiting_records_unknown", error)
             return safe
         self._failed = False
-        return max(limit, self._unseen(ahead))
+        # Beyond what waits is what arrives until the micro-batch is planned.
+        return max(limit, self._unseen(ahead)) if ahead.takes_all else limit
 
     def _unseen(self, ahead: LookAhead) -> int:
         """How many records a micro-batch may take of which nothing is known but those that were looked at last."""

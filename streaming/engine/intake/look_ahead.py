@@ -48,6 +48,8 @@ class LookAhead:
         self.mean_bytes: float | None = None
         """Of a record, in the poll that was looked at last; None before anything was."""
         self.looked_s = monotonic_s()
+        self.takes_all = False
+        """Whether the last limit leaves nothing of what waited."""
 
     def limit(self, begin: Mapping[int, int]) -> int:
         """How many records the next micro-batch may take. begin: by partition, the first that waits. Raises what `records` do."""
@@ -77,7 +79,9 @@ class LookAhead:
                 wanted = waiting[number].begin + share(most, waiting[number], total)
                 if not self._look(number, waiting[number].begin, wanted, self._max_bytes // len(open_), deadline_s):
                     silent.add(number)
-        return self._fit(waiting, self._largest_bytes)
+        limit = self._fit(waiting, self._largest_bytes)
+        self.takes_all = limit >= sum(part.count for part in waiting.values())
+        return limit
 
     def _look(self, number: int, begin: int, wanted: int, enough_bytes: int, deadline_s: float) -> bool:
         """Looks at a partition up to the offset `wanted`, or until enough_bytes more are known. False when nothing came."""

@@ -128,3 +128,12 @@ def test_more_than_that_is_looked_at() -> None:
         intake.adjust({"messages": Taken(records=records_taken, left=left, end={0: 10_000})}, limits)
         assert records.looks == 2
         assert limits.now["messages"] >= 10_000
+
+
+def test_what_waits_and_does_not_fit_is_not_taken_whatever_was_small_before() -> None:
+    records, limits = Records(), Limits()
+    intake = BoundedIntake(BOUNDS, records)
+    intake.adjust(taken(SAFE), limits)
+    records.end, records.size_bytes = 10_400, 250_000
+    intake.adjust({"messages": Taken(records=1, left=400, end={0: 10_000})}, limits)
+    assert limits.now["messages"] == SAFE
