@@ -13,7 +13,9 @@ from streaming.engine.operator.state_row import STATE_ROW_VERSION
 
 
 class Broken:
-    """The session operator, but the stored blob of the client `damaged` is no session, and timers of `timer` raise."""
+    """The session operator, but the stored blob of the client `damaged` is no session once a message is in it, and timers of the
+    client `timer` raise.
+    """
 
     def __init__(self, settings: PipelineSettings) -> None:
         self.settings = settings
@@ -31,7 +33,7 @@ class Broken:
         finally:
             # The worker process is used again, by other queries too.
             Session._pass_time = pass_time  # type: ignore[method-assign]
-        if key == ("damaged",) and state.exists and state.get[0] == STATE_ROW_VERSION:
+        if key == ("damaged",) and state.exists and state.get[0] == STATE_ROW_VERSION and b"first" in state.get[-1]:
             state.update((*state.get[:-1], b"damaged"))
         return answer
 

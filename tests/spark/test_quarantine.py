@@ -51,6 +51,7 @@ def test_a_damaged_state_row_and_a_timer_that_raises_stop_nobody_else_and_are_re
     reader = ProgressReader(query)
     for client in ("good", "timer", "damaged"):
         connect(pipeline, client, 1)
+        await_command(pipeline, client, 1, AcceptConnection)
         pipeline.send_message(client, b"first", ("message-id", b"first"))
         await_command(pipeline, client, 1, SendPublish)
     await_command(pipeline, "timer", 1, CloseConnection)
