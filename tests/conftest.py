@@ -1,7 +1,8 @@
 """Fixtures that many tests share, which tests share a process, and the rule that a skipped interoperability test is failed."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars, ensure_jars
 from streaming.config.settings import ENVIRONMENT_PREFIX
 from tests.support import hypothesis_profiles
+from tests.support.shared import SharedKafka, shared
 
 hypothesis_profiles.load()
 
@@ -25,10 +27,16 @@ def jars() -> Jars:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[EmbeddedKafka]:
+def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[SharedKafka]:
     """A real broker for the whole test run. Tests share it: give topics and client ids names of your own."""
-    with EmbeddedKafka(tmp_path_factory.mktemp("shared-kafka"), jars=jars) as broker:
-        yield broker
+
+    def start(directory: Path) -> tuple[SharedKafka, Callable[[], None]]:
+        broker = EmbeddedKafka(directory, jars=jars)
+        broker.start()
+        return SharedKafka(broker.bootstrap_servers), broker.stop
+
+    with shared(tmp_path_factory, "kafka", SharedKafka, start) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +51,19 @@ GROUPS = {
     "test_continues_0_1_0.py": "up",
     "test_refusing_devices.py": "up",
     "spark": "spark",
-    "test_arrivals.py": "kafka",
-    "test_embedded_kafka.py": "kafka",
-    "test_event_log.py": "kafka",
-    "test_gateway_kafka.py": "kafka",
 }
 """Files that run in one process, one after the other, and share what is slow to start, or need it first."""
 
-LONGEST_FIRST = ("up", "spark", "test_protocol_on_sockets.py", "kafka", "test_producer_faults.py", "test_gateway_fuzz.py")
+LONGEST_FIRST = (
+    "up",
+    "spark",
+    "test_protocol_on_sockets.py",
+    "test_gateway_kafka.py",
+    "test_embedded_kafka.py",
+    "test_producer_faults.py",
+    "test_connection_order.py",
+    "test_gateway_fuzz.py",
+)
 """Groups that take long, in the order in which they are begun; all others come afterwards."""
 
 

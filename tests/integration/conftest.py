@@ -3,12 +3,8 @@
 It is started on what 0.1.0 has left behind (test_continues_0_1_0.py). Every test has client ids of its own.
 """
 
-import fcntl
-import json
-import os
 import tarfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import pytest
 
 from inflight.demo.up import UpProcess
 from streaming.config.resources import conf_file
+from tests.support.shared import shared
 
 DATA_OF_0_1_0 = Path(__file__).parent / "fixtures" / "data-0.1.0.tar.xz"
 
@@ -67,35 +64,20 @@ class SharedUp:
     data_dir: Path
 
 
+@dataclass(frozen=True)
+class _Addresses:
+    mqtt: tuple[str, int]
+    kafka: str
+    data_dir: str
+
+
 @pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedUp]:
-    """The first process that asks starts it, and stops it when the last one has ended."""
-    own = tmp_path_factory.getbasetemp()
-    directory = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    addresses, starting, users = directory / "up.json", directory / "up.starting", directory / "up.users"
-    with ExitStack() as use:
-        with locked(starting, fcntl.LOCK_EX):
-            running = None if addresses.exists() else start_up(tmp_path_factory.mktemp("up"))
-            if running is not None:
-                addresses.write_text(json.dumps([*running.mqtt, running.kafka, str(running.data_dir)]))
-            use.enter_context(locked(users, fcntl.LOCK_SH))
-        host, port, kafka, data_dir = json.loads(addresses.read_text())
-        yield SharedUp((host, port), kafka, Path(data_dir))
-    if running is not None:
-        with locked(starting, fcntl.LOCK_EX), locked(users, fcntl.LOCK_EX):
-            addresses.unlink()
-            running.__exit__(None, None, None)
-        assert running.exit_code == 0
+    with shared(tmp_path_factory, "up", _Addresses, start_up) as found:
+        yield SharedUp(found.mqtt, found.kafka, Path(found.data_dir))
 
 
-@contextmanager
-def locked(file: Path, how: int) -> Iterator[None]:
-    with file.open("a") as opened:
-        fcntl.flock(opened, how)
-        yield
-
-
-def start_up(directory: Path) -> UpProcess:
+def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
     """With the delayed retry of conf/policies.toml for lamps, whose delay is ten seconds there and one here."""
     with tarfile.open(DATA_OF_0_1_0) as archive:
         archive.extractall(directory, filter="data")
@@ -104,4 +86,10 @@ def start_up(directory: Path) -> UpProcess:
     assert "10s" not in shorter
     configuration = directory / "inflight.toml"
     configuration.write_text(shorter + PROFILES, encoding="utf-8")
-    return UpProcess(directory / "data", "--config", str(configuration)).__enter__()
+    running = UpProcess(directory / "data", "--config", str(configuration)).__enter__()
+
+    def stop() -> None:
+        running.__exit__(None, None, None)
+        assert running.exit_code == 0
+
+    return _Addresses(running.mqtt, running.kafka, str(running.data_dir)), stop

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaProducer
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from streaming.engine.pacing.arrivals import KafkaArrivals
 from tests.support.kafka_topics import create_topics
+from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -19,21 +19,21 @@ PROMPT_S = 10.0
 
 
 @pytest.fixture
-def topic(kafka: EmbeddedKafka, request: pytest.FixtureRequest) -> str:
+def topic(kafka: SharedKafka, request: pytest.FixtureRequest) -> str:
     name = f"arrivals-{request.node.name[:40]}"
     create_topics(kafka.bootstrap_servers, name, partitions=2)
     return name
 
 
 @pytest.fixture
-def arrivals(kafka: EmbeddedKafka) -> Iterator[KafkaArrivals]:
+def arrivals(kafka: SharedKafka) -> Iterator[KafkaArrivals]:
     made = KafkaArrivals({"bootstrap_servers": kafka.bootstrap_servers})
     yield made
     made.close()
 
 
 @pytest.fixture
-def producer(kafka: EmbeddedKafka) -> Iterator[KafkaProducer]:
+def producer(kafka: SharedKafka) -> Iterator[KafkaProducer]:
     made = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
     yield made
     made.close()
@@ -62,7 +62,7 @@ def test_a_record_that_comes_later_ends_the_wait(arrivals: KafkaArrivals, produc
     later.join()
 
 
-def test_an_open_transaction_is_no_arrival(kafka: EmbeddedKafka, arrivals: KafkaArrivals, topic: str) -> None:
+def test_an_open_transaction_is_no_arrival(kafka: SharedKafka, arrivals: KafkaArrivals, topic: str) -> None:
     writer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="arrivals")
     writer.init_transactions()
     writer.begin_transaction()

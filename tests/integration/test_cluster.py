@@ -15,8 +15,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from inflight.demo.up import UpProcess
 from inflight.local.child_process import start_child
-from inflight.local.embedded_kafka import EmbeddedKafka
 from tests.integration.spark_cluster import SPARK_HOME, SparkCluster
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(480)]
@@ -96,7 +96,7 @@ def test_sessions_survive_the_death_of_an_executor(cluster: SparkCluster, tmp_pa
 
 
 def test_spark_submit_decides_on_the_master_and_brings_the_jars(
-    cluster: SparkCluster, kafka: EmbeddedKafka, tmp_path: Path
+    cluster: SparkCluster, kafka: SharedKafka, tmp_path: Path
 ) -> None:
     inflight = [sys.executable, "-m", "inflight"]
     here = options({"kafka.bootstrap_servers": kafka.bootstrap_servers, "engine.data_dir": str(tmp_path / "data")})

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import ForwardPublication, RecordTransition, Transition
 from tests.integration.gateway_fakes import RawClient
 from tests.integration.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process
 from tests.support.kafka_topics import create_topics
 from tests.support.processes import freeze, frozen, thaw
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
@@ -26,7 +26,7 @@ _names = itertools.count(1)
 
 
 @pytest.fixture
-def settings(kafka: EmbeddedKafka) -> GatewaySettings:
+def settings(kafka: SharedKafka) -> GatewaySettings:
     name = f"order-{next(_names)}"
     create_topics(
         kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4

@@ -19,6 +19,7 @@ from streaming.config.settings import Settings
 from streaming.config.topics import check_topics, ensure_topics, require_safe_topics
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.processes import is_gone
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -70,15 +71,15 @@ def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, 
     wait_until(lambda: is_gone(broker), "the broker is gone")
 
 
-def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: EmbeddedKafka, tmp_path: Path, jars: Jars) -> None:
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: SharedKafka, tmp_path: Path, jars: Jars) -> None:
     port = int(kafka.bootstrap_servers.rpartition(":")[2])
     second = EmbeddedKafka(tmp_path / "second", port=port, jars=jars)
     with pytest.raises(ChildProcessFailed, match=r"(?s)before it was ready.*kafka\.log.*If the port is taken, choose another"):
         second.start()
-    assert kafka.is_running
+    create_topics(kafka.bootstrap_servers, "the-first-one-works")
 
 
-def test_the_topics_of_inflight_are_created_once_and_found_right_afterwards(kafka: EmbeddedKafka) -> None:
+def test_the_topics_of_inflight_are_created_once_and_found_right_afterwards(kafka: SharedKafka) -> None:
     settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "created"})
     assert [problem.rpartition(": ")[2] for problem in check_topics(settings).problems] == [
         "does not exist; `inflight topics` creates it"
@@ -91,7 +92,7 @@ def test_the_topics_of_inflight_are_created_once_and_found_right_afterwards(kafk
     assert require_safe_topics(settings).problems == ()
 
 
-def test_the_engine_refuses_topics_that_would_lose_data(kafka: EmbeddedKafka) -> None:
+def test_the_engine_refuses_topics_that_would_lose_data(kafka: SharedKafka) -> None:
     create_topics(kafka.bootstrap_servers, "lossy.events", cleanup_policy="compact")
     create_topics(kafka.bootstrap_servers, "lossy.messages", retention_ms="60000")
     settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "lossy"})
@@ -100,7 +101,7 @@ def test_the_engine_refuses_topics_that_would_lose_data(kafka: EmbeddedKafka) ->
     assert {problem.partition(":")[0] for problem in caught.value.problems} == {"lossy.events", "lossy.messages"}
 
 
-def test_a_misspelt_topic_is_not_created(kafka: EmbeddedKafka) -> None:
+def test_a_misspelt_topic_is_not_created(kafka: SharedKafka) -> None:
     consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)
     consumer.partitions_for_topic("mispelt")
     assert "mispelt" not in consumer.topics()

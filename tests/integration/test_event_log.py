@@ -1,13 +1,16 @@
 """The gateway's side of Kafka when the broker stands still for longer than an append may take."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import Jars
 from sinks.kafka.append import KafkaEventLog
 from tests.support.kafka_topics import create_topics
 from tests.support.processes import frozen
+from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TOPIC = "frozen.events"
@@ -21,7 +24,7 @@ async def _append(log: KafkaEventLog, value: bytes) -> Exception | None:
     return await asyncio.wait_for(outcome, 30)
 
 
-async def _scenario(kafka: EmbeddedKafka) -> None:
+async def _scenario(kafka: SharedKafka) -> None:
     log = KafkaEventLog(
         bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, timeout_ms=TIMEOUT_MS, max_request_bytes=1_000_000, options={}
     )
@@ -40,6 +43,7 @@ async def _scenario(kafka: EmbeddedKafka) -> None:
         await log.close(5)
 
 
-def test_appends_go_on_after_a_broker_that_was_frozen_for_longer_than_an_append_may_take(kafka: EmbeddedKafka) -> None:
-    create_topics(kafka.bootstrap_servers, TOPIC)
-    asyncio.run(_scenario(kafka))
+def test_appends_go_on_after_a_broker_that_was_frozen_for_longer_than_an_append_may_take(tmp_path: Path, jars: Jars) -> None:
+    with EmbeddedKafka(tmp_path, jars=jars) as broker:
+        create_topics(broker.bootstrap_servers, TOPIC)
+        asyncio.run(_scenario(broker))

@@ -28,6 +28,7 @@ from state.model import QoS
 from tests.integration.gateway_fakes import GatewayUnderTest, RawClient
 from tests.support.kafka_topics import create_topics
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def settings(kafka: EmbeddedKafka) -> GatewaySettings:
+def settings(kafka: SharedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
     name = f"gateway-{next(_names)}"
     create_topics(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from inflight.local.child_process import start_child
-from inflight.local.embedded_kafka import EmbeddedKafka
 from tests.integration.gateway_fakes import GatewayUnderTest
 from tests.support.kafka_topics import create_topics
 from tests.support.processes import frozen
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
@@ -27,7 +27,7 @@ FENCED = "another process has joined the consumer group gateways-{0} as 'gateway
 class Gateway:
     """`inflight gateway` in a process of its own."""
 
-    def __init__(self, kafka: EmbeddedKafka, prefix: str, directory: Path) -> None:
+    def __init__(self, kafka: SharedKafka, prefix: str, directory: Path) -> None:
         directory.mkdir()
         self.output, self.errors = directory / "output", directory / "errors"
         values = (
@@ -53,7 +53,7 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def gateway(kafka: EmbeddedKafka, prefix: str, directory: Path) -> Iterator[Gateway]:
+def gateway(kafka: SharedKafka, prefix: str, directory: Path) -> Iterator[Gateway]:
     started = Gateway(kafka, prefix, directory)
     try:
         yield started
@@ -62,11 +62,11 @@ def gateway(kafka: EmbeddedKafka, prefix: str, directory: Path) -> Iterator[Gate
         started.process.wait()
 
 
-def topics(kafka: EmbeddedKafka, prefix: str) -> None:
+def topics(kafka: SharedKafka, prefix: str) -> None:
     create_topics(kafka.bootstrap_servers, *(f"{prefix}.{name}" for name in ("events", "commands", "uplink", "leases")))
 
 
-def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: SharedKafka, tmp_path: Path) -> None:
     topics(kafka, "twice")
     with gateway(kafka, "twice", tmp_path / "first") as first:
         with first.ready().socket() as device, gateway(kafka, "twice", tmp_path / "second") as second:
@@ -83,7 +83,7 @@ def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: Embedde
 
 
 @pytest.mark.faults
-def test_a_frozen_gateway_that_was_replaced_stops_and_does_not_come_back(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_frozen_gateway_that_was_replaced_stops_and_does_not_come_back(kafka: SharedKafka, tmp_path: Path) -> None:
     topics(kafka, "replaced")
     with gateway(kafka, "replaced", tmp_path / "first") as first, first.ready().socket() as device:
         with frozen(first.process.pid):

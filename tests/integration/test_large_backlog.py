@@ -16,7 +16,6 @@ import psutil
 import pytest
 from kafka import KafkaProducer
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.commands import decode_command_batch
@@ -27,6 +26,7 @@ from streaming.config.units import format_size, parse_size_bytes
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 from tests.spark.child_engine import Engine, engine
 from tests.support.kafka_topics import read_topic
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(540)]
@@ -76,7 +76,7 @@ def batches(data_dir: Path) -> list[BatchProgress]:
     return [msgspec.json.decode(line, type=BatchProgress) for line in lines if line.endswith(b"\n")]
 
 
-def test_a_gibibyte_waits_for_the_engine(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_gibibyte_waits_for_the_engine(kafka: SharedKafka, tmp_path: Path) -> None:
     settings = {
         "engine": {"data_dir": str(tmp_path), "max_bytes_per_trigger": BOUND_BYTES},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},

@@ -10,7 +10,6 @@ from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.spark_jars import spark_jars
 from state.commands import GatewayCommand
 from state.records.commands import decode_command_batch
@@ -20,6 +19,7 @@ from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_session import SparkSettings, spark_session
 from tests.support.kafka_topics import ReadRecord, create_topics, read_topic
+from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
 
 _numbers = itertools.count(1)
@@ -124,7 +124,7 @@ def topics() -> Topics:
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, kafka: EmbeddedKafka, topics: Topics, tmp_path: Path) -> Iterator[Pipeline]:
+def pipeline(spark: SparkSession, kafka: SharedKafka, topics: Topics, tmp_path: Path) -> Iterator[Pipeline]:
     settings = PipelineSettings(topics=topics, commands_partitions=2)
     made = Pipeline(spark, kafka.bootstrap_servers, settings, tmp_path / "checkpoint")
     yield made

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from sinks.kafka.partitioning import partition_of
 from state.commands import SendPublish
 from state.events import ClientConnected
@@ -14,6 +13,7 @@ from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from tests.spark.child_engine import Engine, engine
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -24,7 +24,7 @@ BEFORE, AFTER = 12, 6
 class Topics:
     """One client, whose records go elsewhere when there are five partitions in place of four."""
 
-    def __init__(self, kafka: EmbeddedKafka, prefix: str) -> None:
+    def __init__(self, kafka: SharedKafka, prefix: str) -> None:
         self.kafka, self.prefix = kafka.bootstrap_servers, prefix
         self.client = next(key for key in (b"c%d" % n for n in range(99)) if partition_of(key, 4) != partition_of(key, 5) == 4)
 
@@ -93,7 +93,7 @@ def ended(process: Engine) -> str:
 
 @pytest.mark.parametrize("version", ["this", "0.1.0"])
 def test_what_waits_in_the_old_partitions_comes_before_what_is_in_the_new_ones(
-    kafka: EmbeddedKafka, tmp_path: Path, version: str
+    kafka: SharedKafka, tmp_path: Path, version: str
 ) -> None:
     topics = Topics(kafka, f"grown-{version}")
     settings = topics.settings(tmp_path)

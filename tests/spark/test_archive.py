@@ -16,7 +16,6 @@ from kafka import KafkaProducer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from sinks.delta.tables import TableSpec, Transaction, append_new, create_table, properties
 from state.model import PublishProperties, QoS
 from state.records.ledger import LedgerRow
@@ -28,6 +27,7 @@ from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPL
 from streaming.config.sections import ArchiveSection
 from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics
+from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 class Archive:
     """One archive between topics and tables of its own; `started` at will, and again."""
 
-    def __init__(self, spark: SparkSession, kafka: EmbeddedKafka, directory: Path, **sections: Any) -> None:
+    def __init__(self, spark: SparkSession, kafka: SharedKafka, directory: Path, **sections: Any) -> None:
         self.spark = spark
         self.settings = Settings(
             kafka={"bootstrap_servers": kafka.bootstrap_servers},
@@ -81,7 +81,7 @@ class Archive:
 
 
 @pytest.fixture
-def archive(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path):
+def archive(spark: SparkSession, kafka: SharedKafka, tmp_path: Path):
     made = Archive(spark, kafka, tmp_path)
     yield made
     made.close()
@@ -232,7 +232,7 @@ def test_without_its_checkpoint_the_archive_reads_all_again_and_changes_nothing(
 
 
 def test_a_dead_letter_for_a_bound_table_goes_there_and_one_for_an_unknown_table_to_dead_letters(
-    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
+    spark: SparkSession, kafka: SharedKafka, tmp_path: Path
 ) -> None:
     archive = Archive(spark, kafka, tmp_path, exchanges=[{"name": "x", "type": "fanout", "bindings": [{"to": "table:parking"}]}])
     try:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 HOUR_MS = 3_600_000
 BOUNDS = Bounds(max_records=5_000, max_bytes=1 << 20, largest_bytes=64 << 10)
-SMALL, LARGE, LARGE_BYTES = 3_000, 120, 40 << 10
+SMALL, LARGE, LARGE_BYTES = 1_500, 60, 40 << 10
 PARTITIONS = 2
 OVERHEAD_BYTES = 100
 """What Kafka adds to a record, at most, beside key, headers and value."""

@@ -21,7 +21,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.commands import decode_command_batch
@@ -34,6 +33,7 @@ from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.query import read_records, sessions, sessions_writer
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
@@ -54,7 +54,7 @@ class Engine:
     refuses everything; taker-… and spill take everything. sent: message ids by the kind of client.
     """
 
-    def __init__(self, spark: SparkSession, kafka: EmbeddedKafka, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, kafka: SharedKafka, directory: Path) -> None:
         self.settings = Settings(
             kafka={"bootstrap_servers": kafka.bootstrap_servers},
             topics={"prefix": "commit-points"},
@@ -199,7 +199,7 @@ class Engine:
 
 
 @pytest.fixture
-def engine(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Engine]:
+def engine(spark: SparkSession, kafka: SharedKafka, tmp_path: Path) -> Iterator[Engine]:
     made = Engine(spark, kafka, tmp_path)
     yield made
     made.close()

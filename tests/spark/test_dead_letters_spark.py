@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType, parse_destination
 from state.dead_letters.policy import Policy
 from state.records.settings import Topics
 from streaming.engine.operator.settings import PipelineSettings
 from tests.spark.conftest import Pipeline
+from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -20,7 +20,7 @@ TTL_MS = 400
 
 
 def test_a_message_goes_through_two_queues_into_a_topic_with_its_whole_history(
-    spark: SparkSession, kafka: EmbeddedKafka, topics: Topics, tmp_path: Path
+    spark: SparkSession, kafka: SharedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     retry = Exchange(
         name="retry", type=ExchangeType.FANOUT, bindings=(Binding(destination=parse_destination("client:delay/{client}")),)

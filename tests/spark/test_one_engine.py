@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from kafka import KafkaProducer
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from tests.spark.child_engine import Engine, engine
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -25,7 +25,7 @@ EXIT_S = 90.0
 class Topics:
     """What one client gets and what becomes of its messages, on topics with a prefix of their own."""
 
-    def __init__(self, kafka: EmbeddedKafka, prefix: str) -> None:
+    def __init__(self, kafka: SharedKafka, prefix: str) -> None:
         self.kafka, self.prefix = kafka.bootstrap_servers, prefix
         self.producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
 
@@ -80,7 +80,7 @@ def ended(process: Engine) -> str:
     return str(errors)
 
 
-def test_an_engine_with_another_checkpoint_does_not_start_beside_a_running_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_an_engine_with_another_checkpoint_does_not_start_beside_a_running_one(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = Topics(kafka, "beside")
     with engine(topics.settings(tmp_path / "first")) as first:
         topics.connect(1)
@@ -93,7 +93,7 @@ def test_an_engine_with_another_checkpoint_does_not_start_beside_a_running_one(k
     assert topics.outcomes(2) == {"1": "delivered", "2": "delivered"}
 
 
-def test_an_engine_whose_checkpoint_somebody_has_copied_is_fenced_by_the_copy(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_an_engine_whose_checkpoint_somebody_has_copied_is_fenced_by_the_copy(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = Topics(kafka, "copied")
     with engine(topics.settings(tmp_path / "first")) as first:
         topics.connect(1)
@@ -107,7 +107,7 @@ def test_an_engine_whose_checkpoint_somebody_has_copied_is_fenced_by_the_copy(ka
         assert copy.stop() == 0
 
 
-def test_a_new_checkpoint_begins_where_the_old_one_was_and_sends_nothing_again(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_new_checkpoint_begins_where_the_old_one_was_and_sends_nothing_again(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = Topics(kafka, "renewed")
     with engine(topics.settings(tmp_path / "first")) as first:
         topics.connect(1)

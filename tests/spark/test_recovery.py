@@ -12,7 +12,6 @@ from kafka import KafkaProducer
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
 from state.records.commands import decode_command_batch
@@ -27,6 +26,7 @@ from streaming.engine.progress import ProgressReader, last_progress
 from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -136,7 +136,7 @@ def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pi
     assert repeated == new_since(before, written)
 
 
-@pytest.mark.parametrize("lean_worker", [True, False])
+@pytest.mark.parametrize("lean_worker", [True, pytest.param(False, marks=pytest.mark.faults)])
 def test_a_micro_batch_that_is_executed_again_under_other_settings_writes_the_same_bytes_and_the_next_one_others(
     pipeline: Pipeline, tmp_path: Path, lean_worker: bool
 ) -> None:
@@ -188,7 +188,7 @@ def await_micro_batches(data_dir: Path, count: int) -> None:
 
 
 @pytest.mark.faults
-def test_sessions_survive_sigkill_of_the_engine(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_sessions_survive_sigkill_of_the_engine(kafka: SharedKafka, tmp_path: Path) -> None:
     settings = {
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
         "topics": {"prefix": "killed"},

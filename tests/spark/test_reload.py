@@ -14,7 +14,6 @@ import pytest
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from inflight.local.embedded_kafka import EmbeddedKafka
 from state.commands import AcceptConnection, GatewayCommand, SendPublish
 from state.events import ClientConnected
 from state.records.commands import decode_command_batch
@@ -30,6 +29,7 @@ from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.lifecycle.wake_up import write_wake_up
 from tests.spark.child_engine import READY_S
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -41,7 +41,7 @@ _numbers = itertools.count(1)
 class Installation:
     """Topics with a prefix of their own, a configuration file, and a backend."""
 
-    def __init__(self, kafka: EmbeddedKafka, directory: Path) -> None:
+    def __init__(self, kafka: SharedKafka, directory: Path) -> None:
         self.file = directory / "inflight.toml"
         self.prefix = f"reload-{next(_numbers)}"
         self.kafka = kafka.bootstrap_servers
@@ -76,7 +76,7 @@ class Installation:
 
 
 @pytest.fixture
-def installation(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Installation]:
+def installation(kafka: SharedKafka, tmp_path: Path) -> Iterator[Installation]:
     made = Installation(kafka, tmp_path)
     yield made
     made.producer.close()
