@@ -1,7 +1,7 @@
 """What an MQTT client keeps between connections, QoS 2 in both directions, and what it answers. No sockets, no clock of its own.
 
-Written from the standard alone, like tests/integration/strict_device.py, without a line of the product's codecs. It notes what
-the standard forbids (`DeviceFacts.oddities`) instead of raising, so that a run goes on to its end.
+Written from the standard alone, like tests/integration/engine/strict_device.py, without a line of the product's codecs. It notes
+what the standard forbids (`DeviceFacts.oddities`) instead of raising, so that a run goes on to its end.
 """
 
 from dataclasses import dataclass, field

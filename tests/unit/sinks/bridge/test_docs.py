@@ -1,4 +1,4 @@
-"""docs/bridge.md shows the very lines of examples/, which tests/integration/test_bridge_mosquitto.py runs."""
+"""docs/bridge.md shows the very lines of examples/, which tests/integration/bridge/test_bridge_mosquitto.py runs."""
 
 import re
 from pathlib import Path

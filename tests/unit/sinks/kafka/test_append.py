@@ -1,4 +1,4 @@
-"""sinks.kafka.append: between kafka-python's threads and the loop. With a broker: tests/integration/test_gateway_kafka.py."""
+"""sinks.kafka.append, between kafka-python's threads and the loop. With a broker: tests/integration/kafka, …/gateway."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""sinks.kafka.group_instance. With two real gateways: tests/integration/test_group_instance.py."""
+"""sinks.kafka.group_instance. With two real gateways: tests/integration/gateway/test_group_instance.py."""
 
 import itertools
 from collections.abc import Callable

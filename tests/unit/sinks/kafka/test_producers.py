@@ -1,4 +1,4 @@
-"""sinks.kafka.producers. With a broker that dies: tests/integration/test_gateway_kafka.py."""
+"""sinks.kafka.producers. With a broker that dies: tests/integration/gateway/test_gateway_kafka.py."""
 
 import pytest
 from kafka.errors import IllegalStateError, KafkaTimeoutError

@@ -1,0 +1,211 @@
+"""The bridge and a real Mosquitto, with the devices of examples/: MQTT 5 and 3.1.1, paho and MQTT.js."""
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
+from inflight.local.errors import MissingPrerequisite
+from sinks.bridge.settings import Acknowledgement, Presence
+from state.commands import SendPublish
+from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived
+from state.model import QoS
+from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridge
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NAMED = "devices/{client_id}/m/{message_id}/{topic}"
+
+
+@pytest.fixture(scope="module")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    with started(tmp_path_factory.mktemp("mosquitto")) as broker:
+        yield broker
+
+
+@contextmanager
+def started(directory: Path, *, extra: str = "") -> Iterator[Mosquitto]:
+    try:
+        find_mosquitto()
+    except MissingPrerequisite as error:
+        pytest.skip(str(error))
+    with Mosquitto(directory, extra=extra) as broker:
+        yield broker
+
+
+class Example:
+    """A device of examples/ as a process; `lines` is what it prints, decoded."""
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._lines: queue.Queue[dict[str, str]] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(json.loads(line))
+
+    def next_line(self) -> dict[str, str]:
+        return self._lines.get(timeout=20)
+
+    @property
+    def has_more(self) -> bool:
+        return not self._lines.empty()
+
+    def __enter__(self) -> "Example":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def paho(broker: Mosquitto, client_id: str, version: str = "5") -> Example:
+    file = "bridge_device.py" if version == "5" else "bridge_device_mqtt311.py"
+    return Example(sys.executable, str(EXAMPLES / file), broker.host, str(broker.port), client_id)
+
+
+def mqtt_js(broker: Mosquitto, client_id: str) -> Example:
+    if shutil.which("node") is None or "INFLIGHT_NODE_MODULES" not in os.environ:
+        pytest.skip("MQTT.js is not installed: make test-interop does it")
+    return Example("node", str(EXAMPLES / "bridge_device.mjs"), f"mqtt://{broker.host}:{broker.port}", client_id)
+
+
+def send(bridge: BridgeUnderTest, client_id: str, packet_id: int, *, qos: int, dup: bool = False, topic: str = "cmd/go") -> None:
+    bridge.kafka.command(
+        client_id,
+        SendPublish,
+        packet_id=packet_id,
+        topic=topic,
+        payload=b"message %d" % packet_id,
+        qos=QoS(qos),
+        dup=dup,
+        message_id=f"{client_id}/{packet_id} ü",
+    )
+
+
+def exchange(bridge: BridgeUnderTest, device: Example, client_id: str) -> None:
+    """QoS 0, 1 and 2; then a copy of the last, which the device must recognise and acknowledge again."""
+    bridge.kafka.wait_for(client_id, ClientConnected)
+    send(bridge, client_id, 0, qos=0)
+    assert device.next_line()["payload"] == "message 0"
+    send(bridge, client_id, 1, qos=1)
+    assert device.next_line()["payload"] == "message 1"
+    bridge.kafka.wait_for(client_id, PubAckReceived)
+    send(bridge, client_id, 2, qos=2)
+    assert device.next_line()["payload"] == "message 2"
+    bridge.kafka.wait_for(client_id, PubCompReceived)
+    acknowledged = bridge.counters.acknowledgements_unknown
+    send(bridge, client_id, 2, qos=2)  # under the same message id: for the device a copy, for the bridge an exchange
+    bridge.kafka.wait_for(client_id, PubCompReceived, 2)
+    assert bridge.counters.acknowledgements_unknown == acknowledged
+    send(bridge, client_id, 3, qos=1)
+    assert device.next_line()["payload"] == "message 3"
+    assert not device.has_more
+
+
+def test_the_paho_device_of_the_docs(mosquitto: Mosquitto) -> None:
+    with running_bridge(port=mosquitto.port) as bridge, paho(mosquitto, "paho-5") as device:
+        exchange(bridge, device, "paho-5")
+
+
+def test_the_mqtt_js_device_of_the_docs(mosquitto: Mosquitto) -> None:
+    with running_bridge(port=mosquitto.port) as bridge, mqtt_js(mosquitto, "js-5") as device:
+        exchange(bridge, device, "js-5")
+
+
+@pytest.mark.parametrize("bridge_version", [4, 5])
+def test_the_mqtt_3_1_1_device_of_the_docs_behind_bridges_of_either_version(mosquitto: Mosquitto, bridge_version: int) -> None:
+    name = f"paho-4-{bridge_version}"
+    with (
+        running_bridge(port=mosquitto.port, mqtt_version=bridge_version, topic_template=NAMED) as bridge,
+        paho(mosquitto, name, "3.1.1") as device,
+    ):
+        exchange(bridge, device, name)
+
+
+def test_a_device_that_dies_goes_offline_by_its_will(mosquitto: Mosquitto) -> None:
+    with running_bridge(port=mosquitto.port) as bridge:
+        with paho(mosquitto, "mortal"):
+            bridge.kafka.wait_for("mortal", ClientConnected)
+        bridge.kafka.wait_for("mortal", ConnectionLost)
+
+
+def test_a_bridge_that_comes_later_learns_from_retained_messages_who_is_there(mosquitto: Mosquitto) -> None:
+    with paho(mosquitto, "early"):
+        with running_bridge(port=mosquitto.port) as first:
+            first.kafka.wait_for("early", ClientConnected)
+        with running_bridge(port=mosquitto.port) as second:
+            second.kafka.wait_for("early", ClientConnected)
+
+
+def test_in_broker_mode_any_device_will_do(mosquitto: Mosquitto) -> None:
+    with running_bridge(
+        port=mosquitto.port, acknowledgement=Acknowledgement.BROKER, presence=Presence.ALWAYS, clients=("dumb",)
+    ) as bridge:
+        bridge.kafka.wait_for("dumb", ClientConnected)
+        send(bridge, "dumb", 1, qos=1)
+        send(bridge, "dumb", 2, qos=2)
+        bridge.kafka.wait_for("dumb", PubAckReceived)
+        bridge.kafka.wait_for("dumb", PubCompReceived)
+
+
+def test_publications_made_while_no_bridge_is_there_are_kept_by_the_broker(tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        with running_bridge(port=broker.port):
+            pass
+        for number in range(3):
+            publish(broker, "devices/d9/up/t", f"{number}")
+        with running_bridge(port=broker.port) as bridge:
+            wait_until(lambda: len(bridge.kafka.uplink()) == 3, "three publications")
+            assert [record.value for record in bridge.kafka.uplink()] == [b"0", b"1", b"2"]
+
+
+def test_publications_that_a_bridge_took_and_did_not_bring_to_kafka_come_to_the_next_one(tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        with running_bridge(port=broker.port) as killed:
+            killed.kafka.holding = lambda record: record.topic.endswith("uplink") and record.value != b"0"
+            for number in range(4):
+                publish(broker, "devices/d7/up/t", f"{number}")
+            wait_until(lambda: len(killed.kafka.uplink()) == 4, "four publications, of which Kafka has confirmed one")
+        with running_bridge(port=broker.port) as bridge:
+            wait_until(lambda: len(bridge.kafka.uplink()) >= 3, "the others")
+            publish(broker, "devices/d7/up/t", "last")
+            wait_until(lambda: bridge.kafka.uplink()[-1].value == b"last", "the last")
+            assert [record.value for record in bridge.kafka.uplink()] == [b"1", b"2", b"3", b"last"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_two_bridges_share_the_publications(tmp_path: Path, version: int) -> None:
+    settings = {"mqtt_version": version, "topic_template": NAMED}
+    with (
+        started(tmp_path) as broker,
+        running_bridge(port=broker.port, name="b1", **settings) as one,
+        running_bridge(port=broker.port, name="b2", **settings) as two,
+    ):
+        for number in range(20):
+            publish(broker, "devices/d8/up/t", f"{number}")
+        wait_until(lambda: len(one.kafka.uplink()) + len(two.kafka.uplink()) >= 20, "twenty publications")
+        values = sorted(int(record.value) for bridge in (one, two) for record in bridge.kafka.uplink())
+        assert values == list(range(20))
+        assert one.kafka.uplink()
+        assert two.kafka.uplink()
+
+
+def publish(broker: Mosquitto, topic: str, payload: str) -> None:
+    command = ["mosquitto_pub", "-h", broker.host, "-p", str(broker.port), "-t", topic, "-m", payload, "-q", "1"]
+    subprocess.run(command, check=True, timeout=20)

@@ -1,0 +1,168 @@
+"""Gateways in processes of their own, for tests that freeze, kill and misdate them, and real sessions behind a real Kafka.
+
+The child is this module, run with a directory and its settings as JSON. It writes the file `port` when devices can connect, and
+reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
+"""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+from kafka import KafkaConsumer, KafkaProducer
+
+from inflight.local.child_process import start_child
+from sinks.connection_ids import ConnectionIds
+from sinks.kafka.producers import abandon
+from sinks.mqtt import gateway
+from sinks.mqtt.process import serve
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import Command, CommandBatch, GatewayCommand
+from state.events import DeadlineReached, Event
+from state.records.commands import encode_command_batch
+from state.records.events import decode_event
+from state.session import Session
+from state.settings import SessionSettings
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest
+from tests.support.waiting import wait_until
+
+_BATCH_MS: Final = 50
+_START_S: Final = 60.0
+
+
+@dataclass
+class GatewayProcess:
+    """under_test: for sockets; its `kafka` and `counters` are in the other process."""
+
+    child: "subprocess.Popen[bytes]"
+    under_test: GatewayUnderTest
+    clock: Path
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def set_clock_ahead(self, seconds: int) -> None:
+        self.clock.write_text(str(seconds))
+
+
+@contextlib.contextmanager
+def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s: int = 0) -> Iterator[GatewayProcess]:
+    """Killed at the end, frozen or not."""
+    directory.mkdir()
+    clock = directory / "clock"
+    clock.write_text(str(clock_ahead_s))
+    port, log = directory / "port", directory / "log"
+    with log.open("wb") as output:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.integration.gateway.gateway_process",
+            str(directory),
+            json.dumps(asdict(settings)),
+        ]
+        child = start_child(command, stdout=output, stderr=output)
+        try:
+            wait_until(port.exists, lambda: f"the gateway is ready: {log.read_text()[-2_000:]}", within_s=_START_S)
+            address = GatewayUnderTest(None, None, "127.0.0.1", int(port.read_text()), child.terminate)  # type: ignore[arg-type]
+            yield GatewayProcess(child, address, clock)
+        finally:
+            child.kill()
+            child.wait()
+
+
+class SessionsOnKafka:
+    """Every client's session in a thread: micro-batches of events from Kafka, commands back. Neither Spark nor a checkpoint.
+
+    said: what the sessions have said to everybody but gateways.
+    """
+
+    def __init__(self, settings: GatewaySettings, session_settings: SessionSettings | None = None) -> None:
+        self.said: list[tuple[str, Command]] = []
+        self.sessions: dict[str, Session] = {}
+        self._settings = settings
+        self._session_settings = session_settings or SessionSettings()
+        self._stop = threading.Event()
+        self._started = threading.Event()
+        self._producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "SessionsOnKafka":
+        self._thread.start()
+        assert self._started.wait(_START_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(_START_S)
+        abandon(self._producer)
+
+    def of(self, client_id: str, kind: type[Any]) -> list[Any]:
+        return [command for client, command in list(self.said) if client == client_id and isinstance(command, kind)]
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            self._settings.events_topic,
+            bootstrap_servers=self._settings.bootstrap_servers,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=20,
+            group_id=None,
+        )
+        self._started.set()
+        while not self._stop.is_set():
+            events: dict[str, list[Event]] = defaultdict(list)
+            for records in consumer.poll(timeout_ms=_BATCH_MS).values():
+                for record in records:
+                    events[record.key.decode()].append(decode_event(record.value))
+            now_ms = int(time.time() * 1_000)
+            for client_id, session in self.sessions.items():
+                deadline_ms = session.next_deadline_ms()
+                if deadline_ms is not None and deadline_ms <= now_ms:
+                    events[client_id] = events.get(client_id) or [DeadlineReached()]
+            for client_id, its_events in events.items():
+                self._activate(client_id, its_events, now_ms)
+        consumer.close()
+
+    def _activate(self, client_id: str, events: list[Event], now_ms: int) -> None:
+        session = self.sessions.setdefault(client_id, Session(client_id=client_id, settings=self._session_settings))
+        for command in session.handle_all(events, now_ms=now_ms):
+            if isinstance(command, GatewayCommand):
+                value = encode_command_batch(CommandBatch(client_id=client_id, commands=(command,)))
+                self._producer.send(
+                    self._settings.commands_topic, value=value, key=client_id.encode(), partition=command.partition
+                )
+            else:
+                self.said.append((client_id, command))
+
+
+def main() -> None:
+    directory, settings = Path(sys.argv[1]), GatewaySettings(**json.loads(sys.argv[2]))
+
+    def clock_ns() -> int:
+        return time.time_ns() + int((directory / "clock").read_text()) * 1_000_000_000
+
+    def ready(host: str, port: int) -> None:
+        whole = directory / "port.new"
+        whole.write_text(str(port))
+        whole.rename(directory / "port")
+
+    gateway.ConnectionIds = partial(ConnectionIds, clock_ns=clock_ns)  # type: ignore[misc,assignment]
+
+    async def run() -> None:
+        await serve(settings, on_ready=ready, stop=asyncio.Event())
+
+    uvloop.run(run())
+
+
+if __name__ == "__main__":
+    main()

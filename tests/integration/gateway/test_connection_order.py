@@ -1,0 +1,177 @@
+"""Which connection of a client wins: gateways in processes of their own, frozen and with wrong clocks, and the real session."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import ForwardPublication, RecordTransition, Transition
+from tests.integration.gateway.gateway_fakes import RawClient
+from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process
+from tests.support.kafka_topics import create_topics
+from tests.support.processes import freeze, frozen, thaw
+from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+ACCEPTED, PRESENT, BUSY = b"\x20\x02\x00\x00", b"\x20\x02\x01\x00", b"\x20\x02\x00\x03"
+KEPT, CLEAN = 0x00, 0x02
+HOUR_S = 3_600
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def settings(kafka: SharedKafka) -> GatewaySettings:
+    name = f"order-{next(_names)}"
+    create_topics(
+        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
+    )
+    return GatewaySettings(
+        port=0,
+        bootstrap_servers=kafka.bootstrap_servers,
+        events_topic=f"{name}.events",
+        commands_topic=f"{name}.commands",
+        uplink_topic=f"{name}.uplink",
+        leases_topic=f"{name}.leases",
+        group_id=name,
+        connect_timeout_ms=1_000,
+    )
+
+
+@pytest.fixture
+def engine(settings: GatewaySettings) -> Iterator[SessionsOnKafka]:
+    with SessionsOnKafka(settings) as sessions:
+        yield sessions
+
+
+def opened(gateway: GatewayProcess, client_id: str, *, flags: int = KEPT) -> RawClient:
+    """CONNECT is sent, and nothing is read."""
+    device = gateway.under_test.socket()
+    device.send(connect(flags=flags, keep_alive_s=0, payload=text(client_id)))
+    return device
+
+
+def connack(gateway: GatewayProcess, client_id: str) -> tuple[RawClient, bytes]:
+    device = opened(gateway, client_id)
+    return device, device.packet()
+
+
+def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(
+    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
+) -> None:
+    """[MQTT-4.3.3-10] From a gateway that is an hour ahead to one that is right, which is then stepped back a day."""
+    once = publish("up", b"once", first_byte=0x34, packet_id=7)
+    again = publish("up", b"once", first_byte=0x3C, packet_id=7)
+    with (
+        gateway_process(settings, tmp_path / "ahead", clock_ahead_s=HOUR_S) as ahead,
+        gateway_process(settings, tmp_path / "right") as right,
+    ):
+        device, answer = connack(ahead, "moving")
+        assert answer == ACCEPTED
+        device.send(once)
+        device.expect("50020007")
+        device.socket.close()
+        for step, clock_ahead_s in enumerate((0, -24 * HOUR_S)):
+            right.set_clock_ahead(clock_ahead_s)
+            device, answer = connack(right, "moving")
+            assert answer == PRESENT
+            device.send(again)
+            device.expect("50020007")
+            device.send(packet(0x82, b"\x00\x05", text(f"step/{step}"), b"\x01"))
+            device.expect("9003000501")
+            device.socket.close()
+        refused = [row for row in engine.of("moving", RecordTransition) if row.transition is Transition.CONNECTION_REFUSED]
+        assert len(refused) == 1, "it was refused once, which the device did not notice"
+        session = engine.sessions["moving"]
+        wait_until(lambda: len(session.outbound.subscriptions) == 2, "both subscriptions are known")
+        assert [forwarded.payload for forwarded in engine.of("moving", ForwardPublication)] == [b"once"]
+
+
+@pytest.mark.parametrize("device_stays", [False, True], ids=["it has closed its socket", "nobody has told the gateway"])
+def test_a_connect_that_waited_in_a_frozen_gateway_does_not_win(
+    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path, device_stays: bool
+) -> None:
+    """[MQTT-3.1.4-3] [MQTT-3.1.2-4] The device has connected elsewhere; its old CONNECT asks for a clean start."""
+    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
+        with frozen(freezes.pid):
+            late = opened(freezes, "late", flags=CLEAN)
+            if not device_stays:
+                late.socket.close()
+            device, answer = connack(other, "late")
+            assert answer == ACCEPTED
+            if device_stays:
+                assert device.is_silent(settings.connect_timeout_ms / 1_000 + 0.5)
+        if device_stays:
+            assert late.packet() == BUSY
+        witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
+        assert answer == ACCEPTED
+        device.send("c000")
+        device.expect("d000")
+        rows = [row.transition for row in engine.of("late", RecordTransition)]
+        assert rows == [Transition.CONNECTED]
+        witness.socket.close()
+        device.socket.close()
+
+
+def test_a_connect_that_was_read_before_the_freeze_is_older(
+    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
+) -> None:
+    """Frozen and thawed at random moments around a CONNECT with clean start: in whatever step it stood, the later one holds."""
+    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
+        for number in range(8):
+            client_id = f"d{number}"
+            late = opened(freezes, client_id, flags=CLEAN)
+            time.sleep(number * 0.0005)  # the moment
+            freeze(freezes.pid)
+            late.socket.close()
+            device = opened(other, client_id)
+            answer = device.packet()
+            assert answer in (ACCEPTED, PRESENT)
+            thaw(freezes.pid)
+            opened(freezes, f"witness-{number}").packet()
+            device.send("c000")
+            device.expect("d000")
+            device.socket.close()
+
+
+def test_a_publication_that_waited_in_a_frozen_gateway_is_handed_on_once(
+    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
+) -> None:
+    """[MQTT-4.3.3-10] The device has finished it elsewhere before its first gateway gets to read it."""
+    once = publish("up", b"once", first_byte=0x34, packet_id=7)
+    again = publish("up", b"once", first_byte=0x3C, packet_id=7)
+    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
+        device, answer = connack(freezes, "thawed")
+        assert answer == ACCEPTED
+        with frozen(freezes.pid):
+            device.send(once)
+            device.socket.close()
+            device, answer = connack(other, "thawed")
+            assert answer == PRESENT
+            device.send(again)
+            device.expect("50020007")
+            device.send("62020007")
+            device.expect("70020007")
+        witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
+        assert answer == ACCEPTED
+        device.send("c000")
+        device.expect("d000")
+        wait_until(lambda: "publication_repeated" in rows_of(engine, "thawed") or count_of(engine, "thawed") > 1, "it was read")
+        assert count_of(engine, "thawed") == 1
+        assert not engine.sessions["thawed"].inbound.awaiting_rel.entries
+        witness.socket.close()
+        device.socket.close()
+
+
+def rows_of(engine: SessionsOnKafka, client_id: str) -> list[Transition]:
+    return [row.transition for row in engine.of(client_id, RecordTransition)]
+
+
+def count_of(engine: SessionsOnKafka, client_id: str) -> int:
+    """Publications that were handed on."""
+    return len(engine.of(client_id, ForwardPublication))

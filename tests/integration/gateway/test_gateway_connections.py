@@ -1,0 +1,460 @@
+"""The gateway on real sockets, with an in-process stand-in for Kafka and a scripted engine (gateway_fakes.py)."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPublish
+from state.events import (
+    ClientConnected,
+    ClientDisconnected,
+    ConnectionLost,
+    PubAckReceived,
+    PubCompReceived,
+    PublishReceived,
+    Subscribed,
+)
+from state.model import PublishProperties, QoS
+from state.records.commands import encode_command_batch
+from state.records.leases import decode_lease
+from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+VERSIONS = [paho.MQTTv311, paho.MQTTv5]
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[GatewayUnderTest]:
+    with running_gateway() as running:
+        yield running
+
+
+class Device:
+    """paho-mqtt, with its callbacks turned into lists."""
+
+    def __init__(self, gateway: GatewayUnderTest, client_id: str, version: int, **connect_options: Any) -> None:
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version)
+        self.connected = threading.Event()
+        self.messages: list[paho.MQTTMessage] = []
+        self.disconnects: list[Any] = []
+        self.client.on_connect = lambda client, data, flags, reason, properties: self.connected.set()
+        self.client.on_message = lambda client, data, message: self.messages.append(message)
+        self.client.on_disconnect = lambda client, data, flags, reason, properties: self.disconnects.append(reason)
+        self.client.connect(gateway.host, gateway.port, **connect_options)
+        self.client.loop_start()
+        assert self.connected.wait(DEADLINE_S)
+
+    def __enter__(self) -> "Device":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_a_device_publishes_is_in_the_log(gateway: GatewayUnderTest, version: int, qos: int) -> None:
+    client_id = f"publisher-{version}-{qos}"
+    with Device(gateway, client_id, version) as device:
+        for number in range(20):
+            info = device.client.publish("up/t", str(number), qos=qos)
+        info.wait_for_publish(DEADLINE_S)
+    gateway.kafka.wait_for(client_id, ClientDisconnected)
+    if qos == 2:
+        payloads = [event.payload for event in gateway.kafka.of(client_id, PublishReceived)]
+    else:
+        payloads = [record.value for record in gateway.kafka.uplink() if record.key == client_id.encode()]
+    assert payloads == [str(number).encode() for number in range(20)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_the_engine_sends_reaches_the_device_and_its_answers_the_engine(
+    gateway: GatewayUnderTest, version: int, qos: int
+) -> None:
+    client_id = f"receiver-{version}-{qos}"
+    with Device(gateway, client_id, version) as device:
+        for number in range(1, 51):
+            gateway.kafka.command(
+                client_id, SendPublish, packet_id=number if qos else 0, topic="cmd", payload=b"%d" % number, qos=QoS(qos)
+            )
+        wait_until(lambda: len(device.messages) == 50, "50 messages")
+        assert [message.payload for message in device.messages] == [b"%d" % number for number in range(1, 51)]
+        assert {message.qos for message in device.messages} == {qos}
+        if qos:
+            kind = PubAckReceived if qos == 1 else PubCompReceived
+            assert [event.packet_id for event in gateway.kafka.wait_for(client_id, kind, 50)] == list(range(1, 51))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_subscriptions_are_granted_and_told(gateway: GatewayUnderTest, version: int) -> None:
+    client_id = f"subscriber-{version}"
+    with Device(gateway, client_id, version) as device:
+        granted: list[Any] = []
+        device.client.on_subscribe = lambda client, data, mid, reasons, properties: granted.append(
+            [reason.value for reason in reasons]
+        )
+        device.client.subscribe([("a/#", 2), ("b", 0)])
+        wait_until(lambda: granted, "SUBACK")
+        assert granted == [[2, 0]]
+        (event,) = gateway.kafka.wait_for(client_id, Subscribed)
+        assert [entry.topic_filter for entry in event.subscriptions] == ["a/#", "b"]
+
+
+def test_mqtt_5_properties_travel_both_ways(gateway: GatewayUnderTest) -> None:
+    with Device(gateway, "properties", paho.MQTTv5) as device:
+        sent = Properties(PacketTypes.PUBLISH)
+        sent.ContentType = "text/plain"
+        sent.CorrelationData = b"\xff"
+        sent.MessageExpiryInterval = 60
+        sent.UserProperty = ("k", "ü")
+        device.client.publish("up", "x", qos=1, properties=sent).wait_for_publish(DEADLINE_S)
+        (record,) = [record for record in gateway.kafka.uplink() if record.key == b"properties"]
+        assert record.header("content-type") == b"text/plain"
+        assert record.header("correlation-data") == b"\xff"
+        assert record.header("message-expiry") == b"60"
+        assert record.header("user-k") == "ü".encode()
+        gateway.kafka.command(
+            "properties",
+            SendPublish,
+            packet_id=0,
+            topic="down",
+            payload=b"",
+            qos=QoS(0),
+            expiry_interval_s=9,
+            properties=PublishProperties(response_topic="r", user_properties=(("k", "v"),)),
+        )
+        wait_until(lambda: device.messages, "the message")
+        received = device.messages[0].properties
+        assert received is not None
+        assert (received.ResponseTopic, received.MessageExpiryInterval, received.UserProperty) == ("r", 9, [("k", "v")])
+
+
+def test_a_will_travels_with_the_connect(gateway: GatewayUnderTest) -> None:
+    with gateway.socket() as device:
+        device.send(connect(flags=0x2E, payload=text("will") + text("w/t") + text("bye")))
+        device.expect("20020000")
+    (event,) = gateway.kafka.wait_for("will", ConnectionLost)
+    (connected,) = gateway.kafka.of("will", ClientConnected)
+    assert connected.will is not None
+    assert (connected.will.topic, connected.will.payload, connected.will.qos, connected.will.retain) == ("w/t", b"bye", 1, True)
+    assert event.connection_id == connected.connection_id
+
+
+def test_connection_ids_only_grow(gateway: GatewayUnderTest) -> None:
+    for _ in range(20):
+        with gateway.socket() as device:
+            device.send(connect(payload=text("growing")))
+            device.expect("20020000")
+    ids = [event.connection_id for event in gateway.kafka.of("growing", ClientConnected)]
+    assert ids == sorted(set(ids))
+    assert {event.commands_partition for event in gateway.kafka.of("growing", ClientConnected)} <= {0, 1}
+
+
+def test_a_connect_that_is_refused_for_a_clock_is_told_again_above_the_newest_id() -> None:
+    ahead = 1 << 61
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as device:
+            device.send(connect(payload=text("d")))
+            [first] = gateway.kafka.wait_for("d", ClientConnected)
+            gateway.kafka.command("d", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+            second = gateway.kafka.wait_for("d", ClientConnected, count=2)[-1]
+            assert first.connection_id < ahead < second.connection_id
+            gateway.kafka.command("d", AcceptConnection)
+            device.expect("20020000")
+            gateway.kafka.command("d", SendPublish, packet_id=1, topic="t", payload=b"p", qos=QoS(1))
+            device.expect(publish("t", b"p", first_byte=0x32, packet_id=1))
+            assert not gateway.kafka.of("d", ConnectionLost)
+
+
+def test_a_connect_that_kafka_had_late_is_refused_and_the_next_one_is_above_the_newest_id() -> None:
+    """[MQTT-3.1.4-3] It may be that the device has connected elsewhere since."""
+    ahead = 1 << 61
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = None
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        with gateway.socket() as late:
+            late.send(connect(payload=text("late")))
+            gateway.kafka.wait_for("late", ClientConnected)
+            assert late.is_silent(1.1)
+            gateway.kafka.release()
+            gateway.kafka.command("late", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
+            late.expect("20020003")
+            late.expect_closed()
+        gateway.kafka.accepting.fields = {}
+        with gateway.socket() as again:
+            again.send(connect(payload=text("late")))
+            again.expect("20020000")
+        assert gateway.kafka.wait_for("late", ClientConnected, count=2)[-1].connection_id > ahead
+        assert not gateway.kafka.of("late", ConnectionLost)[:-1], "a refused connection is not reported as lost"
+
+
+def test_an_answer_waits_for_kafka_and_not_for_other_devices(gateway: GatewayUnderTest) -> None:
+    with gateway.socket() as slow, gateway.socket() as quick:
+        slow.send(connect(payload=text("slow")))
+        slow.expect("20020000")
+        quick.send(connect(payload=text("quick")))
+        quick.expect("20020000")
+        gateway.kafka.holding = lambda record: record.key == b"slow"
+        slow.send(publish("t", first_byte=0x32, packet_id=1))
+        quick.send(publish("t", first_byte=0x32, packet_id=2))
+        quick.expect("40020002")
+        assert slow.is_silent()
+        gateway.kafka.release()
+        slow.expect("40020001")
+
+
+def test_a_failed_append_costs_one_connection(gateway: GatewayUnderTest) -> None:
+    with gateway.socket() as unlucky, gateway.socket() as lucky:
+        unlucky.send(connect(level=5, payload=text("unlucky")))
+        assert unlucky.packet()[3] == 0
+        lucky.send(connect(payload=text("lucky")))
+        lucky.expect("20020000")
+        gateway.kafka.failing = lambda record: record.key == b"unlucky" and record.topic.endswith("uplink")
+        unlucky.send(publish("t", first_byte=0x32, packet_id=1, v5=b""))
+        assert unlucky.rest() == bytes.fromhex("e00189")
+        gateway.kafka.failing = lambda record: False
+        lucky.send(publish("t", first_byte=0x32, packet_id=2))
+        lucky.expect("40020002")
+    gateway.kafka.wait_for("unlucky", ConnectionLost)
+
+
+def test_a_command_for_a_connection_that_is_not_here_is_answered_once(gateway: GatewayUnderTest) -> None:
+    def command(sequence: int, kind: Any = SendPublish, connection_id: int = 5, **fields: Any) -> bytes:
+        value = kind(connection_id=connection_id, partition=0, sequence=sequence, **fields)
+        return encode_command_batch(CommandBatch(client_id="gone", commands=(value, value)))
+
+    message = {"packet_id": 1, "topic": "t", "payload": b"", "qos": QoS(1)}
+    gateway.kafka.deliver(0, [command(1, **message), command(2, **message), command(3, CloseConnection, 6, reason_code=0)])
+    gateway.kafka.deliver(0, [command(4, **message), command(1, connection_id=7, **message)])
+    lost = gateway.kafka.wait_for("gone", ConnectionLost, 2)
+    assert [event.connection_id for event in lost] == [5, 7]
+
+
+def test_a_lost_answer_about_a_gone_connection_is_given_again(gateway: GatewayUnderTest) -> None:
+    value = SendPublish(connection_id=8, partition=0, sequence=1, packet_id=0, topic="t", payload=b"", qos=QoS(0))
+    batch = encode_command_batch(CommandBatch(client_id="gone-too", commands=(value,)))
+    gateway.kafka.failing = lambda record: record.key == b"gone-too"
+    gateway.kafka.deliver(0, [batch])
+    gateway.kafka.failing = lambda record: False
+    gateway.kafka.deliver(0, [batch])
+    gateway.kafka.wait_for("gone-too", ConnectionLost)
+
+
+def test_a_command_after_a_disconnect_is_not_answered(gateway: GatewayUnderTest) -> None:
+    with gateway.socket() as device:
+        device.send(connect(payload=text("left")))
+        device.expect("20020000")
+        device.send("e000")
+        device.expect_closed()
+    gateway.kafka.wait_for("left", ClientDisconnected)
+    before = gateway.counters.commands_without_connection
+    gateway.kafka.command("left", SendPublish, packet_id=0, topic="t", payload=b"", qos=QoS(0))
+    wait_until(lambda: gateway.counters.commands_without_connection > before, "the command")
+    assert gateway.kafka.of("left", ConnectionLost) == []
+
+
+def test_records_that_are_no_commands_are_counted_and_skipped(gateway: GatewayUnderTest) -> None:
+    with gateway.socket() as device:
+        device.send(connect(payload=text("after-garbage")))
+        device.expect("20020000")
+        gateway.kafka.deliver(0, [b"", b"\x01\xc1", b"\x02", b"garbage"])
+        gateway.kafka.command("after-garbage", SendPublish, packet_id=0, topic="t", payload=b"", qos=QoS(0))
+        device.expect(publish("t"))
+    assert gateway.counters.unreadable_commands == 4
+
+
+def test_a_revoked_partition_costs_its_connections_and_no_others() -> None:
+    with running_gateway() as gateway:
+        devices = []
+        for number in range(6):
+            device = gateway.socket()
+            device.send(connect(level=5, payload=text(f"d{number}")))
+            assert device.packet()[3] == 0
+            devices.append(device)
+        gateway.kafka.revoke(0)
+        for number, device in enumerate(devices):
+            with device:
+                if gateway.kafka.of(f"d{number}", ClientConnected)[0].commands_partition == 0:
+                    assert device.rest() == bytes.fromhex("e00189")
+                    gateway.kafka.wait_for(f"d{number}", ConnectionLost)
+                else:
+                    device.send("c000")
+                    device.expect("d000")
+        gateway.kafka.revoke(1)
+        with gateway.socket() as refused:
+            refused.send(connect(level=5))
+            assert refused.rest() == bytes.fromhex("2003008800")
+        gateway.kafka.assign(1)
+        with gateway.socket() as accepted:
+            accepted.send(connect(payload=text("again")))
+            accepted.expect("20020000")
+        assert gateway.kafka.of("again", ClientConnected)[0].commands_partition == 1
+
+
+def test_a_lease_that_kafka_does_not_renew_costs_all_connections_and_another_one_takes_them_back() -> None:
+    with running_gateway(GatewaySettings(lease_ms=1_000)) as gateway:
+        with gateway.socket() as device, gateway.socket() as waiting:
+            device.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
+            assert device.packet()[3] == 0
+            first = gateway.kafka.wait_for("idle", ClientConnected)[-1]
+            gateway.kafka.failing = lambda record: record.topic.endswith("leases")
+            device.expect("e00189")
+            device.expect_closed()
+            assert gateway.kafka.wait_for("idle", ConnectionLost)[-1].connection_id == first.connection_id
+            waiting.send(connect(level=5, keep_alive_s=0, payload=text("later")))
+            assert waiting.packet()[3] == 0x88
+            gateway.kafka.failing = lambda record: False
+        again = wait_until(lambda: _accepted(gateway, "idle"), "another lease")
+        with again:
+            second = gateway.kafka.wait_for("idle", ClientConnected, count=2)[-1]
+            assert first.lease_id != second.lease_id
+            assert all((first.lease_id, second.lease_id))
+        assert gateway.counters.leases_lost == 1
+    leases = [decode_lease(record.value) for record in gateway.kafka.records if record.topic.endswith("leases")]
+    assert [lease.ended for lease in leases] == [False] * (len(leases) - 1) + [True], "a gateway that stops ends its lease"
+
+
+def _accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient | None:
+    device = gateway.socket()
+    device.send(connect(level=5, keep_alive_s=0, payload=text(client_id)))
+    if device.packet()[3] == 0:
+        return device
+    device.socket.close()
+    return None
+
+
+def test_the_end_of_a_connection_that_kafka_did_not_take_is_told_again() -> None:
+    with running_gateway(GatewaySettings(lease_ms=1_000)) as gateway:
+        with gateway.socket() as device:
+            device.send(connect(payload=text("d")))
+            device.expect("20020000")
+            gateway.kafka.failing = lambda record: record.key == b"d"
+        wait_until(lambda: gateway.counters.appends_failed, "the farewell has failed")
+        assert not gateway.kafka.of("d", ConnectionLost)
+        gateway.kafka.failing = lambda record: False
+        gateway.kafka.wait_for("d", ConnectionLost)
+
+
+def test_a_silent_device_is_closed_and_a_pinging_one_is_not() -> None:
+    with running_gateway() as gateway, gateway.socket() as silent, gateway.socket() as pinging:
+        silent.send(connect(level=5, keep_alive_s=1, payload=text("silent")))
+        assert silent.packet()[3] == 0
+        pinging.send(connect(keep_alive_s=1, payload=text("pinging")))
+        pinging.expect("20020000")
+        for _ in range(4):
+            assert pinging.is_silent(0.5)
+            pinging.send("c000")
+            pinging.expect("d000")
+        assert silent.rest() == bytes.fromhex("e0018d")
+
+
+def test_a_device_that_publishes_too_fast_is_refused_with_0x97_and_heard_again_when_it_slows_down() -> None:
+    with running_gateway(GatewaySettings(max_publish_rate=2)) as gateway, gateway.socket() as fast, gateway.socket() as other:
+        for device, name in ((fast, "fast"), (other, "other")):
+            device.send(connect(level=5, payload=text(name)))
+            assert device.packet()[3] == 0
+        # In one segment, so that no time passes between them.
+        burst = ((0x32, 1), (0x34, 2), (0x32, 3), (0x34, 4))
+        fast.send(b"".join(publish("t", b"%d" % number, first_byte=kind, packet_id=number, v5=b"") for kind, number in burst))
+        fast.expect("40020001 50020002 4003000397 5003000497")
+        other.send(publish("t", b"other", first_byte=0x32, packet_id=1, v5=b""))
+        other.expect("40020001")
+
+        def accepted() -> bool:
+            fast.send(publish("t", b"again", first_byte=0x32, packet_id=3, v5=b""))
+            return fast.packet() == bytes.fromhex("40020003")
+
+        wait_until(accepted, "the device is heard again")
+        assert [record.value for record in gateway.kafka.uplink()] == [b"1", b"other", b"again"]
+        assert [event.packet_id for event in gateway.kafka.of("fast", PublishReceived)] == [2]
+
+
+def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
+    with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=1_000)) as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as device, gateway.socket() as mute:
+            device.send(connect(level=5))
+            assert device.rest() == bytes.fromhex("2003008800")
+            mute.expect_closed()
+        gateway.kafka.wait_for("c1", ConnectionLost)
+
+
+def test_a_device_that_does_not_read_is_closed_and_holds_nobody_up() -> None:
+    settings = GatewaySettings(stalled_write_timeout_ms=500, max_write_buffer_bytes=65_536)
+    with running_gateway(settings) as gateway, gateway.socket() as good:
+        good.send(connect(payload=text("good")))
+        good.expect("20020000")
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        lazy.connect((gateway.host, gateway.port))
+        lazy.sendall(connect(keep_alive_s=0, payload=text("lazy")))
+        assert lazy.recv(4) == bytes.fromhex("20020000")
+        for number in range(1, 33):
+            gateway.kafka.command("lazy", SendPublish, packet_id=number, topic="t", payload=bytes(200_000), qos=QoS(1))
+        good.send(publish("t", first_byte=0x32, packet_id=2))
+        good.expect("40020002")
+        gateway.kafka.wait_for("lazy", ConnectionLost)
+        lazy.close()
+
+
+def test_a_packet_may_take_many_segments(gateway: GatewayUnderTest) -> None:
+    payload = bytes(range(256)) * 1_500
+    with gateway.socket() as device:
+        device.send(connect(payload=text("segments")))
+        device.expect("20020000")
+        data = publish("big", payload, first_byte=0x32, packet_id=1)
+        for start in range(0, len(data), 10_000):
+            device.send(data[start : start + 10_000])
+        device.expect("40020001")
+        for byte in publish("small", b"x", first_byte=0x32, packet_id=2):
+            device.send(bytes((byte,)))
+        device.expect("40020002")
+    values = [record.value for record in gateway.kafka.uplink() if record.key == b"segments"]
+    assert values == [payload, b"x"]
+
+
+def test_a_stopping_gateway_says_goodbye_and_tells_the_engine() -> None:
+    with running_gateway() as gateway:
+        v5, v311, unconnected = gateway.socket(), gateway.socket(), gateway.socket()
+        v5.send(connect(level=5, payload=text("five")))
+        assert v5.packet()[3] == 0
+        v311.send(connect(payload=text("three")))
+        v311.expect("20020000")
+        gateway.stop()
+        assert v5.rest() == bytes.fromhex("e0018b")
+        v311.expect_closed()
+        unconnected.expect_closed()
+        for device in v5, v311, unconnected:
+            device.socket.close()
+    for client_id in "five", "three":
+        assert len(gateway.kafka.of(client_id, ConnectionLost)) == 1
+    assert gateway.counters.connections_open == 0
+    assert gateway.counters.appends_unconfirmed == 0
+
+
+def test_a_bug_costs_one_connection(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gateway.socket() as unlucky, gateway.socket() as good:
+        unlucky.send(connect(level=5, payload=text("bug")))
+        assert unlucky.packet()[3] == 0
+        good.send(connect(payload=text("no-bug")))
+        good.expect("20020000")
+        with monkeypatch.context() as patch:
+            patch.setattr("sinks.mqtt.connection.connected_device.ConnectedDevice._on_subscribe", None)
+            unlucky.send("82070001000001 6101")
+            assert unlucky.rest() == bytes.fromhex("e00183")
+        good.send("c000")
+        good.expect("d000")
+    gateway.kafka.wait_for("bug", ConnectionLost)
+    assert gateway.counters.bugs == 1

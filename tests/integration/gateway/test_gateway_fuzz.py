@@ -1,0 +1,162 @@
+"""Whatever a stranger sends: his connection is answered or closed, and the devices beside him lose nothing."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import SendPublish
+from state.events import PubAckReceived
+from state.model import QoS
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+
+COUNT = 10_000
+STRANGERS_AT_ONCE = 64
+STRANGER_DEADLINE_S = 60.0
+NO_PROPERTIES = b"\x00"
+PROPERTIES = b"\x01\x01" + b"\x03" + text("tü") + b"\x09" + text(b"\xff") + b"\x26" + text("k") + text("v")
+
+
+def valid_packets(level: int) -> list[bytes]:
+    """What a device may say after CONNECT, for mutation."""
+    v5 = level == 5
+    empty = NO_PROPERTIES if v5 else b""
+    return [
+        publish("a/ü", b"\x00\xff", v5=PROPERTIES if v5 else None),
+        publish("a", b"x", first_byte=0x32, packet_id=1, v5=b"" if v5 else None),
+        publish("a", b"x", first_byte=0x3C, packet_id=2, v5=b"\x23\x00\x01" if v5 else None),
+        bytes.fromhex("40020001"),
+        bytes.fromhex("50020001"),
+        bytes.fromhex("62020002"),
+        bytes.fromhex("70020001"),
+        packet(0x82, b"\x00\x05", empty, text("a/#"), b"\x01", text("$share/g/b"), b"\x02"),
+        packet(0xA2, b"\x00\x06", empty, text("a/#"), text("b")),
+        b"\xc0\x00",
+        b"\xe0\x00",
+    ]
+
+
+def greeting(dice: random.Random, level: int) -> bytes:
+    will = dice.random() < 0.3
+    empty = NO_PROPERTIES if level == 5 else b""
+    payload = text(f"stranger-{dice.randrange(100)}") + (empty + text("w/t") + text(b"\xff") if will else b"")
+    properties = b"\x11\x00\x00\x00\x05\x21\x00\x03" if level == 5 and dice.random() < 0.5 else b""
+    return connect(level=level, flags=0x06 if will else 0x02, properties=properties, payload=payload)
+
+
+def random_bytes(dice: random.Random) -> bytes:
+    noise = dice.randbytes(dice.randrange(1, 200))
+    return greeting(dice, dice.choice((4, 5))) + noise if dice.random() < 0.5 else noise
+
+
+def mutated(dice: random.Random) -> bytes:
+    level = dice.choice((4, 5))
+    packets = [greeting(dice, level), *dice.choices(valid_packets(level), k=dice.randrange(1, 6))]
+    data = bytearray(b"".join(packets))
+    safe = len(packets[0]) if dice.random() < 0.7 else 0  # mostly behind a CONNECT that is left as it is
+    for _ in range(dice.randrange(1, 5)):
+        position = dice.randrange(safe, len(data)) if len(data) > safe else 0
+        match dice.randrange(4):
+            case 0:
+                data[position : position + 1] = bytes((dice.randrange(256),))
+            case 1:
+                data[position : position + 1] = b""
+            case 2:
+                data[position:position] = dice.randbytes(dice.randrange(1, 4))
+            case _:
+                del data[max(1, position) :]
+    return bytes(data)
+
+
+class Stranger(asyncio.Protocol):
+    """Sends its bytes, ends its half of the stream and waits to be closed."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self.data)
+        transport.write_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(None)
+
+
+async def visit(gateway: GatewayUnderTest, make: Callable[[random.Random], bytes], seed: int) -> None:
+    """COUNT strangers, some at a time."""
+    loop = asyncio.get_running_loop()
+    room = asyncio.Semaphore(STRANGERS_AT_ONCE)
+
+    async def one(number: int) -> None:
+        data = make(random.Random(seed + number))
+        async with room:
+            source = (f"127.0.1.{1 + number % 100}", 0)  # many addresses, so that the ports of one do not run out
+            transport, stranger = await loop.create_connection(
+                lambda: Stranger(data), gateway.host, gateway.port, local_addr=source
+            )
+            try:
+                await asyncio.wait_for(stranger.closed, STRANGER_DEADLINE_S)
+            except TimeoutError:
+                pytest.fail(f"neither answered nor closed: seed {seed + number}: {data.hex(' ')}")
+            finally:
+                transport.abort()
+
+    for start in range(0, COUNT, 1_000):
+        async with asyncio.TaskGroup() as group:
+            for number in range(start, start + 1_000):
+                group.create_task(one(number))
+
+
+async def good_device(gateway: GatewayUnderTest, done: asyncio.Event) -> tuple[int, int]:
+    """Publishes and acknowledges until done; how many publications were acknowledged, how many messages received."""
+    reader, writer = await asyncio.open_connection(gateway.host, gateway.port)
+    writer.write(connect(payload=text("good")))
+    assert await asyncio.wait_for(reader.readexactly(4), 10) == bytes.fromhex("20020000")
+    message = publish("t", b"p", first_byte=0x32, packet_id=1)
+    acknowledged = received = 0
+    while not done.is_set():
+        acknowledged += 1
+        writer.write(publish("up", b"%d" % acknowledged, first_byte=0x32, packet_id=acknowledged % 65_535 + 1))
+        await asyncio.to_thread(gateway.kafka.command, "good", SendPublish, packet_id=1, topic="t", payload=b"p", qos=QoS(1))
+        expected = {b"\x40": 4, b"\x32": len(message)}
+        for _ in range(2):
+            first = await asyncio.wait_for(reader.readexactly(1), 10)
+            await asyncio.wait_for(reader.readexactly(expected.pop(first) - 1), 10)
+        received += 1
+        writer.write(bytes.fromhex("40020001"))
+    writer.close()
+    return acknowledged, received
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("make", [random_bytes, mutated])
+def test_ten_thousand_strangers_are_answered_or_closed_and_a_good_device_loses_nothing(
+    make: Callable[[random.Random], bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario(gateway: GatewayUnderTest) -> tuple[int, int]:
+        done = asyncio.Event()
+        good = asyncio.create_task(good_device(gateway, done))
+        try:
+            await visit(gateway, make, seed=20_261_121)
+        finally:
+            done.set()
+        return await good
+
+    with running_gateway(GatewaySettings(connect_timeout_ms=2_000)) as gateway:
+        acknowledged, received = asyncio.run(scenario(gateway))
+        kafka = gateway.kafka
+        uplink = [record.value for record in kafka.uplink() if record.key == b"good"]
+        assert uplink == [b"%d" % number for number in range(1, acknowledged + 1)]
+        assert received == acknowledged > 10
+        kafka.wait_for("good", PubAckReceived, received)
+    assert gateway.counters.connections_open == 0
+    assert gateway.counters.appends_unconfirmed == 0
+    captured = capfd.readouterr()
+    assert "panicked" not in captured.err
+    assert gateway.counters.bugs == 0
+    assert "Traceback" not in captured.err + captured.out

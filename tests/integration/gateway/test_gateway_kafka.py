@@ -1,0 +1,303 @@
+"""The gateway on a real broker: what the in-process stand-in of the other tests cannot show."""
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.jars import ensure_jars
+from sinks.kafka import append
+from sinks.kafka.append import PartitionsAdded
+from sinks.kafka.producers import abandon
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.process import serve
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import SendPublish
+from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived
+from state.model import QoS
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.support.kafka_topics import create_topics
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+START_S = 30.0
+_names = itertools.count(1)
+T = TypeVar("T")
+
+
+@pytest.fixture
+def settings(kafka: SharedKafka) -> GatewaySettings:
+    """Topics and a group of its own for each test."""
+    name = f"gateway-{next(_names)}"
+    create_topics(
+        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
+    )
+    return GatewaySettings(
+        port=0,
+        bootstrap_servers=kafka.bootstrap_servers,
+        events_topic=f"{name}.events",
+        commands_topic=f"{name}.commands",
+        uplink_topic=f"{name}.uplink",
+        leases_topic=f"{name}.leases",
+        group_id=name,
+        group_session_timeout_ms=6_000,
+    )
+
+
+def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
+    return settings.events_topic, settings.commands_topic, settings.uplink_topic, settings.leases_topic
+
+
+@contextmanager
+def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
+    counters, ready, stopping = GatewayCounters(), threading.Event(), threading.Event()
+    address: list[Any] = []
+    failure: list[BaseException] = []
+    stop_soon: list[Callable[[], object]] = []
+
+    async def main() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        stop_soon.append(lambda: loop.call_soon_threadsafe(stop.set))
+
+        def on_ready(host: str, port: int) -> None:
+            address.extend((host, port))
+            ready.set()
+
+        await serve(settings, on_ready=on_ready, stop=stop, counters=counters)
+
+    def run() -> None:
+        try:
+            uvloop.run(main())
+        except BaseException as error:
+            failure.append(error)
+        ready.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(START_S), "the gateway is not ready"
+        if failure:
+            raise failure[0]
+        yield GatewayUnderTest(None, counters, *address, stopping.set)  # type: ignore[arg-type]
+    finally:
+        if stop_soon and thread.is_alive():
+            stop_soon[0]()
+        thread.join(START_S)
+        assert not thread.is_alive(), "the gateway does not stop"
+    if failure:
+        raise failure[0]
+
+
+class Engine(ScriptedEngine):
+    """In a thread, on a real Kafka."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__()
+        self.accepting.fields = {}
+        self.settings = settings
+        self._stop = threading.Event()
+        self._started = threading.Event()
+        self._producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Engine":
+        self._thread.start()
+        assert self._started.wait(START_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(START_S)
+        abandon(self._producer)  # a test may have killed the broker
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            self.settings.events_topic,
+            bootstrap_servers=self.settings.bootstrap_servers,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=20,
+            group_id=None,
+        )
+        self._started.set()
+        while not self._stop.is_set():
+            for records in consumer.poll(timeout_ms=100).values():
+                for record in records:
+                    self.heard(record.key.decode(), record.value)
+        consumer.close()
+
+    def write(self, partition: int, client_id: str, value: bytes) -> None:
+        self._producer.send(self.settings.commands_topic, value=value, key=client_id.encode(), partition=partition)
+
+
+def accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
+    device = gateway.socket()
+    device.send(connect(level=5, keep_alive_s=0, payload=text(client_id)))
+    answer = device.packet()
+    assert answer[:1] == b"\x20", answer
+    assert answer[3] == 0, answer
+    return device
+
+
+def message(packet_id: int) -> dict[str, Any]:
+    return {"packet_id": packet_id, "topic": "t", "payload": b"p", "qos": QoS(1)}
+
+
+def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(settings: GatewaySettings) -> None:
+    with Engine(settings) as engine, running(settings) as gateway, accepted(gateway, "d1") as device:
+        device.send(publish("up/1", b"one", first_byte=0x32, packet_id=1, v5=b""))
+        device.expect("40020001")
+        device.send(publish("up/2", b"two", first_byte=0x34, packet_id=2, v5=b""))
+        device.expect("50020002")
+        engine.wait_for("d1", ClientConnected)
+        engine.command("d1", SendPublish, **message(7))
+        device.expect(publish("t", b"p", first_byte=0x32, packet_id=7, v5=b""))
+        device.send("40020007")
+        assert engine.wait_for("d1", PubAckReceived)[-1].packet_id == 7
+        assert engine.wait_for("d1", PublishReceived)[-1].payload == b"two"
+    consumer = KafkaConsumer(bootstrap_servers=settings.bootstrap_servers, enable_auto_commit=False)
+    partitions = [TopicPartition(settings.uplink_topic, number) for number in range(4)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record")
+    ((record,),) = records.values()
+    consumer.close()
+    assert (record.key, record.value) == (b"d1", b"one")
+    assert dict(record.headers)["mqtt-topic"] == b"up/1"
+
+
+def test_a_second_gateway_takes_some_partitions_over_and_costs_only_their_devices(settings: GatewaySettings) -> None:
+    with Engine(settings) as engine, running(settings) as first:
+        devices = {f"d{number}": accepted(first, f"d{number}") for number in range(12)}
+        before = {name: engine.wait_for(name, ClientConnected)[-1].commands_partition for name in devices}
+        assert set(before.values()) == {0, 1, 2, 3}
+        with running(settings) as second:
+            with accepted(second, "new"):
+                moved = engine.wait_for("new", ClientConnected)[-1].commands_partition
+            # It may have got a second partition, too: what moves is closed before anybody else can have it.
+            lost = {name for name in devices if before[name] == moved or not devices[name].is_silent()}
+            for name in lost:
+                assert devices[name].rest() == bytes.fromhex("e00189")
+                engine.wait_for(name, ConnectionLost)
+            kept = devices.keys() - lost
+            assert kept, "some partitions stay with the first gateway"
+            for name in kept:
+                engine.command(name, SendPublish, **message(1))
+                devices[name].expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
+        for device in devices.values():
+            device.socket.close()
+        with wait_until(lambda: _try(lambda: accepted(first, "back")), "the first gateway serves again") as device:
+            device.send("c000")
+            device.expect("d000")
+
+
+def _try(action: Callable[[], T]) -> T | None:
+    try:
+        return action()
+    except AssertionError:
+        return None
+
+
+def test_a_gateway_that_comes_later_tells_the_engine_which_connections_are_gone(settings: GatewaySettings) -> None:
+    static = replace(settings, group_instance_id="gateway-0")
+    with Engine(settings) as engine:
+        with running(static) as gateway:
+            device = accepted(gateway, "d1")
+            connected = engine.wait_for("d1", ClientConnected)[-1]
+            engine.command("d1", SendPublish, **message(1))
+            device.expect(publish("t", b"p", first_byte=0x32, packet_id=1, v5=b""))
+        device.socket.close()
+        gone = ClientConnected(connection_id=1, commands_partition=connected.commands_partition)
+        engine.answer("ghost", gone, SendPublish, **message(1))
+        with running(static):
+            assert engine.wait_for("ghost", ConnectionLost)[-1].connection_id == 1
+        assert len(engine.of("d1", ConnectionLost)) == 1, "what the first gateway carried out is not read again"
+
+
+def test_a_topic_that_does_not_exist_is_named_at_start(settings: GatewaySettings) -> None:
+    with pytest.raises(Exception, match="nowhere"), running(replace(settings, uplink_topic="nowhere")):
+        pass
+
+
+def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gateway(
+    tmp_path: Path, settings: GatewaySettings
+) -> None:
+    with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
+        create_topics(broker.bootstrap_servers, *topics_of(settings))
+        # Longer than the broker is away: a partition that the group gives up would cost the idle device, too.
+        own = replace(
+            settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000, group_session_timeout_ms=60_000
+        )
+        with running(own) as gateway:
+            with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
+                broker.kill()
+                started = time.monotonic()
+                writer.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
+                assert writer.rest() == bytes.fromhex("e00189")
+                assert time.monotonic() - started < 10
+                idle.send("c000")
+                idle.expect("d000")
+            broker.start()
+            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection") as later:
+                later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
+                later.expect("40020001")
+
+
+def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_them_back_later(
+    tmp_path: Path, settings: GatewaySettings
+) -> None:
+    with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
+        create_topics(broker.bootstrap_servers, *topics_of(settings))
+        own = replace(
+            settings,
+            bootstrap_servers=broker.bootstrap_servers,
+            append_timeout_ms=4_000,
+            group_session_timeout_ms=15_000,
+            lease_ms=3_000,
+        )
+        with running(own) as gateway:
+            with Engine(own), accepted(gateway, "idle") as idle:
+                broker.kill()
+                started = time.monotonic()
+                assert idle.rest() == bytes.fromhex("e00189")
+                assert time.monotonic() - started < 10
+                with gateway.socket() as refused:
+                    refused.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
+                    assert refused.packet()[3] == 0x88
+            broker.start()
+            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "idle")), "a new connection") as back:
+                back.send("c000")
+                back.expect("d000")
+        assert gateway.counters.leases_lost == 1
+
+
+def test_a_gateway_stops_when_a_topic_gets_more_partitions(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append, "_METADATA_AGE_MS", 300)
+    monkeypatch.setattr(append, "_PARTITIONS_LOOK_S", 0.2)
+    expected = f"{settings.events_topic} has 6 partitions now, and had 4 when this process started"
+
+    def while_it_runs() -> None:
+        with running(settings) as gateway, Engine(settings), accepted(gateway, "d1") as device:
+            admin = KafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+            admin.create_partitions({settings.events_topic: 6})
+            admin.close()
+            assert device.rest() == bytes.fromhex("e0018b"), "the server is shutting down"
+
+    with pytest.raises(PartitionsAdded, match=expected):
+        while_it_runs()
+    with running(settings) as gateway, Engine(settings), accepted(gateway, "d1") as device:
+        device.send("c000")
+        device.expect("d000")

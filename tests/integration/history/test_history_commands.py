@@ -1,0 +1,157 @@
+"""The commands that ask what has happened, against a running `inflight up` with devices that misbehave as told."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from inflight.demo.up import UpProcess
+from tests.integration.history.history_cli import documents, inflight, traced
+from tests.integration.history.history_device import AnsweringDevice
+from tests.integration.up.topics_of_up import ledger_of
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+REJECTED, QUOTA_EXCEEDED = 0x87, 0x97
+SETTINGS = (
+    "archive.enabled=true",
+    "retry_interval=500ms",
+    "retry_mqtt5=timer",
+    "delivery_limit=-1",  # a device that never answers keeps its message in the window, however slow this machine is
+    "archive.trigger_interval_ms=3s",
+    "max_mqueue_len=3",
+)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    options = [part for setting in SETTINGS for part in ("--set", setting)]
+    with UpProcess(tmp_path_factory.mktemp("history"), *options) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def producer(up: UpProcess) -> Iterator[KafkaProducer]:
+    made = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
+    yield made
+    made.close()
+
+
+def send(producer: KafkaProducer, client_id: str, message_id: str, payload: bytes, *headers: tuple[str, bytes]) -> None:
+    own = [("mqtt-topic", b"cmd/run"), ("message-id", message_id.encode()), *headers]
+    producer.send("inflight.messages", key=client_id.encode(), value=payload, headers=own).get(30)
+
+
+def test_the_trace_of_a_message_resent_twice_rejected_dead_lettered_replayed_and_delivered_shows_all_in_order(
+    up: UpProcess, producer: KafkaProducer
+) -> None:
+    def answer(topic: str, times: int) -> int | None:
+        return {1: None, 2: None, 3: REJECTED}.get(times, 0)
+
+    with AnsweringDevice(*up.mqtt, "moody", answer) as device:
+        send(producer, "moody", "message-4711", b"open the door")
+        device.await_count(3)
+        traced(up, "message-4711", lambda steps: "dead letter" in steps)
+
+        (letter,) = documents(up, "dead-letters", "--where", "message_id = 'message-4711'")
+        assert (letter["reason"], letter["client_id"], letter["payload_text"]) == ("rejected", "moody", "open the door")
+        shown = inflight(up, "dead-letters", "--show", letter["dead_letter_id"][:10]).stdout
+        assert "open the door" in shown
+        assert "x-death" in shown
+
+        condition = ("--where", "message_id = 'message-4711'")
+        planned = documents(up, "replay", *condition, "--dry-run")
+        assert planned == [{"message_id": "message-4711", "client_id": "moody", "dead_letter_id": letter["dead_letter_id"]}]
+        assert len(device.received) == 3
+        (result,) = documents(up, "replay", *condition, "--rate", "100/s")
+        assert result == {"matched": 1, "sent": 1, "skipped": {}}
+        device.await_count(4)
+        steps = traced(up, "message-4711", lambda steps: steps.count("finished") == 2 and "dead_letter_replayed" in steps)
+        assert device.received == [b"open the door"] * 4
+
+        (result,) = documents(up, "replay", *condition)
+        assert (result["sent"], list(result["skipped"])) == (0, ["replayed_before"])
+
+    told = [step["step"] for step in steps]
+    assert [step for step in told if step != "queued"] == [
+        "accepted", "sent", "resent", "resent", "refused", "finished", "dead_lettered", "dead letter",
+        "dead_letter_replayed", "returned", "sent", "finished",
+    ]  # fmt: skip
+    assert [step["outcome"] for step in steps if step["step"] == "finished"] == ["rejected", "delivered"]
+    assert [step["attempt"] for step in steps if step["step"] in ("sent", "resent")] == [1, 2, 3, 1]
+    assert steps == sorted(steps, key=lambda step: step["time"])
+    table = inflight(up, "trace", "message-4711").stdout
+    assert "0x87" in table
+    assert table.index("dead_letter_replayed") < table.index("delivered")
+
+
+def test_the_trace_shows_each_refusal_with_its_reason_and_when_the_next_attempt_was_due(
+    up: UpProcess, producer: KafkaProducer
+) -> None:
+    with AnsweringDevice(*up.mqtt, "throttling", lambda topic, times: QUOTA_EXCEEDED if times <= 2 else 0) as device:
+        send(producer, "throttling", "throttled", b"slowly")
+        device.await_count(3)
+    steps = traced(up, "throttled", lambda steps: "finished" in steps)
+    assert [step["step"] for step in steps] == ["accepted", "sent", "refused", "sent", "refused", "sent", "finished"]
+    recorded = [row for row in ledger_of(up, "throttled") if row["transition"] == "refused"]
+    shown = [(step["attempt"], step["reason_code"], step["detail"]) for step in steps if step["step"] == "refused"]
+    assert shown == [(row["attempt"], row["reason_code"], row["detail"]) for row in recorded]
+    table = inflight(up, "trace", "throttled").stdout
+    assert table.count("0x97") == 2
+    assert all(f"next attempt {row['detail'].split()[2]} ms" in table for row in recorded)
+
+
+def test_a_replay_to_another_client_takes_what_a_full_queue_dropped(up: UpProcess, producer: KafkaProducer) -> None:
+    for number in range(5):
+        send(producer, "nobody-home", f"drop-{number}", b"%d" % number)
+    traced(up, "drop-1", lambda steps: "dead letter" in steps)
+    with AnsweringDevice(*up.mqtt, "somebody", lambda topic, times: 0) as device:
+        (result,) = documents(up, "replay", "--where", "reason = 'maxlen' AND message_id LIKE 'drop-%'", "--to", "somebody")
+        assert result["sent"] == 2
+        device.await_count(2)
+        assert sorted(device.received) == [b"0", b"1"]
+
+
+def test_live_sessions_are_listed_filtered_and_asked_with_sql(up: UpProcess, producer: KafkaProducer) -> None:
+    with AnsweringDevice(*up.mqtt, "silent", lambda topic, times: None) as device:
+        send(producer, "silent", "silent-1", b"1")
+        device.await_count(1)
+        (session,) = documents(up, "sessions", "--where", "client_id = 'silent'")
+        assert (session["connected"], session["inflight"], session["queued"]) == (True, 1, 0)
+        (row,) = documents(
+            up,
+            "sql",
+            "SELECT s.client_id, s.inflight, count(*) AS transitions FROM sessions s JOIN ledger l ON l.client_id = s.client_id "
+            "WHERE s.client_id = 'silent' GROUP BY ALL",
+        )
+        assert row["inflight"] == 1
+        assert row["transitions"] >= 1
+    assert "ledger" in inflight(up, "sql", "SHOW VIEWS").stdout
+
+
+def test_what_cannot_be_answered_is_said_with_what_to_do(up: UpProcess, tmp_path: Path) -> None:
+    unknown = inflight(up, "trace", "never-sent", fails=True)
+    assert "never-sent" in unknown.stderr
+    assert "Traceback" not in unknown.stderr
+    wrong = inflight(up, "sql", "SELECT nonsense FROM ledger", fails=True)
+    assert "nonsense" in wrong.stderr
+    assert "DESCRIBE" in wrong.stderr
+    written = inflight(up, "sql", "DROP TABLE ledger", fails=True)
+    assert "is no question" in written.stderr
+    elsewhere = [sys.executable, "-m", "inflight", "trace", "x", "--data-dir", str(tmp_path)]
+    nothing = subprocess.run(elsewhere, capture_output=True, text=True, timeout=60, check=False)
+    assert nothing.returncode == 1
+    assert "archive.enabled" in nothing.stderr
+
+
+def test_no_row_of_the_archive_is_there_twice(up: UpProcess) -> None:
+    question = (
+        "SELECT (SELECT count(*) FROM ledger) - "
+        "(SELECT count(*) FROM (SELECT DISTINCT client_id, batch_ms, record_hash, row_index FROM ledger)) AS ledger, "
+        "(SELECT count(*) - count(DISTINCT dead_letter_id) FROM dead_letters) AS dead_letters, "
+        "(SELECT count(*) - count(DISTINCT inflight_id) FROM uplink) AS uplink"
+    )
+    assert documents(up, "sql", question) == [{"ledger": 0, "dead_letters": 0, "uplink": 0}]

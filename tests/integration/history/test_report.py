@@ -1,0 +1,147 @@
+"""`inflight report` after a run with losses, looked at in a real browser (Debian's chromium)."""
+
+import html.parser
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from inflight.demo.up import UpProcess
+from tests.integration.history.history_device import AnsweringDevice
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
+
+REJECTED = 0x87
+DEADLINE_S = 120.0
+BROWSER = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--window-size=1240,1240",
+)  # fmt: skip
+
+
+class Page(html.parser.HTMLParser):
+    """What the browser has made of the file: facts by name, plots, and everything that would be fetched."""
+
+    def __init__(self, dom: str) -> None:
+        super().__init__()
+        self.facts: dict[str, str] = {}
+        self.plots: list[str] = []
+        self.references: list[str] = []
+        self.text: list[str] = []
+        self._fact: str | None = None
+        self._in_value = False
+        self.feed(dom)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self._fact = found.get("data-fact") or self._fact
+        self._in_value = tag == "dd"
+        if tag == "svg":
+            self.plots.append(found.get("aria-label") or "")
+        self.references += [
+            value for name, value in attributes if name in ("src", "href", "xlink:href") and value and value[0] != "#"
+        ]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data.strip())
+        if self._in_value and self._fact is not None:
+            self.facts[self._fact] = data
+            self._in_value = False
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.fail("chromium is missing: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report about: 40 messages delivered, 10 of them at the second attempt; 5 rejected; 4 dropped from a full queue."""
+    directory = tmp_path_factory.mktemp("report")
+    settings = (
+        "archive.enabled=true",
+        "retry_interval=500ms",
+        "retry_mqtt5=timer",
+        "archive.trigger_interval_ms=3s",
+        "max_mqueue_len=3",
+    )
+    with UpProcess(directory / "data", *(part for setting in settings for part in ("--set", setting))) as up:
+        producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
+
+        def send(client_id: str, number: int, topic: bytes = b"t") -> None:
+            producer.send("inflight.messages", key=client_id.encode(), value=b"%d" % number, headers=[("mqtt-topic", topic)])
+
+        def slow(topic: str, times: int) -> int | None:
+            return None if topic == "slow" and times == 1 else 0
+
+        with (
+            AnsweringDevice(*up.mqtt, "good", lambda topic, times: 0) as good,
+            AnsweringDevice(*up.mqtt, "slow", slow) as behind,
+            AnsweringDevice(*up.mqtt, "picky <b>&", lambda topic, times: REJECTED) as picky,
+        ):
+            for number in range(30):
+                send("good", number)
+            for number in range(10):
+                send("slow", number, b"slow")
+            for number in range(5):
+                send("picky <b>&", number)
+            for number in range(7):
+                send("nobody-home", number)
+            producer.flush()
+            good.await_count(30)
+            behind.await_count(20)
+            picky.await_count(5)
+        producer.close()
+        page, deadline = directory / "report.html", time.monotonic() + DEADLINE_S
+        while True:
+            command = [sys.executable, "-m", "inflight", "report", "-o", str(page), "--data-dir", str(up.data_dir)]
+            subprocess.run(command, check=True, timeout=240, capture_output=True)
+            if "<dd>40</dd><dt>delivered</dt>" in page.read_text(encoding="utf-8"):
+                return page
+            assert time.monotonic() < deadline, "the archive has not caught up"
+
+
+def browse(chromium: str, directory: Path, page: Path, *options: str) -> str:
+    """Opens the page in a browser that has never seen anything else; returns its standard output."""
+    profile = directory / "profile"
+    command = [chromium, *BROWSER, f"--user-data-dir={profile}", *options, page.as_uri()]
+    try:
+        return subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout
+    finally:
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+def test_the_page_shows_the_numbers_of_the_run_and_all_plots(chromium: str, report: Path, tmp_path: Path) -> None:
+    page = Page(browse(chromium, tmp_path, report, "--dump-dom"))
+    assert page.facts["accepted"] == "52"
+    assert page.facts["delivered"] == "40"
+    assert page.facts["dead letters"] == "9"
+    assert int(page.facts["sent again"]) >= 10
+    assert page.facts["clients"] == "4", "three devices, and one that never came"
+    assert page.plots == ["flow", "latency", "depth", "dead letters", "worst"]
+    words = Counter(page.text)
+    assert words["rejected"] == 1
+    assert words["maxlen"] == 1
+    assert words["picky <b>&"] >= 1, "a client id is text, whatever characters it has"
+    assert page.references == [], "the page is one file"
+
+
+def test_the_page_has_ink_where_the_plots_are(chromium: str, report: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "report.png"
+    browse(chromium, tmp_path, report, f"--screenshot={picture}")
+    from matplotlib import image
+
+    pixels = image.imread(picture)
+    assert pixels.shape[:2] == (1240, 1240)
+    colours = {"blue": (0x00, 0x72, 0xB2), "vermillion": (0xD5, 0x5E, 0x00), "sky": (0x56, 0xB4, 0xE9)}
+    for name, colour in colours.items():
+        alike = (abs(pixels[:, :, :3] * 255 - colour) < 6).all(axis=2).sum()
+        assert alike > 100, f"{name}: {alike} pixels"

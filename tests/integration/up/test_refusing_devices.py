@@ -1,0 +1,263 @@
+"""Devices that say no, and transactions that are taken back: Producer → Kafka → engine → gateway → sockets, all real.
+
+One `inflight up` serves all tests (conftest.py). Its lamps have the delayed retry of conf/policies.toml.
+
+What is compared are the times that the session has recorded in its ledger, never the clock of the test.
+"""
+
+import contextlib
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from inflight.producer import Producer, TransactionFailed
+from state.outbound.retry import backoff_wait_ms
+from state.settings import BackoffSettings
+from streaming.engine.progress import last_progress
+from tests.integration.history.history_device import AnsweringDevice
+from tests.integration.up.conftest import SharedUp
+from tests.integration.up.topics_of_up import await_receipts, ledger_of, records_of
+from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+DELIVERY_LIMIT = 5
+"""Of the clients called broken-*."""
+QOS = (1, 2)
+DELAY_S = 1.0
+"""Before a lamp gets a message again."""
+PARKED = "lamps.parked"
+
+
+@pytest.fixture(scope="module")
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture(scope="module")
+def producer(up: SharedUp, registry: CollectorRegistry) -> Iterator[Producer]:
+    with Producer(up.kafka, registry=registry) as made:
+        yield made
+
+
+def rows_of(rows: list[dict[str, Any]], transition: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["transition"] == transition]
+
+
+def check_new_attempts(device: AnsweringDevice, payload: bytes, count: int) -> None:
+    """[MQTT-4.4.0-2] Each attempt was a PUBLISH of its own: no DUP, another packet id."""
+    seen = [publish for publish in device.seen if publish.payload == payload]
+    assert len(seen) == count
+    assert not any(publish.dup for publish in seen)
+    assert len({publish.packet_id for publish in seen}) == count
+
+
+def dead_letter(up: SharedUp, message_id: str) -> dict[str, str]:
+    """The headers of the message's only dead letter."""
+    letters = [dict(record.headers) for record in records_of(up, "inflight.dead-letters")]
+    (headers,) = (letter for letter in letters if letter["message-id"] == message_id.encode())
+    return {name: value.decode() for name, value in headers.items()}
+
+
+def test_a_device_that_answers_0x97_gets_new_attempts_after_1_s_and_1_6_times_as_long_and_nobody_else_waits(
+    up: SharedUp, producer: Producer
+) -> None:
+    refusals = 4
+
+    def answer(topic: str, times: int) -> int:
+        return 0x97 if times <= refusals else 0
+
+    with contextlib.ExitStack() as stack:
+        busy = {qos: stack.enter_context(AnsweringDevice(*up.mqtt, f"busy-{qos}", answer)) for qos in QOS}
+        stack.enter_context(AnsweringDevice(*up.mqtt, "calm", lambda topic, times: 0))
+        for qos in QOS:
+            producer.send(f"busy-{qos}", "t", b"x", qos=qos, message_id=f"throttled-{qos}")
+        for qos in QOS:
+            wait_until(lambda qos=qos: rows_of(ledger_of(up, f"throttled-{qos}"), "refused"), "the first refusal is recorded")
+        calm = [producer.send("calm", "t", b"%d" % number, message_id=f"calm-{number}").message_id for number in range(20)]
+        others = await_receipts(up, *calm)
+        finished = await_receipts(up, *(f"throttled-{qos}" for qos in QOS))
+
+        for qos, receipt in zip(QOS, finished, strict=True):
+            assert (receipt["outcome"], receipt["attempts"], receipt["reason_code"]) == ("delivered", refusals + 1, 0)
+            check_new_attempts(busy[qos], b"x", refusals + 1)
+            check_backoff(ledger_of(up, f"throttled-{qos}"), f"busy-{qos}/throttled-{qos}", refusals)
+        assert {(receipt["outcome"], receipt["attempts"]) for receipt in others} == {("delivered", 1)}
+        assert max(receipt["outcome_ms"] for receipt in others) < min(receipt["outcome_ms"] for receipt in finished)
+
+
+def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) -> None:
+    """docs/protocol.md, section 5, from the recorded times: the length of each wait, and no attempt before its end."""
+    sent, refused = rows_of(rows, "sent"), rows_of(rows, "refused")
+    assert [row["attempt"] for row in sent] == list(range(1, refusals + 2))
+    assert [(row["attempt"], row["reason_code"]) for row in refused] == [(n, 0x97) for n in range(1, refusals + 1)]
+    waits_ms = []
+    for attempt, refusal, following in zip(sent, refused, sent[1:], strict=False):
+        told = re.fullmatch(r"next attempt (\d+) ms after the start of this one, in (\d+) ms", refusal["detail"])
+        assert told is not None, refusal["detail"]
+        wait_ms, left_ms = int(told[1]), int(told[2])
+        due_ms = attempt["time_ms"] + wait_ms
+        assert left_ms == max(0, due_ms - refusal["time_ms"])
+        assert following["time_ms"] >= due_ms
+        waits_ms.append(wait_ms)
+    assert waits_ms[0] == 1_000
+    for wait_ms, nominal_ms in zip(waits_ms[1:], (1_600, 2_560, 4_096), strict=True):
+        assert 0.8 * nominal_ms <= wait_ms <= 1.2 * nominal_ms
+    again = [backoff_wait_ms(n, BackoffSettings(), jitter_key=f"{jitter_key}/{n}") for n in range(1, refusals + 1)]
+    assert waits_ms == again, "the jitter is not that of the client, the message and the attempt"
+
+
+def test_a_device_that_answers_0x80_gets_it_again_at_once_up_to_the_delivery_limit(up: SharedUp, producer: Producer) -> None:
+    def answer(topic: str, times: int) -> int:
+        return 0x80 if topic == "bad" else 0
+
+    with contextlib.ExitStack() as stack:
+        devices = {qos: stack.enter_context(AnsweringDevice(*up.mqtt, f"broken-{qos}", answer)) for qos in QOS}
+        for qos in QOS:
+            producer.send(f"broken-{qos}", "bad", b"bad", qos=qos, message_id=f"bad-{qos}")
+        given_up = await_receipts(up, *(f"bad-{qos}" for qos in QOS))
+        for qos, receipt in zip(QOS, given_up, strict=True):
+            assert (receipt["outcome"], receipt["attempts"]) == ("delivery_limit", DELIVERY_LIMIT)
+            assert receipt["reason_code"] == 0x80
+            check_new_attempts(devices[qos], b"bad", DELIVERY_LIMIT)
+
+            rows = ledger_of(up, f"bad-{qos}")
+            sent, refused = rows_of(rows, "sent"), rows_of(rows, "refused")
+            assert [row["attempt"] for row in refused] == list(range(1, DELIVERY_LIMIT + 1))
+            assert {row["reason_code"] for row in refused} == {0x80}
+            told = ["next attempt at once"] * (DELIVERY_LIMIT - 1) + ["it was the last attempt"]
+            assert [row["detail"] for row in refused] == told
+            # At once: in the activation that got to know of the refusal.
+            assert [row["time_ms"] for row in sent[1:]] == [row["time_ms"] for row in refused[:-1]]
+            (end,) = rows_of(rows, "finished")
+            assert (end["outcome"], end["time_ms"]) == ("delivery_limit", refused[-1]["time_ms"])
+
+            letter = dead_letter(up, f"bad-{qos}")
+            assert (letter["x-first-death-reason"], letter["x-first-death-queue"]) == ("delivery_limit", f"broken-{qos}")
+        # The device lives on.
+        for qos in QOS:
+            producer.send(f"broken-{qos}", "good", b"good", qos=qos, message_id=f"good-{qos}")
+        good = await_receipts(up, *(f"good-{qos}" for qos in QOS))
+        assert {(receipt["outcome"], receipt["attempts"]) for receipt in good} == {("delivered", 1)}
+
+
+def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: SharedUp, producer: Producer) -> None:
+    with contextlib.ExitStack() as stack:
+        devices = {
+            qos: stack.enter_context(AnsweringDevice(*up.mqtt, f"guarded-{qos}", lambda topic, times: 0x87)) for qos in QOS
+        }
+        for qos in QOS:
+            producer.send(f"guarded-{qos}", "t", b"secret", qos=qos, message_id=f"secret-{qos}")
+        receipts = await_receipts(up, *(f"secret-{qos}" for qos in QOS))
+        for qos, receipt in zip(QOS, receipts, strict=True):
+            assert (receipt["outcome"], receipt["attempts"], receipt["reason_code"]) == ("rejected", 1, 0x87)
+            check_new_attempts(devices[qos], b"secret", 1)
+            rows = ledger_of(up, f"secret-{qos}")
+            assert [row["transition"] for row in rows] == ["accepted", "sent", "refused", "finished", "dead_lettered"]
+            assert rows[2]["reason_code"] == 0x87
+            assert {row["time_ms"] for row in rows[2:]} == {rows[2]["time_ms"]}
+            assert dead_letter(up, f"secret-{qos}")["x-first-death-reason"] == "rejected"
+
+
+def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_one_is_delivered_whole(
+    up: SharedUp, producer: Producer, registry: CollectorRegistry
+) -> None:
+    doors = ("door-1", "door-2", "door-3")
+
+    def in_the_log(*message_ids: str) -> bool:
+        records = records_of(up, "inflight.messages", isolation_level="read_uncommitted")
+        return {dict(record.headers)["message-id"].decode() for record in records} >= set(message_ids)
+
+    def engine_goes_on() -> None:
+        """Three more micro-batches: an engine that read what is not committed would have it by now."""
+        seen = last_progress(up.data_dir)
+        assert seen is not None
+        wait_until(lambda: (last_progress(up.data_dir) or seen).batch_id >= seen.batch_id + 3, "micro-batches")
+
+    def counted(name: str, **labels: str) -> float:
+        return registry.get_sample_value(f"inflight_producer_{name}", labels) or 0.0
+
+    sends = counted("sends_total")
+    with contextlib.ExitStack() as stack:
+        devices = [stack.enter_context(AnsweringDevice(*up.mqtt, door, lambda topic, times: 0)) for door in doors]
+        with pytest.raises(RuntimeError, match="changed my mind"), producer.transaction() as transaction:  # noqa: PT012
+            aborted = [transaction.send(door, "lock", b"aborted", message_id=f"aborted-{door}") for door in doors]
+            wait_until(lambda: in_the_log(*(f"aborted-{door}" for door in doors)), "the records are in the log, uncommitted")
+            raise RuntimeError("changed my mind")
+        assert all(isinstance(future.exception(), TransactionFailed) for future in aborted)
+
+        with producer.transaction() as transaction:
+            for number in (1, 2):
+                for door in doors:
+                    transaction.send(door, "lock", b"%d" % number, qos=number, message_id=f"committed-{door}-{number}")
+            wait_until(lambda: in_the_log(*(f"committed-{door}-2" for door in doors)), "the records are in the log, uncommitted")
+            engine_goes_on()
+            assert [device.received for device in devices] == [[], [], []]
+        committed = [f"committed-{door}-{number}" for door in doors for number in (1, 2)]
+        receipts = await_receipts(up, *committed)
+        assert {(receipt["outcome"], receipt["attempts"]) for receipt in receipts} == {("delivered", 1)}
+        assert [device.received for device in devices] == [[b"1", b"2"]] * 3
+    assert [counted("transactions_total", outcome=outcome) for outcome in ("committed", "aborted", "in_doubt")] == [1, 1, 0]
+    assert (counted("sends_total") - sends, counted("pending")) == (len(committed), 0)
+    # What is committed lies behind what was aborted in the same partition, so the engine has passed it.
+    assert [ledger_of(up, f"aborted-{door}") for door in doors] == [[], [], []]
+
+
+def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then(up: SharedUp, producer: Producer) -> None:
+    arrivals: dict[str, list[float]] = defaultdict(list)
+
+    def stubborn(topic: str, times: int) -> int:
+        arrivals["lamp-stubborn"].append(time.monotonic())
+        return 0x87
+
+    def moody(topic: str, times: int) -> int:
+        arrivals["lamp-moody"].append(time.monotonic())
+        return 0x87 if times < 3 else 0
+
+    with AnsweringDevice(*up.mqtt, "lamp-stubborn", stubborn) as one, AnsweringDevice(*up.mqtt, "lamp-moody", moody) as other:
+        for client_id in ("lamp-stubborn", "lamp-moody"):
+            producer.send(client_id, "lamp/switch", b"on", message_id=f"on-{client_id}", user_properties=(("room", "7"),))
+        (parked,) = read_topic(up.kafka, PARKED, lambda records: len(records) >= 1)
+        headers = dict(parked.headers)
+        other.await_count(3)
+        receipts = receipts_of_lamps(
+            read_topic(up.kafka, "inflight.receipts", lambda found: len(receipts_of_lamps(found)) >= 7 + 5)
+        )
+
+    assert (one.received, other.received) == ([b"on"] * 4, [b"on"] * 3)
+    for times in arrivals.values():
+        assert min(later - earlier for earlier, later in pairwise(times)) >= DELAY_S
+    assert (parked.value, headers["message-id"], headers["mqtt-topic"]) == (b"on", b"on-lamp-stubborn", b"lamp/switch")
+    assert headers["user-room"] == b"7"
+    deaths = [(death["queue"], death["reason"], death["count"]) for death in json.loads(headers["x-death"])]
+    assert deaths == [("lamp-stubborn", "rejected", 4), ("delay/lamp-stubborn", "expired", 3)]
+    assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (b"lamp-stubborn", b"rejected")
+
+    told = {
+        message_id: [
+            (receipt["client_id"], receipt["outcome"], receipt["final"])
+            for receipt in sorted(receipts, key=lambda receipt: (receipt["deaths"], receipt["outcome_ms"]))
+            if receipt["message_id"] == message_id
+        ]
+        for message_id in ("on-lamp-stubborn", "on-lamp-moody")
+    }
+    assert told["on-lamp-stubborn"] == [*a_round("lamp-stubborn") * 3, ("lamp-stubborn", "rejected", True)]
+    assert told["on-lamp-moody"] == [*a_round("lamp-moody") * 2, ("lamp-moody", "delivered", True)]
+
+
+def a_round(client_id: str) -> list[tuple[str, str, bool]]:
+    """The receipts of a refusal and of the wait after it."""
+    return [(client_id, "rejected", False), (f"delay/{client_id}", "expired", False)]
+
+
+def receipts_of_lamps(records: list[ReadRecord]) -> list[dict[str, Any]]:
+    receipts = [json.loads(record.value or b"") for record in records]
+    return [receipt for receipt in receipts if receipt["message_id"].startswith("on-lamp-")]
