@@ -16,7 +16,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -223,7 +223,8 @@ class Bridge:
             if device.partition in partitions:
                 self._end(device, "another bridge takes over")
 
-    def commands(self, partition: int, values: list[bytes]) -> None:
+    def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
+        not_here: list[Callable[[], None]] = []
         self._lease.holds()  # before anything is sent: this process may have stood still
         touched: dict[int, DeviceConnection] = {}
         for value in values:
@@ -238,7 +239,7 @@ class Bridge:
                     self._ids.rise_above(command.newest_connection_id)
                 device = self._by_id.get(command.connection_id)
                 if device is None or device.client_id != batch.client_id:
-                    self._not_here(batch.client_id, command)
+                    not_here.append(partial(self._not_here, batch.client_id, command))
                     continue
                 device.apply(command, batch.code)
                 self.counters.commands_applied += 1
@@ -252,6 +253,7 @@ class Bridge:
                 _log.warning("connection_closed", client_id=device.client_id, reason=OTHER_CODE)
                 self._end(device, OTHER_CODE)
                 self._reconnect_later(device.client_id)
+        return not_here
 
     def _closed_by_engine(self, device: DeviceConnection, reason_code: int) -> None:
         self._end(device, "closed by the engine", tell_engine=False)

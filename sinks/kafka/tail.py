@@ -38,8 +38,12 @@ class CommandListener(Protocol):
     def partitions_revoked(self, partitions: frozenset[int]) -> None:
         """Somebody else reads these now."""
 
-    def commands(self, partition: int, values: list[bytes]) -> None:
-        """The next records, in order. They count as carried out when this returns."""
+    def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
+        """The next records, in order. They count as carried out when this returns.
+
+        Returns what may only be done once it is certain that the partition is still ours: a process that stood still, or that
+        the group has gone on without, reads what belongs to somebody else by now.
+        """
 
 
 class CommandTail(Protocol):
@@ -52,6 +56,8 @@ class CommandTail(Protocol):
 
 class KafkaCommandTail:
     """CommandTail on a consumer in a thread of its own.
+
+    That a partition is still ours is certain when Kafka takes a commit, which it refuses to who is no member any more.
 
     A partition is announced only when its start position is fixed: what the group has committed, else the end of the log.
     Offsets of what the listener has carried out are committed about once a second. Partitions move one by one (cooperative
@@ -101,6 +107,9 @@ class KafkaCommandTail:
         self._changes: deque[tuple[bool, frozenset[int]]] = deque()
         self._carried_out: dict[int, int] = {}
         self._owned: set[int] = set()
+        self._uncertain: dict[int, deque[tuple[int, list[Callable[[], None]]]]] = {}
+        """By partition: what waits for a commit of that offset. On the loop only."""
+        self._is_uncertain = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: CommandListener | None = None
@@ -160,7 +169,8 @@ class KafkaCommandTail:
                 for partition, records in batches.items():
                     if partition.partition in self._owned and not self._hand_over(partition.partition, records):
                         return
-                if time.monotonic() >= next_commit:
+                if self._is_uncertain or time.monotonic() >= next_commit:
+                    self._is_uncertain = False
                     next_commit = time.monotonic() + _COMMIT_INTERVAL_S
                     self._commit(consumer, committed)
                     self._check_rebalance()
@@ -215,6 +225,7 @@ class KafkaCommandTail:
             else:
                 self._rebalances_since = None
                 committed.update(offsets)
+                self._on_loop(self._confirmed, offsets)
 
         consumer.commit_async(
             {
@@ -260,13 +271,25 @@ class KafkaCommandTail:
 
     def _revoked(self, partitions: frozenset[int]) -> None:
         assert self._listener is not None
+        for partition in partitions:
+            self._uncertain.pop(partition, None)
         self._listener.partitions_revoked(partitions)
+
+    def _confirmed(self, offsets: Mapping[int, int]) -> None:
+        """Kafka has taken a commit of these."""
+        for partition, offset in offsets.items():
+            waiting = self._uncertain.get(partition)
+            while waiting and waiting[0][0] <= offset:
+                for action in waiting.popleft()[1]:
+                    action()
 
     def _deliver(self, partition: int, values: list[bytes], next_offset: int) -> None:
         assert self._listener is not None
         try:
-            self._listener.commands(partition, values)
+            if actions := self._listener.commands(partition, values):
+                self._uncertain.setdefault(partition, deque()).append((next_offset, actions))
             self._carried_out[partition] = next_offset
+            self._is_uncertain |= bool(actions)
         finally:
             self._room.release()
 

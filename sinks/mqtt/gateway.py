@@ -6,6 +6,7 @@ something happened to, which coalesces their writes.
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -107,8 +108,9 @@ class Gateway:
             socket.connection.shut("the lease of the gateway has passed", ReasonCode.SERVER_BUSY)
             self.touch(socket)
 
-    def commands(self, partition: int, values: list[bytes]) -> None:
+    def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
         now_ms = self.now_ms()
+        not_here: list[Callable[[], None]] = []
         sockets = self._by_connection
         mixed_before = self.counters.closed_for_other_code
         for value in values:
@@ -123,7 +125,7 @@ class Gateway:
                     self._ids.rise_above(command.newest_connection_id)
                 socket = sockets.get(command.connection_id)
                 if socket is None or socket.connection.client_id != batch.client_id:
-                    self._not_here(batch.client_id, command)
+                    not_here.append(partial(self._not_here, batch.client_id, command))
                     continue
                 try:
                     socket.connection.apply(command, now_ms, batch.code)
@@ -132,6 +134,7 @@ class Gateway:
                 self.touch(socket)
         if mixed := self.counters.closed_for_other_code - mixed_before:
             _log.warning("connections_closed", count=mixed, reason=OTHER_CODE)
+        return not_here
 
     def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
         if self._ended.concerns(command):

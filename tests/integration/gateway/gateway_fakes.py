@@ -38,6 +38,12 @@ class Record:
         return dict(self.headers or []).get(name)
 
 
+def carry_out(listener: CommandListener, partition: int, values: list[bytes]) -> None:
+    """As a tail that is certain of its partitions."""
+    for action in listener.commands(partition, values):
+        action()
+
+
 class FakeKafka(ScriptedEngine):
     """EventLog and CommandTail in one, for one gateway."""
 
@@ -82,7 +88,7 @@ class FakeKafka(ScriptedEngine):
 
     def write(self, partition: int, client_id: str, value: bytes) -> None:
         assert self._listener is not None
-        self._listener.commands(partition, [value])
+        carry_out(self._listener, partition, [value])
 
     # For tests, from their thread
     def command(self, client_id: str, kind: type[GatewayCommand], *, number: bool = True, **fields: Any) -> None:
@@ -90,7 +96,7 @@ class FakeKafka(ScriptedEngine):
 
     def deliver(self, partition: int, values: list[bytes]) -> None:
         assert self._listener is not None
-        self.on_loop(self._listener.commands, partition, values)
+        self.on_loop(carry_out, self._listener, partition, values)
 
     def revoke(self, *partitions: int) -> None:
         assert self._listener is not None

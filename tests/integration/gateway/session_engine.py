@@ -24,7 +24,7 @@ from state.records.commands import encode_command_batch
 from state.records.events import decode_event
 from state.session import Session
 from state.settings import SessionSettings
-from tests.integration.gateway.gateway_fakes import DEADLINE_S
+from tests.integration.gateway.gateway_fakes import DEADLINE_S, carry_out
 
 BATCH_S = 0.1
 EXECUTED_TWICE = 0.1
@@ -135,11 +135,11 @@ class Port:
         if self.listener is not None and not self._is_dead:
             self.listener.partitions_assigned(frozenset((partition,)))
             if unread:
-                self.listener.commands(partition, unread)
+                carry_out(self.listener, partition, unread)
 
     def deliver(self, partition: int, values: list[bytes]) -> None:
         if self.listener is not None and not self._is_dead:
-            self.listener.commands(partition, values)
+            carry_out(self.listener, partition, values)
 
     async def close(self, timeout_s: float) -> None:
         self._engine.left(self)

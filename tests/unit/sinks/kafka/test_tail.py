@@ -1,6 +1,9 @@
 """The consumer behind the gateways' command tail, with one that behaves as told in place of kafka-python's."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +53,7 @@ class StuckConsumer:
 class Listener:
     def __init__(self) -> None:
         self.calls: list[tuple[str, frozenset[int]]] = []
+        self.done: list[bytes] = []
 
     def partitions_assigned(self, partitions: frozenset[int]) -> None:
         self.calls.append(("assigned", partitions))
@@ -57,7 +61,8 @@ class Listener:
     def partitions_revoked(self, partitions: frozenset[int]) -> None:
         self.calls.append(("revoked", partitions))
 
-    def commands(self, partition: int, values: list[bytes]) -> None: ...
+    def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
+        return [partial(self.done.append, value) for value in values]
 
 
 def test_a_member_that_a_rebalance_has_forgotten_gives_its_partitions_up_and_joins_again(
@@ -139,3 +144,54 @@ def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeyp
     assert isinstance(consumer, FencedConsumer)
     assert consumer.is_closed
     assert len(set(consumer.stamps)) == 3, "it stamps although there is nothing new to commit"
+
+
+class Reading(StuckConsumer):
+    """Reads one record. refusals: so many commits are refused first; a member that was left behind is refused for ever."""
+
+    refusals = 0
+    commits = 0
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        if self.listener is None:
+            return {}
+        super().poll(timeout_ms)
+        return {TopicPartition("commands", 0): [SimpleNamespace(value=b"for nobody here", offset=6)]}
+
+    def commit_async(self, offsets: Any, callback: Any) -> None:
+        Reading.commits += 1
+        if Reading.commits <= Reading.refusals:
+            callback(offsets, RebalanceInProgressError("the group is rebalancing"))
+        else:
+            callback(offsets, None)
+
+
+@pytest.mark.parametrize(("refusals", "done"), [(0, [b"for nobody here"]), (3, [b"for nobody here"]), (10**9, [])])
+def test_what_needs_certainty_waits_until_kafka_has_taken_a_commit(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, done: list[bytes]
+) -> None:
+    monkeypatch.setattr(tail, "KafkaConsumer", Reading)
+    for name in ("_COMMIT_INTERVAL_S", "_RESTART_PAUSE_S"):
+        monkeypatch.setattr(tail, name, 0.01)
+    monkeypatch.setattr(tail, "_SHORTEST_LIMIT_S", 0.5)
+    for name, value in (("made", []), ("refusals", refusals), ("commits", 0)):
+        monkeypatch.setattr(Reading, name, value)
+
+    async def main() -> Listener:
+        listener = Listener()
+        reader = KafkaCommandTail(
+            bootstrap_servers="",
+            topic="commands",
+            group_id="gateways",
+            group_instance_id=None,
+            session_timeout_ms=10,
+            fetch_max_wait_ms=10,
+            options={},
+        )
+        reader.start(listener)
+        await until(lambda: listener.done or len(listener.calls) >= 2, "a commit, or the end of the membership", within_s=20)
+        assert Reading.commits > refusals or not listener.done
+        await reader.close(5)
+        return listener
+
+    assert asyncio.run(main()).done == done
