@@ -16,7 +16,7 @@ _EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]
 def load() -> None:
     """Called by tests/conftest.py, before any module with property tests is imported."""
     settings.register_profile("test", max_examples=200, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
-    settings.register_profile("ci", max_examples=1_000, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
+    settings.register_profile("ci", max_examples=500, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
     soak = os.environ.get("INFLIGHT_SOAK")
     if soak:
         settings.register_profile("soak", max_examples=int(soak), stateful_step_count=120, **_EVERYWHERE)
