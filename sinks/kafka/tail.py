@@ -24,7 +24,7 @@ _COMMIT_INTERVAL_S: Final = STAMP_INTERVAL_S
 _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
-_LAST_COMMIT_MS: Final = 5_000
+_LAST_COMMIT_S: Final = 5.0
 _METADATA_PAUSE_S: Final = 0.2
 _SHORTEST_LIMIT_S: Final = 5.0
 
@@ -246,15 +246,26 @@ class KafkaCommandTail:
             raise RebalanceInProgressError(f"for more than {self._longest_rebalance_s:g} s")
 
     def _commit_and_wait(self, consumer: Any) -> None:
+        """The last one. While the group shares its partitions out it takes none, and goes on with every poll."""
         stamp = "" if self._stamps is None else self._stamps.left()
-        offsets = {
-            TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
-            for partition, offset in self._carried_out.copy().items()
-            if partition in self._owned
-        }
-        if offsets:
-            with contextlib.suppress(KafkaError):  # they are read again, and known by their sequence numbers or answered
-                consumer.commit(offsets, timeout_ms=_LAST_COMMIT_MS)
+        deadline = time.monotonic() + _LAST_COMMIT_S
+        while True:
+            offsets = {
+                TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
+                for partition, offset in self._carried_out.copy().items()
+                if partition in self._owned
+            }
+            try:
+                if offsets:
+                    consumer.commit(offsets, timeout_ms=1_000)
+                return
+            except KafkaError as error:  # what is not committed is read again, and known by its sequence number or answered
+                if time.monotonic() >= deadline:
+                    _log.info("last_commit_failed", error=repr(error))
+                    return
+            with contextlib.suppress(KafkaError):
+                consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
+                self._follow_assignment(consumer)
 
     def _on_loop(self, method: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

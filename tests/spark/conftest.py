@@ -1,6 +1,7 @@
 """One Spark session for all tests of this directory; every test has its own topics and checkpoint."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,8 +120,8 @@ class Pipeline:
 
 @pytest.fixture
 def topics() -> Topics:
-    number = next(_numbers)
-    return Topics(**{name: f"spark-{number}.{name.replace('_', '-')}" for name in Topics.__slots__})
+    prefix = f"spark-{os.environ.get('PYTEST_XDIST_WORKER', 'only')}-{next(_numbers)}"
+    return Topics(**{name: f"{prefix}.{name.replace('_', '-')}" for name in Topics.__slots__})
 
 
 @pytest.fixture
