@@ -77,7 +77,7 @@ mosquitto-check:
 # Most tests wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and what only
 # computes runs beside them.
 .PHONY: test
-test: jars ## Lint, types, layers and all tests that need nothing from outside: about five minutes on two cores
+test: jars ## Lint, types, layers and all tests that need nothing from outside: five to six and a half minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
