@@ -6,18 +6,21 @@ the loop, all callbacks run on it.
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import FencedInstanceIdError, KafkaError, RebalanceInProgressError
+from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RebalanceInProgressError
 
 from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, fenced
+from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 
 _log: Final = structlog.get_logger(__name__)
 _COMMIT_INTERVAL_S: Final = STAMP_INTERVAL_S
@@ -26,7 +29,8 @@ _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
 _LAST_COMMIT_S: Final = 5.0
 _METADATA_PAUSE_S: Final = 0.2
-_SHORTEST_LIMIT_S: Final = 5.0
+_LEAVE_S: Final = 2.0
+_UNCERTAIN_BATCHES: Final = 256
 
 
 class CommandListener(Protocol):
@@ -79,6 +83,7 @@ class KafkaCommandTail:
         options: Mapping[str, Any],
         on_taken: Callable[[], None] = lambda: None,
     ) -> None:
+        heartbeat_interval_ms = max(100, session_timeout_ms // 4)
         self._topic = topic
         self._on_taken = on_taken
         self._taken: GroupInstanceTaken | None = None
@@ -88,7 +93,7 @@ class KafkaCommandTail:
             "group_id": group_id,
             "group_instance_id": group_instance_id,
             "session_timeout_ms": session_timeout_ms,
-            "heartbeat_interval_ms": max(100, session_timeout_ms // 4),
+            "heartbeat_interval_ms": heartbeat_interval_ms,
             "fetch_max_wait_ms": fetch_max_wait_ms,
             "fetch_min_bytes": 1,
             "auto_offset_reset": "latest",
@@ -100,15 +105,21 @@ class KafkaCommandTail:
             "partition_assignment_strategy": (CooperativeStickyAssignor,),
             **options,
         }
-        self._longest_rebalance_s = max(_SHORTEST_LIMIT_S, 2 * session_timeout_ms / 1_000)
-        self._rebalances_since: float | None = None
+        self._new_watch = partial(
+            RebalanceWatch, session_timeout_ms=session_timeout_ms, heartbeat_interval_ms=heartbeat_interval_ms
+        )
         self._stopping = threading.Event()
+        self._stop_at_s = math.inf
         self._room = threading.Semaphore(_BATCHES_AHEAD)
-        self._changes: deque[tuple[bool, frozenset[int]]] = deque()
+        self._assignment = AssignmentChanges(topic)
         self._carried_out: dict[int, int] = {}
         self._owned: set[int] = set()
         self._uncertain: dict[int, deque[tuple[int, list[Callable[[], None]]]]] = {}
-        """By partition: what waits for a commit of that offset. On the loop only."""
+        """By partition: what waits for a commit of that offset, the newest `_UNCERTAIN_BATCHES`. On the loop only.
+
+        In a rebalance nothing is read. But a group may refuse commits for hours (rights, too few replicas) while records come:
+        the oldest are forgotten then. The engine asks again with its next command; what is never said ends with the lease.
+        """
         self._is_uncertain = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,6 +132,7 @@ class KafkaCommandTail:
         self._thread.start()
 
     async def close(self, timeout_s: float) -> None:
+        self._stop_at_s = time.monotonic() + timeout_s
         self._stopping.set()
         thread = self._thread
         if thread is not None:
@@ -145,25 +157,27 @@ class KafkaCommandTail:
             if self._owned:
                 self._on_loop(self._revoked, frozenset(self._owned))
                 self._owned.clear()
-            self._changes.clear()
+            self._assignment.changes.clear()
             self._stopping.wait(_RESTART_PAUSE_S)
         if self._taken is not None:
             self._on_loop(self._on_taken)
 
     def _consume(self) -> None:
         consumer = KafkaConsumer(**self._config)
-        self._rebalances_since = None
+        watch = self._new_watch()
         try:
-            # The member that shares the partitions out may be this one. One that does not know the topic's partitions yet shares
-            # out none, and does not always notice when it learns of them.
-            while not consumer.partitions_for_topic(self._topic):
+            # The member that shares the partitions out may be this one. It has to know them before it joins: with none it shares
+            # out none, and when it learns of them later, it joins again, which it may not survive (RebalanceWatch). What a
+            # consumer has learnt before `subscribe` does not count.
+            consumer.subscribe([self._topic], listener=self._assignment)
+            while self._topic not in consumer.topics():
                 if self._stopping.wait(_METADATA_PAUSE_S):
                     return
-            consumer.subscribe([self._topic], listener=_Rebalance(self._topic, self._changes))
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
             committed: dict[int, int] = {}
             while not self._stopping.is_set():
                 batches = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
+                watch.look(consumer.group_metadata(), time.monotonic())
                 if self._follow_assignment(consumer):
                     next_commit = 0.0  # else whoever comes after a short life would begin at the end of the log
                 for partition, records in batches.items():
@@ -173,16 +187,16 @@ class KafkaCommandTail:
                     self._is_uncertain = False
                     next_commit = time.monotonic() + _COMMIT_INTERVAL_S
                     self._commit(consumer, committed)
-                    self._check_rebalance()
             self._commit_and_wait(consumer)
         finally:
-            consumer.close(autocommit=False, timeout_ms=2_000)
+            consumer.close(autocommit=False, timeout_ms=int(1_000 * _LEAVE_S))
 
     def _follow_assignment(self, consumer: Any) -> bool:
         """Whether there is a new partition."""
         is_new = False
-        while self._changes:
-            is_assignment, partitions = self._changes.popleft()
+        changes = self._assignment.changes
+        while changes:
+            is_assignment, partitions = changes.popleft()
             if is_assignment:
                 for partition in partitions:
                     # Resolves and fixes the start, so that a connection that chooses the partition misses no command.
@@ -218,12 +232,9 @@ class KafkaCommandTail:
         stamp = "" if self._stamps is None else self._stamps.next()
 
         def committed_or_not(_offsets: object, outcome: object) -> None:
-            if isinstance(outcome, RebalanceInProgressError):
-                self._rebalances_since = self._rebalances_since or time.monotonic()
-            elif isinstance(outcome, BaseException):
+            if isinstance(outcome, BaseException):
                 _log.debug("commit_failed", error=repr(outcome))
             else:
-                self._rebalances_since = None
                 committed.update(offsets)
                 self._on_loop(self._confirmed, offsets)
 
@@ -235,32 +246,26 @@ class KafkaCommandTail:
             callback=committed_or_not,
         )
 
-    def _check_rebalance(self) -> None:
-        """Raises RebalanceInProgressError when this member has waited for so long that the group must have gone on without it.
-
-        Seen on a busy machine: the partitions belonged to somebody else, and this consumer waited for its part for ever, its
-        devices attached and deaf.
-        """
-        since = self._rebalances_since
-        if since is not None and time.monotonic() - since > self._longest_rebalance_s:
-            raise RebalanceInProgressError(f"for more than {self._longest_rebalance_s:g} s")
-
     def _commit_and_wait(self, consumer: Any) -> None:
-        """The last one. While the group shares its partitions out it takes none, and goes on with every poll."""
+        """The last one, within the time of `close`.
+
+        While the group shares its partitions out it takes none, and goes on with every poll. No other failure passes by polling.
+        """
         stamp = "" if self._stamps is None else self._stamps.left()
-        deadline = time.monotonic() + _LAST_COMMIT_S
+        deadline = min(time.monotonic() + _LAST_COMMIT_S, self._stop_at_s - _LEAVE_S)
         while True:
             offsets = {
                 TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
                 for partition, offset in self._carried_out.copy().items()
                 if partition in self._owned
             }
+            left_ms = int(1_000 * (deadline - time.monotonic()))
             try:
                 if offsets:
-                    consumer.commit(offsets, timeout_ms=1_000)
+                    consumer.commit(offsets, timeout_ms=min(max(_POLL_TIMEOUT_MS, left_ms), 1_000))
                 return
             except KafkaError as error:  # what is not committed is read again, and known by its sequence number or answered
-                if time.monotonic() >= deadline:
+                if left_ms <= 0 or not isinstance(error, RebalanceInProgressError | CommitFailedError):
                     _log.info("last_commit_failed", error=repr(error))
                     return
             with contextlib.suppress(KafkaError):
@@ -298,27 +303,9 @@ class KafkaCommandTail:
         assert self._listener is not None
         try:
             if actions := self._listener.commands(partition, values):
-                self._uncertain.setdefault(partition, deque()).append((next_offset, actions))
+                waiting = self._uncertain.setdefault(partition, deque(maxlen=_UNCERTAIN_BATCHES))
+                waiting.append((next_offset, actions))
             self._carried_out[partition] = next_offset
             self._is_uncertain |= bool(actions)
         finally:
             self._room.release()
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Only takes notes: it runs on the consumer's I/O loop, which must not wait."""
-
-    def __init__(self, topic: str, changes: deque[tuple[bool, frozenset[int]]]) -> None:
-        self._topic = topic
-        self._changes = changes
-
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._note(True, assigned)
-
-    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._note(False, revoked)
-
-    def _note(self, is_assignment: bool, partitions: Iterable[TopicPartition]) -> None:
-        numbers = frozenset(partition.partition for partition in partitions if partition.topic == self._topic)
-        if numbers:
-            self._changes.append((is_assignment, numbers))
