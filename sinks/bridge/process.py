@@ -10,7 +10,6 @@ from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.kafka.append import EventLog, KafkaEventLog
-from sinks.kafka.group_instance import await_instance_free
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError
 
@@ -57,14 +56,6 @@ async def serve(
         options=settings.kafka_options,
         on_partitions_added=stop.set,
     )
-    await asyncio.to_thread(
-        await_instance_free,
-        bootstrap_servers=settings.bootstrap_servers,
-        group_id=settings.group_id,
-        group_instance_id=settings.group_instance_id,
-        options=settings.kafka_options,
-    )
-    await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.commands_topic,
@@ -75,6 +66,8 @@ async def serve(
         options=settings.kafka_options,
         on_taken=stop.set,
     )
+    await tail.await_instance_free()
+    await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
     partitions = log.partition_count(settings.commands_topic)
     await run_bridge(
         settings, log, tail, commands_partitions=partitions, on_ready=on_ready, stop=stop, counters=counters or BridgeCounters()

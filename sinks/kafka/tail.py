@@ -19,7 +19,7 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RebalanceInProgressError
 
-from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, fenced
+from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, await_instance_free, fenced
 from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 
 _log: Final = structlog.get_logger(__name__)
@@ -85,6 +85,7 @@ class KafkaCommandTail:
     ) -> None:
         heartbeat_interval_ms = max(100, session_timeout_ms // 4)
         self._topic = topic
+        self._options = options
         self._on_taken = on_taken
         self._taken: GroupInstanceTaken | None = None
         self._stamps = None if group_instance_id is None else Stamps(group_instance_id)
@@ -124,6 +125,16 @@ class KafkaCommandTail:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: CommandListener | None = None
+
+    async def await_instance_free(self) -> None:
+        """Before this process does anything else. Raises GroupInstanceTaken when another one lives under `group_instance_id`."""
+        await asyncio.to_thread(
+            await_instance_free,
+            bootstrap_servers=self._config["bootstrap_servers"],
+            group_id=self._config["group_id"],
+            group_instance_id=self._config["group_instance_id"],
+            options=self._options,
+        )
 
     def start(self, listener: CommandListener) -> None:
         self._listener = listener

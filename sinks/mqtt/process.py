@@ -7,7 +7,6 @@ from typing import Final, Literal
 import structlog
 
 from sinks.kafka.append import EventLog, KafkaEventLog
-from sinks.kafka.group_instance import await_instance_free
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
@@ -41,14 +40,6 @@ async def serve(
         options=settings.kafka_options,
         on_partitions_added=stop.set,
     )
-    await asyncio.to_thread(
-        await_instance_free,
-        bootstrap_servers=settings.bootstrap_servers,
-        group_id=settings.group_id,
-        group_instance_id=settings.group_instance_id,
-        options=settings.kafka_options,
-    )
-    await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.commands_topic,
@@ -59,6 +50,8 @@ async def serve(
         options=settings.kafka_options,
         on_taken=stop.set,
     )
+    await tail.await_instance_free()
+    await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
     await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
     tail.check()
     log.check()
