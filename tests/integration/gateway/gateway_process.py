@@ -6,6 +6,7 @@ reads from the file `clock` how many seconds its clock is ahead when it makes a 
 
 import asyncio
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,10 +35,33 @@ from state.records.events import decode_event
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest
+from tests.support.kafka_topics import create_topics
+from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 _BATCH_MS: Final = 50
 _START_S: Final = 60.0
+_numbers = itertools.count(1)
+
+
+def settings_on(kafka: SharedKafka, prefix: str, **changed: Any) -> GatewaySettings:
+    """With topics of four partitions and a group of its own for each call. prefix: a word of the test file."""
+    name = f"{prefix}-{next(_numbers)}"
+    settings = GatewaySettings(
+        port=0,
+        bootstrap_servers=kafka.bootstrap_servers,
+        events_topic=f"{name}.events",
+        commands_topic=f"{name}.commands",
+        uplink_topic=f"{name}.uplink",
+        leases_topic=f"{name}.leases",
+        group_id=name,
+    )
+    create_topics(kafka.bootstrap_servers, *topics_of(settings), partitions=4)
+    return replace(settings, **changed)
+
+
+def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
+    return settings.events_topic, settings.commands_topic, settings.uplink_topic, settings.leases_topic
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Which connection of a client wins: gateways in processes of their own, frozen and with wrong clocks, and the real session."""
 
-import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import ForwardPublication, RecordTransition, Transition
 from tests.integration.gateway.gateway_fakes import RawClient
-from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process
-from tests.support.kafka_topics import create_topics
+from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process, settings_on
 from tests.support.processes import freeze, frozen, thaw
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -22,25 +20,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 ACCEPTED, PRESENT, BUSY = b"\x20\x02\x00\x00", b"\x20\x02\x01\x00", b"\x20\x02\x00\x03"
 KEPT, CLEAN = 0x00, 0x02
 HOUR_S = 3_600
-_names = itertools.count(1)
 
 
 @pytest.fixture
 def settings(kafka: SharedKafka) -> GatewaySettings:
-    name = f"order-{next(_names)}"
-    create_topics(
-        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
-    )
-    return GatewaySettings(
-        port=0,
-        bootstrap_servers=kafka.bootstrap_servers,
-        events_topic=f"{name}.events",
-        commands_topic=f"{name}.commands",
-        uplink_topic=f"{name}.uplink",
-        leases_topic=f"{name}.leases",
-        group_id=name,
-        connect_timeout_ms=1_000,
-    )
+    return settings_on(kafka, "order", connect_timeout_ms=1_000)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The gateway on a real broker: what the in-process stand-in of the other tests cannot show."""
 
 import asyncio
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived
 from state.model import QoS
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.gateway.gateway_process import settings_on, topics_of
 from tests.support.kafka_topics import create_topics
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
@@ -35,31 +35,13 @@ from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 START_S = 30.0
-_names = itertools.count(1)
 T = TypeVar("T")
 
 
 @pytest.fixture
 def settings(kafka: SharedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
-    name = f"gateway-{next(_names)}"
-    create_topics(
-        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
-    )
-    return GatewaySettings(
-        port=0,
-        bootstrap_servers=kafka.bootstrap_servers,
-        events_topic=f"{name}.events",
-        commands_topic=f"{name}.commands",
-        uplink_topic=f"{name}.uplink",
-        leases_topic=f"{name}.leases",
-        group_id=name,
-        group_session_timeout_ms=6_000,
-    )
-
-
-def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
-    return settings.events_topic, settings.commands_topic, settings.uplink_topic, settings.leases_topic
+    return settings_on(kafka, "gateway", group_session_timeout_ms=6_000)
 
 
 @contextmanager
