@@ -6,7 +6,6 @@ the loop for many. All methods are called on the loop, all callbacks run on it.
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
@@ -17,6 +16,7 @@ from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, Me
 
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.producers import abandon, close_quietly
+from sinks.kafka.topic_partitions import METADATA_AGE_MS, TopicPartitions
 from sinks.kafka.undecided import Partition, Undecided
 from state.errors import InflightError
 
@@ -25,14 +25,10 @@ Confirmation: TypeAlias = Callable[[Exception | None], None]
 """Called once, later, on the loop: with None when all in-sync replicas have the record, else with AppendFailed."""
 
 _log: Final = structlog.get_logger(__name__)
-_METADATA_TIMEOUT_S: Final = 5.0
-_METADATA_PAUSE_S: Final = 0.2
 _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
 """How much longer than an append a record may live in kafka-python: in this time the next producer takes over."""
 _SHORTEST_LOOK_S: Final = 0.02
-_METADATA_AGE_MS: Final = 30_000
-_PARTITIONS_LOOK_S: Final = 5.0
 
 
 class AppendFailed(InflightError):
@@ -41,10 +37,6 @@ class AppendFailed(InflightError):
 
 class RecordTooLarge(AppendFailed):
     """The record will never fit: the broker's `message.max.bytes` or the producer's `max_request_size` is smaller."""
-
-
-class PartitionsAdded(InflightError):
-    """A topic has more partitions than when this process started: keys would have to change their partition under way."""
 
 
 class EventLog(Protocol):
@@ -70,10 +62,9 @@ class KafkaEventLog:
     A failure that kafka-python reports itself, for instance when none of this could be done in time because no broker answers,
     costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
 
-    The number of partitions is that of the start, so that the order of a key is kept. on_partitions_added: called once, on the
-    loop, when a topic has another number; `check` raises from then on.
+    on_partitions_added: see TopicPartitions.
 
-    Raises from `start`: kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does not exist.
+    Raises from `start`: kafka.errors.KafkaError when no broker answers, TopicMissing.
     """
 
     def __init__(
@@ -101,24 +92,21 @@ class KafkaEventLog:
             "max_block_ms": 200,
             "allow_auto_create_topics": False,
             "reconnect_backoff_max_ms": 1_000,
-            "metadata_max_age_ms": _METADATA_AGE_MS,
+            "metadata_max_age_ms": METADATA_AGE_MS,
             "metrics_enabled": False,
             **options,
         }
-        self._on_partitions_added = on_partitions_added
-        self._added: PartitionsAdded | None = None
+        self._topics = TopicPartitions(on_partitions_added)
         self._timeout_s = timeout_ms / 1_000
         self._producer: KafkaProducer | None = None
         self._old: KafkaProducer | None = None
         self._old_failed = asyncio.Event()
         self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._partition_counts: dict[str, int] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._decided: deque[tuple[Undecided, KafkaProducer, BaseException | None]] = deque()
         self._wake_scheduled = False
         self._look: asyncio.TimerHandle | None = None
-        self._partitions_look: asyncio.TimerHandle | None = None
         self._pending = 0
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -128,30 +116,16 @@ class KafkaEventLog:
         """Connect and learn about the topics. Call once, before `append`."""
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._connect, tuple(topics))
-        self._partitions_look = self._loop.call_later(_PARTITIONS_LOOK_S, self._look_at_partitions)
+        self._topics.watch(lambda: self._producer)
 
     def check(self) -> None:
         """Raises PartitionsAdded."""
-        if self._added is not None:
-            raise self._added
-
-    def _look_at_partitions(self) -> None:
-        assert self._loop is not None
-        for topic, count in self._partition_counts.items():
-            now = _known_partitions(self._producer, topic)
-            if now is not None and now != count:
-                self._added = PartitionsAdded(
-                    f"{topic} has {now} partitions now, and had {count} when this process started. It stops, so that the order "
-                    "of each client's records is kept; start it again (docs/operations.md, Adding partitions)"
-                )
-                self._on_partitions_added()
-                return
-        self._partitions_look = self._loop.call_later(_PARTITIONS_LOOK_S, self._look_at_partitions)
+        self._topics.check()
 
     def _connect(self, topics: tuple[str, ...]) -> None:
         producer = KafkaProducer(**self._config)
         try:
-            self._partition_counts = {topic: _partition_count(producer, topic) for topic in topics}
+            self._topics.learn(producer, topics)
         except BaseException:
             producer.close(timeout=0)
             raise
@@ -159,11 +133,11 @@ class KafkaEventLog:
 
     def partition_count(self, topic: str) -> int:
         """Of a topic that was given to `start`."""
-        return self._partition_counts[topic]
+        return self._topics.count(topic)
 
     def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
         assert self._loop is not None
-        number = partition_of(key, self._partition_counts[topic])
+        number = partition_of(key, self._topics.count(topic))
         partition = self._partitions.get((topic, number))
         if partition is None:
             partition = self._partitions[topic, number] = Partition(topic=topic, number=number, producer=self._producer)
@@ -332,9 +306,7 @@ class KafkaEventLog:
     def _connect_again(self) -> Any:
         """Blocks. Fetches the metadata, too: a send on the loop must not wait for them."""
         producer = KafkaProducer(**self._config)
-        for topic in self._partition_counts:
-            with contextlib.suppress(KafkaError):
-                producer.partitions_for(topic)
+        self._topics.fetch(producer)
         return producer
 
     def _move_all(self) -> None:
@@ -367,9 +339,9 @@ class KafkaEventLog:
             _log.warning("records_unconfirmed_at_close", count=self._pending)
         if self._replacement is not None:
             self._replacement.cancel()
-        for timer in (self._look, self._partitions_look):
-            if timer is not None:
-                timer.cancel()
+        self._topics.stop()
+        if self._look is not None:
+            self._look.cancel()
         producer, old = self._producer, self._old
         self._producer = self._old = None
         loop = asyncio.get_running_loop()
@@ -383,31 +355,3 @@ class KafkaEventLog:
 def _failure(error: BaseException) -> AppendFailed:
     kind = RecordTooLarge if isinstance(error, MessageSizeTooLargeError) else AppendFailed
     return kind(f"{type(error).__name__}: {error}")
-
-
-def _known_partitions(producer: Any, topic: str) -> int | None:
-    """What kafka-python knows without asking; it asks by itself every `_METADATA_AGE_MS`."""
-    if producer is None:
-        return None
-    try:
-        return len(producer.partitions_for(topic) or ()) or None
-    except KafkaError:
-        return None
-
-
-def _partition_count(producer: Any, topic: str) -> int:
-    """Blocks. A topic that was created a moment ago is given some seconds."""
-    deadline = time.monotonic() + _METADATA_TIMEOUT_S
-    while True:
-        try:
-            if partitions := producer.partitions_for(topic):
-                return len(partitions)
-        except KafkaError as error:
-            cause = error
-        else:
-            cause = None
-        if time.monotonic() > deadline:
-            raise AppendFailed(
-                f"topic {topic} does not exist, or may not be described; create it with `inflight topics` and start again"
-            ) from cause
-        time.sleep(_METADATA_PAUSE_S)

@@ -27,9 +27,9 @@ async def serve(
     """Run a gateway until `stop` is set.
 
     on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
-    Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, AppendFailed when a topic does
-    not exist, GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic
-    gets more partitions: `stop` is set then.
+    Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, TopicMissing, GroupInstanceTaken
+    when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more partitions: `stop`
+    is set then.
     Otherwise nothing that a device or Kafka does ends it once it is ready.
     """
     log = KafkaEventLog(

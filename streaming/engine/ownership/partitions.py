@@ -7,7 +7,8 @@ and there is no order between partitions. So:
 2. An engine that sees another number while it runs stops (`PartitionsChanged`), also for `commands`: a gateway may already have
    connections in a partition of which this engine does not know.
 3. The next start first reads the old partitions as far as they go at that moment, and then all (`Growth`).
-Gateways and bridges stop by themselves, too (sinks/kafka/append.py), and write to the new partitions when they are started again.
+Gateways and bridges stop by themselves, too (sinks/kafka/topic_partitions.py), and write to the new partitions when they are
+started again.
 """
 
 import json

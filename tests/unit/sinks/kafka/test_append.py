@@ -8,8 +8,9 @@ import pytest
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, MessageSizeTooLargeError
 from kafka.future import Future
 
-from sinks.kafka.append import AppendFailed, KafkaEventLog, PartitionsAdded, RecordTooLarge
+from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge
 from sinks.kafka.partitioning import partition_of
+from sinks.kafka.topic_partitions import PartitionsAdded, TopicMissing
 from tests.support.waiting import until
 
 
@@ -65,7 +66,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
 
     monkeypatch.setattr("sinks.kafka.append.KafkaProducer", make)
     monkeypatch.setattr("sinks.kafka.append.abandon", FakeProducer.abandon)
-    monkeypatch.setattr("sinks.kafka.append._METADATA_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("sinks.kafka.topic_partitions._METADATA_TIMEOUT_S", 0.0)
     return made
 
 
@@ -154,7 +155,7 @@ def test_a_producer_that_cannot_flush_is_let_go_without_an_error(producer: FakeP
 
 def test_a_missing_topic_is_named(producer: FakeProducer) -> None:
     producer.topics = {}
-    with pytest.raises(AppendFailed, match="topic events does not exist"):
+    with pytest.raises(TopicMissing, match="topic events does not exist"):
         asyncio.run(started())
     assert producer.closed
 
@@ -328,7 +329,7 @@ def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: 
 def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they_were(
     producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.kafka.append._PARTITIONS_LOOK_S", 0.001)
+    monkeypatch.setattr("sinks.kafka.topic_partitions._LOOK_S", 0.001)
 
     async def scenario() -> None:
         told: list[str] = []
