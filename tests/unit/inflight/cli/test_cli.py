@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,20 @@ def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "inflight", *arguments], capture_output=True, text=True, input=stdin, timeout=60, check=False
     )
+
+
+@pytest.fixture
+def main_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
+    """The command in this process, which saves a second of CPU: exit code, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["inflight", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return call
 
 
 def test_the_help_lists_every_command() -> None:
@@ -69,24 +84,24 @@ def test_the_demo_of_the_bridge_says_how_to_install_mosquitto_before_it_starts_a
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.processes
-def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path) -> None:
-    shown = run("config", "--set", "max_inflight=7")
-    assert shown.returncode == 0
-    assert "\nmax_inflight = 7\n" in shown.stdout
+def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path, main_with: Callable[..., tuple[object, str, str]]) -> None:
+    code, shown, _ = main_with("config", "--set", "max_inflight=7")
+    assert code == 0
+    assert "\nmax_inflight = 7\n" in shown
     copy = tmp_path / "copy.toml"
-    copy.write_text(shown.stdout)
-    assert run("config", "--config", str(copy)).stdout == shown.stdout
+    copy.write_text(shown)
+    assert main_with("config", "--config", str(copy))[1] == shown
 
 
-@pytest.mark.processes
-def test_every_command_with_settings_refuses_a_wrong_key_before_anything_starts() -> None:
-    for command in ("up", "engine", "gateway", "topics"):
-        result = run(command, "--set", "max_inflihgt=7")
-        assert result.returncode == 2
-        assert "did you mean session.max_inflight?" in result.stderr
-        assert "Traceback" not in result.stderr
-        assert result.stdout == ""
+@pytest.mark.parametrize("command", ["up", "engine", "gateway", "topics"])
+def test_every_command_with_settings_refuses_a_wrong_key_before_anything_starts(
+    command: str, main_with: Callable[..., tuple[object, str, str]]
+) -> None:
+    code, output, errors = main_with(command, "--set", "max_inflihgt=7")
+    assert code == 2
+    assert "did you mean session.max_inflight?" in errors
+    assert "Traceback" not in errors
+    assert output == ""
 
 
 @pytest.mark.parametrize(
@@ -175,12 +190,10 @@ def test_restore_without_a_kafka_says_which_one_did_not_answer() -> None:
     assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
 
 
-def test_main_reports_an_error_in_one_paragraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["inflight", "config", "--config", "/nowhere.toml"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "/nowhere.toml: cannot be read" in capsys.readouterr().err
+def test_main_reports_an_error_in_one_paragraph(main_with: Callable[..., tuple[object, str, str]]) -> None:
+    code, _, errors = main_with("config", "--config", "/nowhere.toml")
+    assert code == 2
+    assert "/nowhere.toml: cannot be read" in errors
 
 
 def compose_services() -> dict[str, dict[str, Any]]:
