@@ -22,15 +22,25 @@ KEPT, CLEAN = 0x00, 0x02
 HOUR_S = 3_600
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def settings(kafka: SharedKafka) -> GatewaySettings:
     return settings_on(kafka, "order", connect_timeout_ms=1_000)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(settings: GatewaySettings) -> Iterator[SessionsOnKafka]:
     with SessionsOnKafka(settings) as sessions:
         yield sessions
+
+
+@pytest.fixture(scope="module")
+def gateways(
+    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
+    """One that is frozen, and another. The tests have clients of their own."""
+    directory = tmp_path_factory.mktemp("gateways")
+    with gateway_process(settings, directory / "freezes") as freezes, gateway_process(settings, directory / "other") as other:
+        yield freezes, other
 
 
 def opened(gateway: GatewayProcess, client_id: str, *, flags: int = KEPT) -> RawClient:
@@ -45,13 +55,13 @@ def connack(gateway: GatewayProcess, client_id: str) -> tuple[RawClient, bytes]:
     return device, device.packet()
 
 
-def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(
-    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
-) -> None:
+def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(kafka: SharedKafka, tmp_path: Path) -> None:
     """[MQTT-4.3.3-10] From a gateway that is an hour ahead to one that is right, which is then stepped back a day."""
     once = publish("up", b"once", first_byte=0x34, packet_id=7)
     again = publish("up", b"once", first_byte=0x3C, packet_id=7)
+    settings = settings_on(kafka, "order", connect_timeout_ms=1_000)  # its own: nothing goes back behind an hour ahead
     with (
+        SessionsOnKafka(settings) as engine,
         gateway_process(settings, tmp_path / "ahead", clock_ahead_s=HOUR_S) as ahead,
         gateway_process(settings, tmp_path / "right") as right,
     ):
@@ -78,78 +88,79 @@ def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(
 
 @pytest.mark.parametrize("device_stays", [False, True], ids=["it has closed its socket", "nobody has told the gateway"])
 def test_a_connect_that_waited_in_a_frozen_gateway_does_not_win(
-    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path, device_stays: bool
+    settings: GatewaySettings, engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess], device_stays: bool
 ) -> None:
     """[MQTT-3.1.4-3] [MQTT-3.1.2-4] The device has connected elsewhere; its old CONNECT asks for a clean start."""
-    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
-        with frozen(freezes.pid):
-            late = opened(freezes, "late", flags=CLEAN)
-            if not device_stays:
-                late.socket.close()
-            device, answer = connack(other, "late")
-            assert answer == ACCEPTED
-            if device_stays:
-                assert device.is_silent(settings.connect_timeout_ms / 1_000 + 0.5)
-        if device_stays:
-            assert late.packet() == BUSY
-        witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
+    freezes, other = gateways
+    name = f"late-{device_stays}"
+    with frozen(freezes.pid):
+        late = opened(freezes, name, flags=CLEAN)
+        if not device_stays:
+            late.socket.close()
+        device, answer = connack(other, name)
         assert answer == ACCEPTED
-        device.send("c000")
-        device.expect("d000")
-        rows = [row.transition for row in engine.of("late", RecordTransition)]
-        assert rows == [Transition.CONNECTED]
-        witness.socket.close()
-        device.socket.close()
+        if device_stays:
+            assert device.is_silent(settings.connect_timeout_ms / 1_000 + 0.5)
+    if device_stays:
+        assert late.packet() == BUSY
+    witness, answer = connack(freezes, f"witness-of-{name}")  # it has worked off what was in its sockets
+    assert answer == ACCEPTED
+    device.send("c000")
+    device.expect("d000")
+    rows = [row.transition for row in engine.of(name, RecordTransition)]
+    assert rows == [Transition.CONNECTED]
+    witness.socket.close()
+    device.socket.close()
 
 
 def test_a_connect_that_was_read_before_the_freeze_is_older(
-    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
+    engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:
     """Frozen and thawed at random moments around a CONNECT with clean start: in whatever step it stood, the later one holds."""
-    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
-        for number in range(8):
-            client_id = f"d{number}"
-            late = opened(freezes, client_id, flags=CLEAN)
-            time.sleep(number * 0.0005)  # the moment
-            freeze(freezes.pid)
-            late.socket.close()
-            device = opened(other, client_id)
-            answer = device.packet()
-            assert answer in (ACCEPTED, PRESENT)
-            thaw(freezes.pid)
-            opened(freezes, f"witness-{number}").packet()
-            device.send("c000")
-            device.expect("d000")
-            device.socket.close()
+    freezes, other = gateways
+    for number in range(8):
+        client_id = f"d{number}"
+        late = opened(freezes, client_id, flags=CLEAN)
+        time.sleep(number * 0.0005)  # the moment
+        freeze(freezes.pid)
+        late.socket.close()
+        device = opened(other, client_id)
+        answer = device.packet()
+        assert answer in (ACCEPTED, PRESENT)
+        thaw(freezes.pid)
+        opened(freezes, f"witness-{number}").packet()
+        device.send("c000")
+        device.expect("d000")
+        device.socket.close()
 
 
 def test_a_publication_that_waited_in_a_frozen_gateway_is_handed_on_once(
-    settings: GatewaySettings, engine: SessionsOnKafka, tmp_path: Path
+    engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:
     """[MQTT-4.3.3-10] The device has finished it elsewhere before its first gateway gets to read it."""
     once = publish("up", b"once", first_byte=0x34, packet_id=7)
     again = publish("up", b"once", first_byte=0x3C, packet_id=7)
-    with gateway_process(settings, tmp_path / "freezes") as freezes, gateway_process(settings, tmp_path / "other") as other:
-        device, answer = connack(freezes, "thawed")
-        assert answer == ACCEPTED
-        with frozen(freezes.pid):
-            device.send(once)
-            device.socket.close()
-            device, answer = connack(other, "thawed")
-            assert answer == PRESENT
-            device.send(again)
-            device.expect("50020007")
-            device.send("62020007")
-            device.expect("70020007")
-        witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
-        assert answer == ACCEPTED
-        device.send("c000")
-        device.expect("d000")
-        wait_until(lambda: "publication_repeated" in rows_of(engine, "thawed") or count_of(engine, "thawed") > 1, "it was read")
-        assert count_of(engine, "thawed") == 1
-        assert not engine.sessions["thawed"].inbound.awaiting_rel.entries
-        witness.socket.close()
+    freezes, other = gateways
+    device, answer = connack(freezes, "thawed")
+    assert answer == ACCEPTED
+    with frozen(freezes.pid):
+        device.send(once)
         device.socket.close()
+        device, answer = connack(other, "thawed")
+        assert answer == PRESENT
+        device.send(again)
+        device.expect("50020007")
+        device.send("62020007")
+        device.expect("70020007")
+    witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
+    assert answer == ACCEPTED
+    device.send("c000")
+    device.expect("d000")
+    wait_until(lambda: "publication_repeated" in rows_of(engine, "thawed") or count_of(engine, "thawed") > 1, "it was read")
+    assert count_of(engine, "thawed") == 1
+    assert not engine.sessions["thawed"].inbound.awaiting_rel.entries
+    witness.socket.close()
+    device.socket.close()
 
 
 def rows_of(engine: SessionsOnKafka, client_id: str) -> list[Transition]:

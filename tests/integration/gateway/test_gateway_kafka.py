@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -14,7 +13,7 @@ import uvloop
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from inflight.local.embedded_kafka import EmbeddedKafka
-from inflight.local.jars import ensure_jars
+from inflight.local.jars import Jars
 from sinks.kafka import append, topic_partitions
 from sinks.kafka.producers import abandon
 from sinks.kafka.topic_partitions import PartitionsAdded
@@ -42,6 +41,13 @@ T = TypeVar("T")
 def settings(kafka: SharedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
     return settings_on(kafka, "gateway", group_session_timeout_ms=6_000)
+
+
+@pytest.fixture(scope="module")
+def mortal_broker(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[EmbeddedKafka]:
+    """For tests that kill it and start it again."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("mortal"), jars=jars) as broker:
+        yield broker
 
 
 @contextmanager
@@ -209,61 +215,60 @@ def test_a_gateway_that_comes_later_tells_the_engine_which_connections_are_gone(
         assert len(engine.of("d1", ConnectionLost)) == 1, "what the first gateway carried out is not read again"
 
 
-def test_a_topic_that_does_not_exist_is_named_at_start(settings: GatewaySettings) -> None:
+def test_a_topic_that_does_not_exist_is_named_at_start(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_partitions, "_METADATA_TIMEOUT_S", 0.5)
     with pytest.raises(Exception, match="nowhere"), running(replace(settings, uplink_topic="nowhere")):
         pass
 
 
 def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gateway(
-    tmp_path: Path, settings: GatewaySettings
+    mortal_broker: EmbeddedKafka, settings: GatewaySettings
 ) -> None:
-    with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
-        create_topics(broker.bootstrap_servers, *topics_of(settings))
-        # Longer than the broker is away: a partition that the group gives up would cost the idle device, too.
-        own = replace(
-            settings, bootstrap_servers=broker.bootstrap_servers, append_timeout_ms=4_000, group_session_timeout_ms=60_000
-        )
-        with running(own) as gateway:
-            with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
-                broker.kill()
-                started = time.monotonic()
-                writer.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
-                assert writer.rest() == bytes.fromhex("e00189")
-                assert time.monotonic() - started < 10
-                idle.send("c000")
-                idle.expect("d000")
-            broker.start()
-            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection") as later:
-                later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
-                later.expect("40020001")
+    create_topics(mortal_broker.bootstrap_servers, *topics_of(settings))
+    # Longer than the broker is away: a partition that the group gives up would cost the idle device, too.
+    own = replace(
+        settings, bootstrap_servers=mortal_broker.bootstrap_servers, append_timeout_ms=4_000, group_session_timeout_ms=60_000
+    )
+    with running(own) as gateway:
+        with Engine(own), accepted(gateway, "writer") as writer, accepted(gateway, "idle") as idle:
+            mortal_broker.kill()
+            started = time.monotonic()
+            writer.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
+            assert writer.rest() == bytes.fromhex("e00189")
+            assert time.monotonic() - started < 10
+            idle.send("c000")
+            idle.expect("d000")
+        mortal_broker.start()
+        with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "later")), "a new connection") as later:
+            later.send(publish("up", b"x", first_byte=0x32, packet_id=1, v5=b""))
+            later.expect("40020001")
 
 
 def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_them_back_later(
-    tmp_path: Path, settings: GatewaySettings
+    mortal_broker: EmbeddedKafka, settings: GatewaySettings
 ) -> None:
-    with EmbeddedKafka(tmp_path, jars=ensure_jars(progress=False)) as broker:
-        create_topics(broker.bootstrap_servers, *topics_of(settings))
-        own = replace(
-            settings,
-            bootstrap_servers=broker.bootstrap_servers,
-            append_timeout_ms=4_000,
-            group_session_timeout_ms=15_000,
-            lease_ms=3_000,
-        )
-        with running(own) as gateway:
-            with Engine(own), accepted(gateway, "idle") as idle:
-                broker.kill()
-                started = time.monotonic()
-                assert idle.rest() == bytes.fromhex("e00189")
-                assert time.monotonic() - started < 10
-                with gateway.socket() as refused:
-                    refused.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
-                    assert refused.packet()[3] == 0x88
-            broker.start()
-            with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "idle")), "a new connection") as back:
-                back.send("c000")
-                back.expect("d000")
-        assert gateway.counters.leases_lost == 1
+    create_topics(mortal_broker.bootstrap_servers, *topics_of(settings))
+    own = replace(
+        settings,
+        bootstrap_servers=mortal_broker.bootstrap_servers,
+        append_timeout_ms=4_000,
+        group_session_timeout_ms=15_000,
+        lease_ms=3_000,
+    )
+    with running(own) as gateway:
+        with Engine(own), accepted(gateway, "idle") as idle:
+            mortal_broker.kill()
+            started = time.monotonic()
+            assert idle.rest() == bytes.fromhex("e00189")
+            assert time.monotonic() - started < 10
+            with gateway.socket() as refused:
+                refused.send(connect(level=5, keep_alive_s=0, payload=text("idle")))
+                assert refused.packet()[3] == 0x88
+        mortal_broker.start()
+        with Engine(own), wait_until(lambda: _try(lambda: accepted(gateway, "idle")), "a new connection") as back:
+            back.send("c000")
+            back.expect("d000")
+    assert gateway.counters.leases_lost == 1
 
 
 def test_a_gateway_stops_when_a_topic_gets_more_partitions(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
