@@ -37,7 +37,8 @@ class RebalanceWatch:
 
     kafka-python 3.0 can lose a join: a leader that joins again only because its metadata have changed looks after the join for
     as long as the assignment is of other metadata, and the assignment is renewed in the middle of the join. When a poll's time is
-    over at that moment, nothing ends the join and nothing sends heartbeats any more, while its partitions stay assigned.
+    over at that moment, nothing ends the join and nothing sends heartbeats any more, while its partitions stay assigned. (Kafka's
+    own consumer had a defect of this kind: KAFKA-9815.)
 
     In one rebalance the broker waits for a member for at most its session timeout, and the others have heard of the rebalance a
     heartbeat later. Whoever waits for longer waits for nothing.
