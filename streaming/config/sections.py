@@ -203,6 +203,13 @@ class EngineSection(Section):
     max_bytes_per_trigger: SizeBytes = key(
         "the same in bytes: bounds its length and memory when messages are large", 64 * MIB, ge=MIB, le=16 * KIB * MIB
     )
+    max_timers_per_partition: int = key(
+        "sessions whose timer is due that one micro-batch calls in each state partition, of those about equally late; others "
+        "follow, so many in five seconds; one with a long queue counts for more; 0 = all at once",
+        2_500,
+        ge=0,
+        le=100_000_000,
+    )
     max_payload_bytes: SizeBytes = key("a larger message of a backend is dead-lettered as invalid", 256 * KIB, ge=1, le=64 * MIB)
     max_headers_bytes: SizeBytes = key(
         "the same for the names and values of all headers of one message together", 64 * KIB, ge=KIB, le=MIB

@@ -2,7 +2,7 @@
 
 Steps of a start, in this order:
 1. check the topics;
-2. write the record that gives the query a first micro-batch (streaming/engine/wake_up.py);
+2. write the record that gives the query a first micro-batch (streaming/engine/lifecycle/wake_up.py);
 3. start Spark;
 4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
    (streaming/engine/ownership/engine_group.py);
@@ -20,6 +20,8 @@ of them, by a stop and a start of the query alone (streaming/engine/lifecycle/re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from streaming.archive import ArchiveKeeper
@@ -27,7 +29,6 @@ from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
-from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
 from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
@@ -35,6 +36,7 @@ from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.lifecycle.spark import start_spark
 from streaming.engine.lifecycle.wake_up import write_wake_up
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
+from streaming.engine.ownership.checkpoint_files import HadoopFiles
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.ownership.partitions import Growth, PartitionWatch, growth, record_partitions
 from streaming.engine.progress import BatchProgress, ProgressFile
@@ -66,59 +68,45 @@ def run_engine(
     """
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
-    write_wake_up(settings)  # 2
+    read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
     pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands])
+    write_wake_up(settings)  # 2
     spark = start_spark(settings, jars)  # 3
     try:
         location = sessions_checkpoint(settings)
+        files = HadoopFiles(spark, location)
         lock = lock_checkpoint(spark, location)  # 4
-        check_state_partitions(spark, location, settings.engine.state_partitions)
-        with EngineGroup(settings, checkpoint_id(spark, location)) as group:
+        check_state_partitions(files, settings.engine.state_partitions)
+        with EngineGroup(settings, checkpoint_id(files)) as group:
             committed = group.committed()
-            starting = {
-                topic: starting_offsets(topic, partitions[topic], committed)
-                for topic in (settings.topics.messages, settings.topics.events)
-            }
+            starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
             log = SettingsLog(HadoopFiles(spark, location, FOLDER))
-            read = {topic: partitions[topic] for topic in starting}
-            if (grown := growth(spark, settings, location, read)) is not None:
-                if grown.ends:
-                    with SessionsQuery(spark, settings, log, pipeline, starting, grown.old) as old:  # 5
-                        _read_to_the_end(old, grown, group, stop)
+            start = partial(SessionsQuery, spark, settings, log, pipeline, starting)
+            if (grown := growth(files, settings, read)) is not None and grown.ends:
+                with start(grown.old) as old_query:  # 5
+                    _read_to_the_end(old_query, grown, group, stop)
                 if stop.is_set():
                     return
-                record_partitions(spark, location, read)
-            watched = read | {settings.topics.commands: pipeline.commands_partitions}
+            record_partitions(files, read)
             # Failures of the archive and of back-pressure are reported and are not ours.
             with (
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
-                PartitionWatch(settings, watched) as partition_watch,
-                SessionsQuery(spark, settings, log, pipeline, starting, read) as query,  # 5
+                PartitionWatch(settings, read | {settings.topics.commands: pipeline.commands_partitions}) as partition_watch,
+                start(read) as query,  # 5
             ):
-
-                def ready() -> None:  # 6
-                    on_ready()
-                    archive.start()  # 7
-                    throttle.start()  # 8
-                    leases.start()  # 9
-
-                def progress(batch: BatchProgress) -> None:
-                    group.observe(batch.end_offsets)
-                    throttle.observe(batch)
-                    leases.observe(batch)
-                    on_progress(batch)
-
-                reloader = Reloader(settings, query, commands_partitions=pipeline.commands_partitions)
-
-                def look() -> None:
-                    group.check()
-                    partition_watch.check()
-                    if (new := new_settings()) is not None:
-                        reloader.take(new)
-
-                _watch(query, look, ProgressFile(settings.engine.data_dir), ready, stop, progress)
+                running = _Running(
+                    query=query,
+                    group=group,
+                    partition_watch=partition_watch,
+                    reloader=Reloader(settings, query, commands_partitions=pipeline.commands_partitions),
+                    archive=archive,
+                    throttle=throttle,
+                    leases=leases,
+                )
+                hooks = _Hooks(on_ready=on_ready, on_progress=on_progress, new_settings=new_settings)
+                running.follow(ProgressFile(settings.engine.data_dir), hooks, stop)
         del lock
     finally:
         spark.stop()
@@ -135,34 +123,65 @@ def _read_to_the_end(query: SessionsQuery, grown: Growth, group: EngineGroup, st
         query.check()
 
 
-def _watch(
-    query: SessionsQuery,
-    look: Callable[[], None],
-    file: ProgressFile,
-    on_ready: Callable[[], None],
-    stop: threading.Event,
-    on_progress: Callable[[BatchProgress], None],
-) -> None:
-    """Follows the query until `stop`, and stops it. Raises QueryFailed when it ends by itself. look: called very often."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hooks:
+    """Of `run_engine`."""
 
-    def tell() -> bool:
-        batches = query.new_batches()
+    on_ready: Callable[[], None]
+    on_progress: Callable[[BatchProgress], None]
+    new_settings: Callable[[], Settings | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """The query, and what works beside it."""
+
+    query: SessionsQuery
+    group: EngineGroup
+    partition_watch: PartitionWatch
+    reloader: Reloader
+    archive: ArchiveKeeper
+    throttle: BackPressure
+    leases: LeaseKeeper
+
+    def follow(self, file: ProgressFile, hooks: _Hooks, stop: threading.Event) -> None:
+        """Until `stop`; then the query is stopped. Raises what ends the engine."""
+        ready, next_news_s = False, 0.0
+        while not stop.wait(_LOOK_S):
+            self._look(hooks)
+            if not self.query.may_have_news() and time.monotonic() < next_news_s:
+                continue
+            next_news_s = time.monotonic() + _IDLE_LOOK_S
+            if self._tell(file, hooks):
+                if not ready:
+                    ready = True
+                    self._begin(hooks)
+                self.query.keep_pace()
+            self.query.check()
+        self.query.stop()
+        self._tell(file, hooks)
+
+    def _look(self, hooks: _Hooks) -> None:
+        """Often, whatever the query does."""
+        self.group.check()
+        self.partition_watch.check()
+        if (new := hooks.new_settings()) is not None:
+            self.reloader.take(new)
+
+    def _begin(self, hooks: _Hooks) -> None:
+        """After the first micro-batch."""
+        hooks.on_ready()  # 6
+        self.archive.start()  # 7
+        self.throttle.start()  # 8
+        self.leases.start()  # 9
+
+    def _tell(self, file: ProgressFile, hooks: _Hooks) -> bool:
+        """Hands on the micro-batches that have ended. False = there were none."""
+        batches = self.query.new_batches()
         file.append(batches)
         for batch in batches:
-            on_progress(batch)
+            self.group.observe(batch.end_offsets)
+            self.throttle.observe(batch)
+            self.leases.observe(batch)
+            hooks.on_progress(batch)
         return bool(batches)
-
-    ready, next_look_s = False, 0.0
-    while not stop.wait(_LOOK_S):
-        look()
-        if not query.may_have_news() and time.monotonic() < next_look_s:
-            continue
-        next_look_s = time.monotonic() + _IDLE_LOOK_S
-        if tell():
-            if not ready:
-                ready = True
-                on_ready()
-            query.keep_pace()
-        query.check()
-    query.stop()
-    tell()

@@ -21,6 +21,8 @@ from streaming.config.resources import conf_file
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _LOOPBACK: Final = "127.0.0.1"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+_STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,14 @@ def spark_options(settings: SparkSettings, jars: SparkJars | None) -> dict[str, 
     return options | dict(settings.extra)
 
 
+def keeps_keys_in_order(options: Mapping[str, object]) -> bool:
+    """Whether the state store goes through the sessions in the same order whenever a micro-batch is executed.
+
+    options: Spark settings that win over ours. Only of RocksDB this is known.
+    """
+    return options.get(_STATE_STORE, _ROCKSDB) == _ROCKSDB
+
+
 def is_local_path(checkpoint_location: str) -> bool:
     """True for a path of this machine's file system, False for HDFS and object stores."""
     return urlparse(checkpoint_location).scheme in ("", "file")
@@ -105,7 +115,7 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
     return {
         # One state store and two Python runs (data, time-outs) for each partition and micro-batch.
         "spark.sql.shuffle.partitions": str(settings.state_partitions),
-        "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+        _STATE_STORE: _ROCKSDB,
         # Writes what has changed, not a snapshot of everything, in each micro-batch.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # Counting rows reads before every write.

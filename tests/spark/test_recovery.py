@@ -17,11 +17,11 @@ from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRe
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.settings import RetryMqtt5, SessionSettings
-from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.operator.by_batch import OperatorByBatch
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.ownership.checkpoint_files import HadoopFiles
 from streaming.engine.progress import ProgressReader, last_progress
 from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline

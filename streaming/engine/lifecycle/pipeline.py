@@ -5,6 +5,7 @@ from state.dead_letters.policy import permitted
 from state.records.settings import RecordLimits, Topics
 from streaming.config.settings import Settings
 from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.spark_session import keeps_keys_in_order
 
 
 def pipeline_settings(settings: Settings, *, commands_partitions: int) -> PipelineSettings:
@@ -37,5 +38,6 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
         ),
         receipts=engine.receipts,
         ledger=engine.ledger,
+        max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,
         lean_worker=engine.lean_worker,
     )

@@ -20,9 +20,9 @@ import msgspec
 import structlog
 
 from streaming.engine.errors import UnreadableSettings
-from streaming.engine.lifecycle.checkpoint_files import CheckpointFiles
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 
 FOLDER: Final = "inflight.settings"
 _VERSION: Final = 1
@@ -90,7 +90,7 @@ class SettingsLog:
             path = self._files.path(str(number))
             raise UnreadableSettings(
                 f"micro-batch {batch_id} has to be executed again, and its settings in {path} cannot be read: {error}. Start the "
-                f"version of Inflight that wrote them, or a newer one. If there is none, remove {self._files.path('')}: the "
+                f"version of Inflight that wrote them, or a newer one. If there is none, remove {self._files.path()}: the "
                 "micro-batch is then executed with the present settings, and as gateways may take what it says for a repetition, "
                 "restart them, too"
             ) from error

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.frames import Frames
-from streaming.engine.operator.session_operator import SessionOperator, operator_in_worker
+from streaming.engine.operator.session_operator import TaskOperator, operator_in_worker
 from streaming.engine.operator.settings import PipelineSettings
 
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -34,19 +34,19 @@ class BatchSettings:
 
 
 class OperatorByBatch:
-    """The function for `applyInPandasWithState`: in each task a `SessionOperator` with the settings of its micro-batch."""
+    """The function for `applyInPandasWithState`: in each task a `TaskOperator` with the settings of its micro-batch."""
 
     def __init__(self, settings: BatchSettings) -> None:
         self._settings = settings
 
-    def __reduce__(self) -> tuple[Callable[[BatchSettings], SessionOperator], tuple[BatchSettings]]:
+    def __reduce__(self) -> tuple[Callable[[BatchSettings], TaskOperator], tuple[BatchSettings]]:
         return operator_of_task, (self._settings,)
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         raise NotImplementedError("Spark calls what this is unpickled as")
 
 
-def operator_of_task(settings: BatchSettings) -> SessionOperator:
+def operator_of_task(settings: BatchSettings) -> TaskOperator:
     """Raises RuntimeError outside of a task of a streaming query."""
     context = TaskContext.get()
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)

@@ -51,6 +51,7 @@ from streaming.engine.operator.cells import (
     encode_answer,
     sorted_records,
 )
+from streaming.engine.operator.due_timers import DueTimers
 from streaming.engine.operator.frames import Frames, cells_of, frames_of
 from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
@@ -87,7 +88,7 @@ class SessionOperator:
         self._settings = settings
         self._settings_of = SettingsOfClients(settings).of
 
-    def __reduce__(self) -> tuple[Callable[[PipelineSettings], "SessionOperator"], tuple[PipelineSettings]]:
+    def __reduce__(self) -> tuple[Callable[[PipelineSettings], "TaskOperator"], tuple[PipelineSettings]]:
         # Spark unpickles the function for every task, twice per state partition and micro-batch.
         return operator_in_worker, (self._settings,)
 
@@ -250,8 +251,23 @@ class SessionOperator:
         )
 
 
-def operator_in_worker(settings: PipelineSettings) -> SessionOperator:
-    operator = _operator_of_process(settings)
+class TaskOperator:
+    """The state operator in one task, where not every session whose timer is due is called (due_timers.py)."""
+
+    def __init__(self, operator: SessionOperator, due: DueTimers) -> None:
+        self.operator = operator
+        self._due = due
+
+    def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
+        return iter(()) if state.hasTimedOut and self._due.put_off(state) else self.operator(key, frames, state)
+
+    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+        return [] if state.hasTimedOut and self._due.put_off(state) else self.operator.activate(key, cells, state)
+
+
+def operator_in_worker(settings: PipelineSettings) -> TaskOperator:
+    """For one task."""
+    operator = TaskOperator(_operator_of_process(settings), DueTimers(settings.max_timers_per_partition))
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, output_column=OUTPUT_COLUMN)
     return operator

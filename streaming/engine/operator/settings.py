@@ -28,6 +28,7 @@ class PipelineSettings:
     wait for such a partition until the query dies.
     receipts, ledger: whether these records are written at all. profiles: the first match holds.
     policies: the highest priority holds, whichever profile does. exchanges: for all clients.
+    max_timers_per_partition: of sessions that are due, in each micro-batch; 0 = no limit (due_timers.py).
     lean_worker: without pandas where this PySpark allows it (lean_worker.py).
     """
 
@@ -40,6 +41,7 @@ class PipelineSettings:
     limits: RecordLimits = field(default_factory=RecordLimits)
     receipts: bool = True
     ledger: bool = True
+    max_timers_per_partition: int = 2_500
     lean_worker: bool = True
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from streaming.engine.errors import CheckpointInUse, CheckpointMismatch
+from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 from streaming.engine.spark_session import is_local_path
 
 _LOCK_TIMEOUT_S: Final = 60.0
@@ -39,45 +40,33 @@ def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = _L
     return lock
 
 
-def check_state_partitions(spark: SparkSession, location: str, configured: int) -> None:
+def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
     """Raises CheckpointMismatch when the checkpoint was made with another number of state partitions.
 
     Spark itself would go on with the old number and say so only in its log.
     """
-    recorded = recorded_state_partitions(spark, location)
+    recorded = recorded_state_partitions(files)
     if recorded is not None and recorded != configured:
         raise CheckpointMismatch(
-            f"the checkpoint {location} was made with engine.state_partitions = {recorded}, the configuration says {configured}: "
-            f"the number is fixed for the life of a checkpoint. Set it to {recorded}, or start with a new "
+            f"the checkpoint {files.path()} was made with engine.state_partitions = {recorded}, the configuration says "
+            f"{configured}: the number is fixed for the life of a checkpoint. Set it to {recorded}, or start with a new "
             "engine.checkpoint_location, which has no sessions"
         )
 
 
-def recorded_state_partitions(spark: SparkSession, location: str) -> int | None:
+def recorded_state_partitions(files: CheckpointFiles) -> int | None:
     """The number in the newest entry of the offset log, None for a new checkpoint."""
-    lines = newest_offsets(spark, location)
+    lines = newest_offsets(files)
     if lines is None:
         return None
     partitions = json.loads(lines[1]).get("conf", {}).get(_PARTITIONS)
     return None if partitions is None else int(partitions)
 
 
-def newest_offsets(spark: SparkSession, location: str) -> list[str] | None:
+def newest_offsets(files: CheckpointFiles) -> list[str] | None:
     """The newest entry of the offset log, None for a new checkpoint.
 
     Three kinds of lines: the version, the metadata as JSON, the offsets of each source as JSON.
     """
-    jvm: Any = spark._jvm
-    folder = jvm.org.apache.hadoop.fs.Path(location, "offsets")
-    file_system = folder.getFileSystem(spark._jsc.hadoopConfiguration())
-    if not file_system.exists(folder):
-        return None
-    names = [status.getPath().getName() for status in file_system.listStatus(folder)]
-    numbers = [int(name) for name in names if name.isdigit()]
-    if not numbers:
-        return None
-    stream = file_system.open(jvm.org.apache.hadoop.fs.Path(folder, str(max(numbers))))
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")).splitlines()
-    finally:
-        stream.close()
+    last = files.last_batch()
+    return None if last is None else files.read(f"offsets/{last.batch_id}").decode().splitlines()

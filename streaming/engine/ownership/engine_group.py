@@ -22,11 +22,11 @@ from typing import Any, Final, Self
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import FencedInstanceIdError, GroupIdNotFoundError, KafkaError
-from pyspark.sql import SparkSession
 
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import EngineFenced, EngineRuns
+from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition: the offset of the first record that was not read."""
@@ -234,20 +234,19 @@ class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None: ...
 
 
-def checkpoint_id(spark: SparkSession, location: str) -> str:
-    """The name of a checkpoint, which it gets when it is first asked for, and keeps."""
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location, _FILE)
-    file_system = path.getFileSystem(spark._jsc.hadoopConfiguration())
-    if not file_system.exists(path):
-        made = file_system.create(path, False)
-        made.write(bytearray(str(uuid.uuid4()).encode()))
-        made.close()
-    stream = file_system.open(path)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
+def checkpoint_id(files: CheckpointFiles) -> str:
+    """The name of a checkpoint, which it gets when it is first asked for, and keeps. files: of the checkpoint.
+
+    One that is no UUID gets a new name: a machine that lost power may have left half of it.
+    """
+    if _FILE in files.names():
+        try:
+            return str(uuid.UUID(files.read(_FILE).decode()))
+        except ValueError:
+            _log.warning("checkpoint_id_unreadable", file=files.path(_FILE), action="the checkpoint gets a new one")
+    made = str(uuid.uuid4())
+    files.write(_FILE, made.encode())
+    return made
 
 
 def starting_offsets(topic: str, partitions: int, committed: Offsets) -> str:

@@ -21,12 +21,12 @@ from typing import Any, Final, Self
 import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
-from pyspark.sql import SparkSession
 
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import PartitionsChanged
 from streaming.engine.ownership.checkpoint import newest_offsets
+from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 
 Counts = Mapping[str, int]
 """Partitions by topic."""
@@ -56,21 +56,20 @@ class Growth:
         )
 
 
-def growth(spark: SparkSession, settings: Settings, location: str, actual: Counts) -> Growth | None:
-    """None when the checkpoint reads all partitions. actual: of `messages` and `events`, as Kafka has them.
+def growth(files: CheckpointFiles, settings: Settings, actual: Counts) -> Growth | None:
+    """None when the checkpoint reads all partitions, as a new one does. actual: of `messages` and `events`, as Kafka has them.
 
-    A new checkpoint begins with these. Raises PartitionsChanged when there are fewer than before, KafkaUnreachable.
+    Raises PartitionsChanged when there are fewer than before, KafkaUnreachable.
     """
-    old = recorded_partitions(spark, location, tuple(actual))
+    old = recorded_partitions(files, tuple(actual))
     if old is None or all(old.get(topic, count) == count for topic, count in actual.items()):
-        record_partitions(spark, location, actual)
         return None
     if lost := [topic for topic, count in actual.items() if count < old.get(topic, count)]:
         raise PartitionsChanged(
-            f"{', '.join(lost)}: fewer partitions than the checkpoint {location} has read. The topic was deleted and made anew, "
-            "and its records are gone. Start with a new engine.checkpoint_location if you accept to lose the sessions, too"
+            f"{', '.join(lost)}: fewer partitions than the checkpoint {files.path()} has read. The topic was deleted and made "
+            "anew, and its records are gone. Start with a new engine.checkpoint_location if you accept to lose the sessions, too"
         )
-    read = _logged_offsets(spark, location)
+    read = _logged_offsets(files)
     ends = {
         topic: {number: end for number, end in by_number.items() if end > read.get(topic, {}).get(number, 0)}
         for topic, by_number in _ends(settings, old).items()
@@ -79,38 +78,35 @@ def growth(spark: SparkSession, settings: Settings, location: str, actual: Count
     return Growth(old=old, ends=ends)
 
 
-def recorded_partitions(spark: SparkSession, location: str, topics: tuple[str, ...]) -> dict[str, int] | None:
+def recorded_partitions(files: CheckpointFiles, topics: tuple[str, ...]) -> dict[str, int] | None:
     """With which the checkpoint began; None for a new one."""
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location, _FILE)
-    file_system = path.getFileSystem(spark._jsc.hadoopConfiguration())
-    if file_system.exists(path):
-        stream = file_system.open(path)
-        try:
-            text = str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-        try:
-            return {topic: int(count) for topic, count in json.loads(text).items()}
-        except ValueError:
-            _log.warning("partitions_unreadable", file=str(path), action="the offset log is asked")
-    logged = {topic: len(offsets) for topic, offsets in _logged_offsets(spark, location).items() if topic in topics}
+    if (counts := _recorded(files)) is not None:
+        return counts
+    logged = {topic: len(offsets) for topic, offsets in _logged_offsets(files).items() if topic in topics}
     return logged or None
 
 
-def record_partitions(spark: SparkSession, location: str, counts: Counts) -> None:
-    """From now on the checkpoint reads these."""
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location, _FILE)
-    made = path.getFileSystem(spark._jsc.hadoopConfiguration()).create(path, True)
-    made.write(bytearray(json.dumps(dict(counts)).encode()))
-    made.close()
+def record_partitions(files: CheckpointFiles, counts: Counts) -> None:
+    """From now on the checkpoint reads these. Writes only what is not there yet."""
+    if counts != _recorded(files):
+        files.write(_FILE, json.dumps(dict(counts)).encode())
+
+
+def _recorded(files: CheckpointFiles) -> dict[str, int] | None:
+    """What our own file says. None = there is none that can be read."""
+    if _FILE not in files.names():
+        return None
+    try:
+        return {topic: int(count) for topic, count in json.loads(files.read(_FILE)).items()}
+    except ValueError:
+        _log.warning("partitions_unreadable", file=files.path(_FILE), action="the offset log is asked")
+        return None
 
 
 class PartitionWatch:
     """Looks every few seconds, in a `with`, whether the topics still have the same number of partitions.
 
-    A Kafka that does not answer is asked again.
+    A Kafka that does not answer is asked again, also after an error that nobody expects, which the log then says.
     """
 
     def __init__(self, settings: Settings, counts: Counts) -> None:
@@ -143,6 +139,8 @@ class PartitionWatch:
                     admin.close()
             except KafkaError as error:
                 _log.debug("partitions_unknown", error=repr(error))
+            except Exception as error:  # noqa: BLE001 - whatever it was, the engine relies on this look
+                _log.warning("partitions_unknown", error=repr(error), action="they are asked for again")
 
 
 def changed(before: Counts, now: Counts) -> str | None:
@@ -162,10 +160,10 @@ def _partitions(admin: Any, topics: tuple[str, ...]) -> dict[str, int]:
     return {topic["name"]: len(topic["partitions"]) for topic in admin.describe_topics(list(topics)) if topic["partitions"]}
 
 
-def _logged_offsets(spark: SparkSession, location: str) -> dict[str, dict[int, int]]:
+def _logged_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:
     """Where the newest micro-batch ends, finished or only planned."""
     found: dict[str, dict[int, int]] = {}
-    for line in (newest_offsets(spark, location) or [])[2:]:
+    for line in (newest_offsets(files) or [])[2:]:
         if line.startswith("{"):
             for topic, offsets in json.loads(line).items():
                 found[topic] = {int(number): offset for number, offset in offsets.items()}

@@ -1,6 +1,6 @@
 """Which settings a micro-batch is executed with, whatever was planned, committed, recorded or damaged before."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,46 +12,19 @@ from state.dead_letters.policy import Policy
 from state.model import Destination, DestinationKind, Outcome
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.engine.errors import UnreadableSettings
-from streaming.engine.lifecycle.checkpoint_files import LastBatch
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.operator.settings import PipelineSettings, Profile
+from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 FIRST = PipelineSettings(commands_partitions=4)
 SECOND = replace(FIRST, session=SessionSettings(retry_mqtt5=RetryMqtt5.WAIT))
 THIRD = replace(FIRST, receipts=False)
 
 
-@dataclass
-class Files:
-    """CheckpointFiles in memory."""
-
-    last: LastBatch | None = None
-    found: dict[str, bytes] = field(default_factory=dict)
-
-    def last_batch(self) -> LastBatch | None:
-        return self.last
-
-    def names(self) -> list[str]:
-        return [*self.found, ".9.new"]
-
-    def read(self, name: str) -> bytes:
-        return self.found[name]
-
-    def write(self, name: str, data: bytes) -> None:
-        self.found[name] = data
-
-    def delete(self, name: str) -> None:
-        del self.found[name]
-
-    def path(self, name: str) -> str:
-        return f"/checkpoint/{name}"
-
+class Files(MemoryFiles):
     def start(self, settings: PipelineSettings) -> BatchSettings:
         return SettingsLog(self).put_in_force(settings)
-
-    def planned(self, batch_id: int, *, committed: bool) -> None:
-        self.last = LastBatch(batch_id, committed)
 
 
 def lines(files: Files, settings: PipelineSettings) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 from pyspark import TaskContext
 
 from streaming.engine.operator.by_batch import BATCH_ID, BatchSettings, OperatorByBatch
-from streaming.engine.operator.session_operator import SessionOperator
+from streaming.engine.operator.session_operator import TaskOperator
 from streaming.engine.operator.settings import PipelineSettings
 
 NOW = PipelineSettings(commands_partitions=1)
@@ -28,9 +28,9 @@ class Task(TaskContext):
 def settings_in(batch_id: int, settings: BatchSettings) -> PipelineSettings:
     """As a worker gets them for a task of this micro-batch."""
     TaskContext._setTaskContext(Task(**{BATCH_ID: str(batch_id)}))
-    operator = pickle.loads(pickle.dumps(OperatorByBatch(settings)))
-    assert isinstance(operator, SessionOperator)
-    return operator._settings
+    task = pickle.loads(pickle.dumps(OperatorByBatch(settings)))
+    assert isinstance(task, TaskOperator)
+    return task.operator._settings
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_worker_process_makes_an_operator_once_for_each_settings() -> None:
     for number in (8, 9):
         TaskContext._setTaskContext(Task(**{BATCH_ID: str(number)}))
         made.append(pickle.loads(pickle.dumps(OperatorByBatch(settings))))
-    assert made[0] is made[1]
+    assert made[0].operator is made[1].operator
 
 
 @pytest.mark.parametrize("task", [None, Task()])

@@ -1,8 +1,27 @@
 """streaming.engine.ownership.partitions: what needs neither Kafka nor Spark. With both: tests/spark/test_added_partitions.py."""
 
-import pytest
+import json
+from typing import Any
 
-from streaming.engine.ownership.partitions import Growth, changed
+import pytest
+from structlog.testing import capture_logs
+
+from streaming.config.settings import Settings
+from streaming.engine.errors import PartitionsChanged
+from streaming.engine.ownership import partitions
+from streaming.engine.ownership.partitions import (
+    Growth,
+    PartitionWatch,
+    changed,
+    growth,
+    record_partitions,
+    recorded_partitions,
+)
+from tests.support.waiting import wait_until
+from tests.unit.streaming.engine.memory_files import MemoryFiles
+
+TOPICS = ("m", "e")
+OFFSETS = b'v1\n{"batchWatermarkMs":0}\n{"e":{"0":7}}\n{"m":{"0":5,"1":3}}'
 
 
 def test_the_old_partitions_are_read_when_a_micro_batch_ends_where_they_ended() -> None:
@@ -24,3 +43,53 @@ def test_another_number_is_said_with_what_to_do(count: int) -> None:
     assert said is not None
     assert said.startswith(f"e has {count} partitions now, and had 2 when this engine started. It stops")
     assert "start it again" in said
+
+
+def test_the_partitions_of_a_checkpoint_are_written_when_they_change_and_only_then() -> None:
+    files = MemoryFiles()
+    assert recorded_partitions(files, TOPICS) is None
+    for counts in ({"m": 4, "e": 2}, {"e": 2, "m": 4}, {"m": 5, "e": 2}):
+        record_partitions(files, counts)
+        assert recorded_partitions(files, TOPICS) == counts
+    assert files.written == ["inflight.partitions"] * 2
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"m": 4, "e', b"\0\0", b"\xff"])
+def test_a_file_of_partitions_that_was_half_written_is_made_anew_from_the_offset_log(torn: bytes) -> None:
+    files = MemoryFiles(found={"inflight.partitions": torn, "offsets/3": OFFSETS})
+    files.planned(3, committed=False)
+    assert recorded_partitions(files, TOPICS) == {"e": 1, "m": 2}
+    assert growth(files, Settings(), {"m": 2, "e": 1}) is None
+    with pytest.raises(PartitionsChanged, match="m: fewer partitions than the checkpoint /checkpoint/ has read"):
+        growth(files, Settings(), {"m": 1, "e": 1})
+    record_partitions(files, {"m": 2, "e": 1})
+    assert json.loads(files.found["inflight.partitions"]) == {"m": 2, "e": 1}
+
+
+def test_a_watch_that_fails_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [AttributeError("a mistake of the client"), {"m": 4}, {"m": 5}]
+
+    class Admin:
+        def __init__(self, **options: Any) -> None: ...
+
+        def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return [{"name": name, "partitions": [{}] * count} for name, count in answer.items()]
+
+        def close(self) -> None: ...
+
+    def has_seen() -> bool:
+        try:
+            watch.check()
+        except PartitionsChanged:
+            return True
+        return False
+
+    monkeypatch.setattr(partitions, "KafkaAdminClient", Admin)
+    monkeypatch.setattr(partitions, "_LOOK_S", 0.01)
+    with capture_logs() as logs, PartitionWatch(Settings(), {"m": 4}) as watch:
+        wait_until(has_seen, "the change")
+    assert [(line["event"], line["log_level"]) for line in logs] == [("partitions_unknown", "warning")]
+    assert "a mistake of the client" in logs[0]["error"]

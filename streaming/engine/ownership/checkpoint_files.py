@@ -27,17 +27,17 @@ class CheckpointFiles(Protocol):
 
     def delete(self, name: str) -> None: ...
 
-    def path(self, name: str) -> str:
-        """For people."""
+    def path(self, name: str = "") -> str:
+        """For people. Without a name: of the directory."""
 
 
 class HadoopFiles:
-    """CheckpointFiles by Hadoop's FileSystem. location: of the checkpoint; folder: in it."""
+    """CheckpointFiles by Hadoop's FileSystem. location: of the checkpoint; folder: in it, None = the checkpoint itself."""
 
-    def __init__(self, spark: SparkSession, location: str, folder: str) -> None:
+    def __init__(self, spark: SparkSession, location: str, folder: str | None = None) -> None:
         self._jvm: Any = spark._jvm
         self._location = location
-        self._folder = f"{location}/{folder}"
+        self._folder = location if folder is None else f"{location}/{folder}"
         self._files = self._path(location).getFileSystem(spark._jsc.hadoopConfiguration())
 
     def last_batch(self) -> LastBatch | None:
@@ -66,8 +66,8 @@ class HadoopFiles:
     def delete(self, name: str) -> None:
         self._files.delete(self._path(self.path(name)), False)
 
-    def path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+    def path(self, name: str = "") -> str:
+        return f"{self._folder}/{name}" if name else self._folder
 
     def _path(self, location: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(location)

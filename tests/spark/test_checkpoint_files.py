@@ -1,0 +1,35 @@
+"""Our own files in a checkpoint, on a real file system."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streaming.engine.ownership.checkpoint_files import HadoopFiles, LastBatch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize("folder", [None, "folder"])
+def test_a_file_is_whole_also_after_a_write_that_was_killed(spark: SparkSession, tmp_path: Path, folder: str | None) -> None:
+    location = tmp_path / "checkpoint"
+    files = HadoopFiles(spark, str(location), folder)
+    assert (files.names(), files.last_batch()) == ([], None)
+    files.write("name", b"old")
+    (location / (folder or "") / ".name.new").write_bytes(b"ne")  # killed in the middle
+    assert files.read("name") == b"old"
+    files.write("name", b"new\x00\xff")
+    assert (files.names(), files.read("name")) == (["name"], b"new\x00\xff")
+    assert files.path() in files.path("name")
+    files.delete("name")
+    assert files.names() == []
+
+
+def test_the_last_micro_batch_is_that_of_the_checkpoint_whatever_the_folder(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("offsets/9", "offsets/10", "commits/9"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("v1")
+    for folder in (None, "folder"):
+        assert HadoopFiles(spark, str(tmp_path), folder).last_batch() == LastBatch(10, is_committed=False)
+    (tmp_path / "commits/10").write_text("v1")
+    assert HadoopFiles(spark, str(tmp_path)).last_batch() == LastBatch(10, is_committed=True)
