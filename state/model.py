@@ -6,7 +6,7 @@ All values are frozen msgspec structs: keyword-only, slotted, comparable, and en
 """
 
 from enum import IntEnum, StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,13 @@ PacketId: TypeAlias = int
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Base of every immutable value."""
+
+
+class Position(NamedTuple):
+    """Where a record stands in a topic."""
+
+    partition: int
+    offset: int
 
 
 class QoS(IntEnum):

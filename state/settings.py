@@ -66,6 +66,7 @@ class SessionSettings:
     backoff: BackoffSettings = BackoffSettings()
     high_watermark: float = 0.8  # of max_mqueue_len or max_mqueue_bytes: backends are asked to wait; 0 = off
     low_watermark: float = 0.5  # they may go on
+    fast_path: bool = True  # gateways that can may send to an online client before the session has read the message
     policy: Policy = NO_POLICY  # the one that holds for this client
     exchanges: Exchanges = NO_EXCHANGES  # those of the installation, the same for every client
 
