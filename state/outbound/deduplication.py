@@ -21,11 +21,11 @@ class RecentMessageIds:
 
     def knows(self, message_id: MessageId) -> bool:
         """A window of 0 knows nothing."""
-        return _digest(message_id) in self.digests
+        return digest_of(message_id) in self.digests
 
     def remember(self, message_id: MessageId) -> None:
         """An id that is not known, in place of the oldest one if the window is full."""
-        self.digests.append(_digest(message_id))
+        self.digests.append(digest_of(message_id))
 
     def admit(self, message_id: MessageId) -> bool:
         """Remember the id; False if it was known."""
@@ -54,12 +54,13 @@ class ReturnsOfBatch:
         if batch_ms != self.batch_ms:
             self.batch_ms = batch_ms
             self.digests.clear()
-        digest = _digest(return_id)
+        digest = digest_of(return_id)
         if digest in self.digests:
             return False
         self.digests[digest] = None
         return True
 
 
-def _digest(text: str) -> bytes:
+def digest_of(text: str) -> bytes:
+    """Of a message id; also how a grant names it to a gateway."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()

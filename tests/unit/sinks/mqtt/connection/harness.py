@@ -88,7 +88,7 @@ def connected(
     level: int = 4, *, keep_alive_s: int = 10, properties: bytes = b"", accept: dict[str, Any] | None = None, **settings: Any
 ) -> Harness:
     harness = Harness(**settings)
-    assert harness.send(connect(level=level, keep_alive_s=keep_alive_s, properties=properties)) == b""
+    assert harness.send(connect(level=level, flags=0x00, keep_alive_s=keep_alive_s, properties=properties)) == b""
     answer = harness.command(AcceptConnection, **{"send_quota": 2, "max_awaiting_rel": 2, **(accept or {})})
     assert answer[0] == 0x20
     assert answer[3] == 0
