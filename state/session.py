@@ -40,7 +40,7 @@ from state.events import (
 from state.inbound.inbound import Inbound
 from state.inbound.wills import PendingWill, pending_will, publish_will
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
-from state.outbound import acknowledgements, admission, endings, queue_watermarks, retransmission, transmission
+from state.outbound import acknowledgements, admission, endings, retransmission, transmission
 from state.outbound.outbound import Outbound
 from state.settings import RetryMqtt5, SessionSettings
 
@@ -115,7 +115,7 @@ class Session:
                 self._close(violation.reason_code, violation.reason, activation)
         self._pass_time(activation)  # 2
         transmission.fill(self.outbound, self.connection, activation)  # 3
-        queue_watermarks.compare_with_watermarks(self.outbound, activation)
+        self.outbound.compare_with_watermarks(activation)
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:

@@ -7,6 +7,8 @@ cause. Who is connected, and since when, is the session's business (state/sessio
 
 from collections.abc import Iterator
 
+from state.activation import Activation
+from state.commands import ClearThrottle, SetThrottle
 from state.connection import Connection
 from state.inbound.subscriptions import Subscriptions
 from state.model import MAX_PACKET_ID
@@ -89,3 +91,19 @@ class Outbound:
 
     def attempts_used_up(self, delivery: Delivery) -> bool:
         return 0 <= self.settings.delivery_limit <= delivery.attempts
+
+    def compare_with_watermarks(self, activation: Activation) -> None:
+        """Ask backends to wait while the queue is long, and tell them when it is short again.
+
+        Throttled from `high_watermark` on, free again from `low_watermark` down. There are two, so that a queue whose length stays
+        near one of them does not make a stream of records.
+        """
+        load = self.queue.load
+        if self.throttled_since_ms is None:
+            if 0 < self.settings.high_watermark <= load:
+                reason = f"{len(self.queue)} messages ({self.queue.payload_bytes} bytes) wait for the client"
+                activation.add(SetThrottle(since_ms=activation.now_ms, reason=reason))
+                self.throttled_since_ms = activation.now_ms
+        elif self.settings.high_watermark <= 0 or load <= self.settings.low_watermark:
+            activation.add(ClearThrottle())
+            self.throttled_since_ms = None
