@@ -53,8 +53,8 @@ class SendPublish(Value, frozen=True, tag=2):
     """Write a PUBLISH. packet_id: 0 at QoS 0. expiry_interval_s: what is left of the message's life, None = no expiry.
 
     message_id: stays the same through resends and connections; a bridge names the message to its device by it.
-    position: of the message in `inflight.messages`, for as long as a gateway may have sent it by the fast path without the session
-    knowing (docs/protocol.md, 7); None = it cannot have.
+    position: of the message in `inflight.messages`, for as long as a gateway may have sent it by the fast path without the
+    session knowing (docs/protocol.md, 7); None = it cannot have.
     """
 
     connection_id: int
@@ -118,8 +118,8 @@ class CloseConnection(Value, frozen=True, tag=6):
 class OpenFastPath(Value, frozen=True, tag=7):
     """A grant: the gateway may send messages of this client before the session has read them (docs/protocol.md, 7).
 
-    after: the highest position that the session has handled in the partition of this client's messages. adopted: the offset of the
-    highest `FastSent` of this connection that the session has read, -1 = none yet. ids_in_use: packet ids of the fast path's
+    after: the highest position that the session has handled in the partition of this client's messages. adopted: the offset of
+    the highest `FastSent` of this connection that the session has read, -1 = none yet. ids_in_use: packet ids of the fast path's
     half that are not free; last_id: the one of them that was used last, 0 = none yet.
     recent_ids: digests of message ids of which a repetition would be known, 8 bytes each, one behind the other; of_all: these are
     all of them, else they come to those that the gateway has been told before. subscriptions: those that cap the QoS of
@@ -194,6 +194,7 @@ class SendReceipt(Value, frozen=True, tag=22):
     destinations: where its dead letters went; deaths: how often it has died by now, this time included. While one of the
     destinations is the queue of a client, that client's session has the next word.
     response_topic, correlation_data: of the message; see docs/receipts.md for who else gets the receipt.
+    fast_path: the first transmission went by the fast path.
     """
 
     message_id: MessageId
@@ -209,6 +210,7 @@ class SendReceipt(Value, frozen=True, tag=22):
     deaths: int = 0
     response_topic: str | None = None
     correlation_data: bytes | None = None
+    fast_path: bool = False
 
 
 class Transition(StrEnum):
@@ -217,6 +219,8 @@ class Transition(StrEnum):
     ACCEPTED = "accepted"
     QUEUED = "queued"
     SENT = "sent"
+    FAST_SENT = "fast_sent"
+    """By the gateway before the session had read the message; `time_ms` is when."""
     RESENT = "resent"
     REPLAYED = "replayed"
     PUBREL_SENT = "pubrel_sent"

@@ -12,8 +12,8 @@ import msgspec
 
 MAX_PACKET_ID: Final = 65_535
 MAX_SESSION_PACKET_ID: Final = 32_767
-"""The session allocates the ids up to this, the fast path those from `MIN_FAST_PACKET_ID` (docs/protocol.md, 7)."""
 MIN_FAST_PACKET_ID: Final = 32_768
+"""The session gives out the ids up to the one, gateways those from the other on, by the fast path (docs/protocol.md, 7)."""
 NEVER_EXPIRES_S: Final = 0xFFFF_FFFF
 """MQTT 5 Session Expiry Interval that means "never" [MQTT-3.1.2.11.2]."""
 

@@ -9,7 +9,7 @@ from sinks.fast_path.packet_ids import FastPacketIds
 from state.commands import OpenFastPath
 from state.inbound.subscriptions import Subscriptions
 from state.model import Message, PacketId, Position, QoS
-from state.outbound.deduplication import digest_of
+from state.outbound.deduplication import message_digest
 
 
 class Taken(NamedTuple):
@@ -110,7 +110,7 @@ class FastPath:
 
     def knows(self, message: Message) -> bool:
         """A message whose id the backend has named may be a repetition."""
-        return self._known_ids.knows(digest_of(message.message_id))
+        return self._known_ids.knows(message_digest(message.message_id))
 
     def qos_of(self, message: Message) -> QoS:
         """As the session caps it [MQTT-3.8.4-8]."""
@@ -118,7 +118,7 @@ class FastPath:
 
     def take(self, position: Position, message: Message, packet_id: PacketId, *, explicit_id: bool, now_ms: int) -> int:
         """The offer is taken. Returns the offset up to which everything was handled or taken before."""
-        digest = digest_of(message.message_id) if explicit_id else None
+        digest = message_digest(message.message_id) if explicit_id else None
         self._taken[position] = Taken(packet_id, digest, now_ms)
         if packet_id:
             self.packet_ids.use(packet_id, position)

@@ -1,9 +1,9 @@
 """sinks.fast_path.known_message_ids"""
 
 from sinks.fast_path.known_message_ids import KnownMessageIds
-from state.outbound.deduplication import digest_of
+from state.outbound.deduplication import message_digest
 
-A, B, C, D = (digest_of(name) for name in "abcd")
+A, B, C, D = (message_digest(name) for name in "abcd")
 
 
 def test_grants_add_to_what_is_known_or_say_all_of_it() -> None:
@@ -19,8 +19,8 @@ def test_grants_add_to_what_is_known_or_say_all_of_it() -> None:
 def test_what_the_session_has_forgotten_for_certain_is_forgotten() -> None:
     known = KnownMessageIds(2)
     for number in range(5):
-        known.remember(digest_of(str(number)))
-    assert [known.knows(digest_of(str(number))) for number in range(5)] == [False, True, True, True, True]
+        known.remember(message_digest(str(number)))
+    assert [known.knows(message_digest(str(number))) for number in range(5)] == [False, True, True, True, True]
 
 
 def test_a_session_without_deduplication_knows_nothing() -> None:

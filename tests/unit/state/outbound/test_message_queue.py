@@ -95,7 +95,7 @@ def test_the_next_expiry_is_the_earliest_and_only_the_expired_are_taken() -> Non
     for order, expires_at_ms in enumerate((None, 30, 10, 20)):
         queue.append(delivery(order, expires_at_ms=expires_at_ms))
     assert queue.next_expiry_ms() == 10
-    assert [one.order for one in queue.take_expired(20)] == [2, 3]
+    assert [one.order for one in queue.take(queue.expired(20))] == [2, 3]
     assert queue.next_expiry_ms() == 30
-    assert [one.order for one in queue.take_expired(30)] == [1]
+    assert [one.order for one in queue.take(queue.expired(30))] == [1]
     assert queue.next_expiry_ms() is None

@@ -9,7 +9,7 @@ from sinks.mqtt.connection.appends import Append
 from state.commands import CloseFastPath, OfferPublish, OpenFastPath, SendPublish, SendPubRel, WithdrawPublish
 from state.events import ConnectionLost, FastPathClosed, FastSent, PubAckReceived
 from state.model import Position, QoS, ReasonCode, Subscription
-from state.outbound.deduplication import digest_of
+from state.outbound.deduplication import message_digest
 from state.records.settings import RecordLimits
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
@@ -155,7 +155,7 @@ class TestRefusing:
     )
     def test_what_the_session_may_judge_in_another_way_is_left_to_it(self, reason: str, how: dict[str, Any]) -> None:
         harness = granted(fast_path=FastPathSettings(max_payload_bytes=100))
-        grant(harness, 4, recent_ids=digest_of("known"))
+        grant(harness, 4, recent_ids=message_digest("known"))
         headers = how.pop("headers", ())
         assert offer(harness, how.pop("offset", 5), *headers, **how) == b""
         assert refusals(harness) == {reason: 1}
