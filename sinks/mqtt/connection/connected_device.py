@@ -98,7 +98,7 @@ class ConnectedDevice:
             is_blocked=is_blocked,
         )
         self._fast = FastSender(
-            client_id, connect, accept.connection_id, outbound=self._outbound, output=output, counters=counters, settings=settings
+            connect, accept.connection_id, outbound=self._outbound, output=output, counters=counters, settings=settings
         )
         self._inbound = Inbound(
             client_id=client_id,

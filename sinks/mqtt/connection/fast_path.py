@@ -1,6 +1,5 @@
 """The grant of one connection, and what was taken under it (docs/protocol.md, 7). It knows neither the wire nor Kafka."""
 
-from itertools import takewhile
 from typing import NamedTuple
 
 from sinks.fast_path.chain import Chain, Link
@@ -28,34 +27,27 @@ class Adopted(NamedTuple):
 
 
 class FastPath:
-    """deduplication_window: of the client's session settings.
+    """The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
+    another one is known until a grant speaks of that one again."""
 
-    The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
-    another one is never forgotten then: `adopted` does not say of which partition it speaks.
-    """
+    __slots__ = ("_chains", "_is_open", "_known_ids", "_partition", "_subscriptions", "_taken", "packet_ids")
 
-    __slots__ = ("_chains", "_has_moved", "_is_open", "_known_ids", "_partition", "_subscriptions", "_taken", "packet_ids")
-
-    def __init__(self, deduplication_window: int) -> None:
+    def __init__(self) -> None:
         self.packet_ids = FastPacketIds()
         self._is_open = False
         self._partition = -1
-        self._has_moved = False
         self._chains: dict[int, Chain] = {}
         self._taken: dict[Position, Taken] = {}
-        self._known_ids = KnownMessageIds(deduplication_window)
+        self._known_ids = KnownMessageIds()
         self._subscriptions = Subscriptions()
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
     def open(self, grant: OpenFastPath, now_ms: int) -> Adopted:
         partition, offset = grant.after
-        if partition != self._partition:
-            self._has_moved = self._partition != -1
-            self._partition = partition
-        self._is_open = True
+        self._is_open, self._partition = True, partition
         self._chains.setdefault(partition, Chain()).handled(offset)
-        adopted = self._forget_adopted(grant.adopted, now_ms)
+        adopted = self._forget_adopted(partition, grant.adopted, now_ms)
         self.packet_ids.granted(grant.after, grant.ids_in_use, grant.last_id)
         self._known_ids.granted(
             grant.recent_ids,
@@ -68,11 +60,9 @@ class FastPath:
                 self._subscriptions.add(subscription)
         return adopted
 
-    def _forget_adopted(self, offset: int, now_ms: int) -> Adopted:
-        """What the session has read it will not send again without saying that it is a repetition."""
-        if self._has_moved:
-            return Adopted(0, 0)
-        adopted = list(takewhile(lambda position: position.offset <= offset, self._taken))  # they were taken in their order
+    def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> Adopted:
+        """What the session has read, it does not send as if for the first time."""
+        adopted = [position for position in self._taken if position.partition == partition and position.offset <= offset]
         return Adopted(len(adopted), sum(now_ms - self._taken.pop(position).taken_ms for position in adopted))
 
     def close(self) -> None:

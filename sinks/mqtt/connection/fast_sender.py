@@ -61,7 +61,6 @@ class FastSender:
 
     def __init__(
         self,
-        client_id: str,
         connect: Connect,
         connection_id: int,
         *,
@@ -76,7 +75,7 @@ class FastSender:
         self._output = output
         self._counters = counters
         self._settings = settings
-        self._path = FastPath(settings.session_of(client_id).deduplication_window)
+        self._path = FastPath()
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 

@@ -1,19 +1,19 @@
 """Gateways in processes of their own, for tests that freeze, kill and misdate them, and real sessions behind a real Kafka.
 
-The child is this module, run with a directory and its settings as JSON. It writes the file `port` when devices can connect, and
+The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect, and
 reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
 """
 
 import asyncio
 import contextlib
-import json
+import pickle
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -64,13 +64,8 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
     clock.write_text(str(clock_ahead_s))
     port, log = directory / "port", directory / "log"
     with log.open("wb") as output:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.integration.gateway.gateway_process",
-            str(directory),
-            json.dumps(asdict(settings)),
-        ]
+        (directory / "settings").write_bytes(pickle.dumps(settings))
+        command = [sys.executable, "-m", "tests.integration.gateway.gateway_process", str(directory)]
         child = start_child(command, stdout=output, stderr=output)
         try:
             wait_until(port.exists, lambda: f"the gateway is ready: {log.read_text()[-2_000:]}", within_s=_START_S)
@@ -146,7 +141,8 @@ class SessionsOnKafka:
 
 
 def main() -> None:
-    directory, settings = Path(sys.argv[1]), GatewaySettings(**json.loads(sys.argv[2]))
+    directory = Path(sys.argv[1])
+    settings: GatewaySettings = pickle.loads((directory / "settings").read_bytes())
 
     def clock_ns() -> int:
         return time.time_ns() + int((directory / "clock").read_text()) * 1_000_000_000
