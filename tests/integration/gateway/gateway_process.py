@@ -1,7 +1,7 @@
 """Gateways in processes of their own, for tests that freeze, kill and misdate them, and real sessions behind a real Kafka.
 
-The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect, and
-reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
+The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect,
+and reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
 """
 
 import asyncio
