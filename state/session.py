@@ -148,6 +148,10 @@ class Session:
         outbound = self.outbound
         return self.connection is None and not self.established and not outbound.queue and not outbound.positions.unread
 
+    def counts(self, event: FastSent) -> bool:
+        """It may be on the wire although the connection is said to be over; not if the client has come back since."""
+        return event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
+
     def summary(self) -> SessionSummary:
         return SessionSummary(
             connected=self.connection is not None,
@@ -188,8 +192,7 @@ class Session:
                 ):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case FastSent():
-                # It may be on the wire although the connection is said to be over; not if the client has come back since.
-                if event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id):
+                if self.counts(event):
                     adoption.adopt(self.outbound, event, self._present(event.connection_id), activation)
             case FastPathClosed():
                 if (connection := self._present(event.connection_id)) is not None:
