@@ -287,7 +287,8 @@ class Session:
             if event.session_expiry_interval_s is None
             else event.session_expiry_interval_s
         )
-        connection = Connection.of(event, send_quota=min(self.settings.window_limit, event.receive_maximum))  # [MQTT-4.9.0-1]
+        send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
+        connection = Connection.of(event, send_quota=send_quota)
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
         activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")

@@ -62,8 +62,8 @@ def _adopt_new(outbound: Outbound, event: FastSent, connection: Connection | Non
         outbound.recent_ids.remember(message.message_id)
     delivery = new_delivery(outbound, message)
     delivery.attempts = 1
+    activation.record(Transition.ACCEPTED, message.message_id, time_ms=message.accepted_ms)
     _enter(outbound, delivery, event, connection, activation)
-    activation.record(Transition.ACCEPTED, message.message_id)
     if event.qos == QoS.AT_MOST_ONCE:  # 5
         activation.finish(delivery, Outcome.SENT)
 
