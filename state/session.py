@@ -382,6 +382,7 @@ class Session:
             # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
             reason = "a message was not acknowledged in time: reconnect to receive it again"
             self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
+            endings.drop_expired(self.outbound, None, activation)  # what has waited for the end of the fast path
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:

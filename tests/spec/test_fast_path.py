@@ -510,6 +510,28 @@ def test_one_that_expires_in_the_queue_waits_too_and_nothing_passes_it() -> None
     assert s.outcomes["b"] is Outcome.EXPIRED
 
 
+def test_what_comes_too_late_together_with_the_end_of_the_path_holds_nothing_back() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2))
+    s.sees()
+    with s.micro_batch():
+        s.submit("c", at=at(3), expires_at_ms=START_MS).path_closed().puback(2)
+    assert (s.sees(), s.outcomes["c"]) == (["PUBLISH 3 b", "OPEN 3"], Outcome.EXPIRED)
+
+
+def test_what_is_adopted_after_all_holds_nothing_back_either() -> None:
+    s = opened()
+    with s.micro_batch():
+        s.submit("a", at=at(1), expires_at_ms=START_MS).fast_sent("a", Y, at=at(1), previous=0)
+    assert (s.sees(), s.packet_ids) == (["OPEN 1"], [Y])
+
+
+def test_a_connection_that_is_closed_because_it_stalls_ends_what_has_waited() -> None:
+    s = opened(version=5, max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
+    s.sees()
+    assert s.later(RETRY_S).submit("c").sees() == ["CLOSE 0x83"]
+    assert (s.queued, s.outcomes["b"]) == (["c"], Outcome.EXPIRED)
+
+
 def test_a_path_that_closes_needs_no_timer_for_what_waits_for_it() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
     assert s.session.next_deadline_ms() is None
