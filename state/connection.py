@@ -64,7 +64,7 @@ class Connection:
             connection_id=event.connection_id,
             partition=event.commands_partition,
             protocol_version=event.protocol_version,
-            send_quota=send_quota,  # [MQTT-3.3.4-9]
+            send_quota=send_quota,
             receive_maximum=event.receive_maximum,
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]

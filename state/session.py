@@ -148,6 +148,10 @@ class Session:
         outbound = self.outbound
         return self.connection is None and not self.established and not outbound.queue and not outbound.positions.unread
 
+    def counts(self, event: FastSent) -> bool:
+        """It may be on the wire although the connection is said to be over; not if the client has come back since."""
+        return event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
+
     def summary(self) -> SessionSummary:
         return SessionSummary(
             connected=self.connection is not None,
@@ -188,8 +192,7 @@ class Session:
                 ):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case FastSent():
-                # It may be on the wire although the connection is said to be over; not if the client has come back since.
-                if event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id):
+                if self.counts(event):
                     adoption.adopt(self.outbound, event, self._present(event.connection_id), activation)
             case FastPathClosed():
                 if (connection := self._present(event.connection_id)) is not None:
@@ -284,7 +287,8 @@ class Session:
             if event.session_expiry_interval_s is None
             else event.session_expiry_interval_s
         )
-        connection = Connection.of(event, send_quota=min(self.settings.window_limit, event.receive_maximum))  # [MQTT-4.9.0-1]
+        send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
+        connection = Connection.of(event, send_quota=send_quota)
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
         activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
@@ -378,6 +382,7 @@ class Session:
             # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
             reason = "a message was not acknowledged in time: reconnect to receive it again"
             self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
+            endings.drop_expired(self.outbound, None, activation)  # what has waited for the end of the fast path
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:

@@ -89,7 +89,6 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     at_once = connection is not None and nothing_in_front
     if delivery.expired(now_ms, at_once=at_once):  # 2
         if connection is not None and connection.may_be_sending(delivery.position):  # 6
-            activation.fast_path.waits_for_fence = True
             return _enqueue(outbound, delivery, connection, activation)
         activation.finish(delivery, Outcome.EXPIRED)
     elif connection is not None and at_once:  # 3

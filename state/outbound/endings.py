@@ -18,13 +18,12 @@ _PAYLOAD_KEPT: Final = {OutboundAction.END: True, OutboundAction.END_RECEIVED: F
 def drop_expired(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
     """Messages whose time ran out while they waited [MQTT-3.3.2-5]; what was sent once does not expire [MQTT-4.3.3-7]."""
     queue = outbound.queue
-    over = queue.expired(activation.now_ms)
+    over, waits = queue.expired(activation.now_ms), False
     if connection is not None and connection.fence is not None:
-        kept = [delivery for delivery in over if connection.may_be_sending(delivery.position)]
-        if kept:
-            over = [delivery for delivery in over if not connection.may_be_sending(delivery.position)]
-        if kept or any(outbound.attempts_used_up(d) and connection.may_be_sending(d.position) for d in queue):
-            activation.fast_path.waits_for_fence = True
+        may_be_sent = [delivery for delivery in queue if connection.may_be_sending(delivery.position)]
+        waits = any(outbound.attempts_used_up(delivery) or delivery.expired(activation.now_ms) for delivery in may_be_sent)
+        over = [delivery for delivery in over if not connection.may_be_sending(delivery.position)]
+    activation.fast_path.waits_for_fence = waits
     for delivery in queue.take(over):
         activation.finish(delivery, Outcome.EXPIRED)
 

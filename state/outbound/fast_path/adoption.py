@@ -28,9 +28,8 @@ from state.transitions import OutboundAction, OutboundEvent
 def adopt(outbound: Outbound, event: FastSent, connection: Connection | None, activation: Activation) -> None:
     """connection: that of the event, None = it is over. Raises SessionMisuse for a packet id that another message has."""
     _count(outbound, event, connection)
-    handled = outbound.positions.handled_in(event.position.partition)
-    if event.position.offset > handled:
-        if event.previous <= handled:  # 1
+    if outbound.positions.is_beyond(event.position):
+        if event.previous <= outbound.positions.handled_in(event.position.partition):  # 1
             _adopt_new(outbound, event, connection, activation)  # 2
         return
     entry = outbound.window.at(event.position)
@@ -63,8 +62,8 @@ def _adopt_new(outbound: Outbound, event: FastSent, connection: Connection | Non
         outbound.recent_ids.remember(message.message_id)
     delivery = new_delivery(outbound, message)
     delivery.attempts = 1
+    activation.record(Transition.ACCEPTED, message.message_id, time_ms=message.accepted_ms)
     _enter(outbound, delivery, event, connection, activation)
-    activation.record(Transition.ACCEPTED, message.message_id)
     if event.qos == QoS.AT_MOST_ONCE:  # 5
         activation.finish(delivery, Outcome.SENT)
 

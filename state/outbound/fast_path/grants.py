@@ -81,7 +81,8 @@ def end_of_activation(outbound: Outbound, connection: Connection | None, activat
 
 def _grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Position | None:
     """`after` of a grant, None = there cannot be one (rule 1)."""
-    if not outbound.settings.fast_path or outbound.queue or outbound.blocked(activation.now_ms):
+    after = outbound.positions.latest
+    if after is None or not outbound.settings.fast_path or outbound.queue or outbound.blocked(activation.now_ms):
         return None
     if activation.fast_path.waits_for_fence or len(outbound.positions.unread) > MAX_UNREAD:
         return None
@@ -89,7 +90,7 @@ def _grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Po
         subscriptions = outbound.subscriptions
         if len(subscriptions.encoded()) > MAX_SUBSCRIPTION_BYTES or len(subscriptions) > MAX_SUBSCRIPTIONS:
             return None
-    return outbound.positions.latest
+    return after
 
 
 def _open(outbound: Outbound, connection: Connection, path: FastPath, after: Position, activation: Activation) -> None:

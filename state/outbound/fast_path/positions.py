@@ -27,6 +27,10 @@ class Positions:
         """The highest offset, -1 = none."""
         return self.handled.get(partition, -1)
 
+    def is_beyond(self, position: Position) -> bool:
+        """Nothing as far as this was handled."""
+        return position.offset > self.handled_in(position.partition)
+
     def read(self, position: Position) -> bool:
         """A message was read. False: it has been adopted before, and is to be ignored.
 
