@@ -1,15 +1,17 @@
 """The fast path through everything: paho devices, gateway, Kafka, engine, receipts."""
 
 import itertools
+import os
+import signal
 import time
 from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
+from prometheus_client import CollectorRegistry
 
-from inflight import Message, Producer
+from inflight import Producer
 from inflight.demo.up import UpProcess
-from state.model import QoS
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_device import PahoDevice
 from tests.integration.up.topics_of_up import await_receipts, ledger_of
@@ -21,10 +23,13 @@ _ids = itertools.count(1)
 ATTEMPTS = 20
 
 
+def backend(up: SharedUp) -> Producer:
+    return Producer(up.kafka, registry=CollectorRegistry())
+
+
 def send(producer: Producer, client_id: str, qos: int) -> str:
     message_id = f"{client_id}-{next(_ids)}"
-    producer.send(Message(client_id=client_id, topic="cmd/x", payload=message_id.encode(), qos=QoS(qos), message_id=message_id))
-    producer.flush()
+    producer.send(client_id, "cmd/x", message_id, qos=qos, message_id=message_id)
     return message_id
 
 
@@ -37,7 +42,7 @@ def arrived(device: PahoDevice, message_id: str) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_to_a_device_that_is_online_goes_by_the_fast_path_and_its_receipt_says_so(up: SharedUp, qos: int) -> None:
     client_id = f"fast-{qos}"
-    with PahoDevice(up, client_id, paho.MQTTv5) as device, Producer(up.kafka) as producer:  # type: ignore[arg-type]
+    with PahoDevice(up, client_id, paho.MQTTv5) as device, backend(up) as producer:  # type: ignore[arg-type]
         first = send(producer, client_id, qos)
         arrived(device, first)
         (receipt,) = await_receipts(up, first)
@@ -63,15 +68,12 @@ def test_a_device_that_is_online_goes_on_receiving_while_the_engine_is_away(tmp_
     """It is killed and comes back; every message has one receipt, and nothing came twice at QoS 2."""
     with UpProcess(tmp_path / "data") as running:
         up = SharedUp(running.mqtt, running.kafka, running.data_dir)
-        with PahoDevice(up, "d1", paho.MQTTv5) as device, Producer(up.kafka) as producer:  # type: ignore[arg-type]
+        with PahoDevice(up, "d1", paho.MQTTv5) as device, backend(up) as producer:  # type: ignore[arg-type]
             sent = [send(producer, "d1", 2)]
             arrived(device, sent[0])
             await_receipts(up, *sent)
             pid = running.engine_pid()
             assert pid is not None
-            import os
-            import signal
-
             os.killpg(pid, signal.SIGSTOP)
             try:
                 started = time.monotonic()
