@@ -20,7 +20,7 @@ from sinks.fast_path.pressure import Pressure
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.lease import HeldLease
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Registration
+from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, Registration
 from sinks.mqtt.connection.fast_sender import Refusal
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters
@@ -90,7 +90,9 @@ class Gateway:
         partition = self._partitions[self._registered % len(self._partitions)]
         self._by_connection[connection_id] = socket
         self._by_client[socket.connection.client_id] = socket
-        return Registration(connection_id, partition, self.lease.lease_id)
+        # An engine that takes settings over while it runs may have others; then it speaks for itself from the first time on.
+        knows_settings = self.settings.fast_path.enabled and not self.counters.connections_lost[OTHER_CONFIGURATION]
+        return Registration(connection_id, partition, self.lease.lease_id, knows_settings)
 
     def new_client_id(self) -> str:
         return f"inflight-{secrets.token_hex(10)}"

@@ -37,6 +37,8 @@ _EARLY_BYTES: Final = 65_536
 """Sent by a device before AcceptConnection: beyond this it is not read any further until the engine has answered."""
 _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later than it."""
+OTHER_CONFIGURATION: Final = "configuration"
+"""The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 
 
@@ -53,11 +55,15 @@ _OPEN: Final = (Phase.ANSWERED, Phase.CONNECTED)
 
 
 class Registration(NamedTuple):
-    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held."""
+    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held.
+
+    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it.
+    """
 
     connection_id: int
     partition: int
     lease_id: str
+    knows_settings: bool = False
 
 
 class Registrar(Protocol):
@@ -104,6 +110,7 @@ class Connection:
         self._connect_read_ms = 0
         self._connect_append: Append | None = None
         self._was_prompt = False
+        self._knows_settings = False
 
     # --- what the host takes ------------------------------------------------------------------------------------------------
 
@@ -294,7 +301,7 @@ class Connection:
         registered = self._registrar.register(self)
         if registered is None:
             return False
-        self.connection_id, self.partition, lease_id = registered
+        self.connection_id, self.partition, lease_id, self._knows_settings = registered
         self._order = CommandOrder()
         self._was_prompt = False
         self._connect_append = self._output.tell(
@@ -314,7 +321,7 @@ class Connection:
 
     def _answer_clean_start(self) -> None:
         """CONNECT is in the log: every later one comes behind it. See the module, 2."""
-        if self.phase is not Phase.AWAITING_ACCEPT or not self._connect.clean_start or not self._settings.fast_path.enabled:
+        if self.phase is not Phase.AWAITING_ACCEPT or not self._connect.clean_start or not self._knows_settings:
             return
         expected = expected_accept(self._connect, self._settings.session_of(self.client_id), connection_id=self.connection_id)
         self._answer = connack(self._connect, expected, self._settings, assigned_client_id=self._assigned_client_id)
@@ -333,7 +340,7 @@ class Connection:
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
         answer = connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id)
         if self._answer is not None and answer != self._answer:
-            self._end("the engine has another configuration", cause="configuration", reason_code=ReasonCode.SERVER_BUSY)
+            self._end("the engine has another configuration", cause=OTHER_CONFIGURATION, reason_code=ReasonCode.SERVER_BUSY)
             return
         if self._answer is None and not self._say_accepted(answer, Phase.CONNECTED):
             return

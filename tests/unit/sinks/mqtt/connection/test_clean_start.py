@@ -51,16 +51,22 @@ def test_connack_says_what_the_engine_will_say() -> None:
     assert harness.send(connect(level=5, flags=CLEAN)) == CONNACK_5.replace(b"\x21\x00\x64", b"\x21\x00\x07")
 
 
-@pytest.mark.parametrize(("flags", "fast_path"), [(KEPT, True), (CLEAN, False)])
-def test_a_session_that_may_be_resumed_waits_for_the_engine_and_so_does_everybody_without_the_fast_path(
-    flags: int, fast_path: bool
+@pytest.mark.parametrize(("flags", "knows_settings"), [(KEPT, True), (CLEAN, False)])
+def test_a_session_that_may_be_resumed_waits_for_the_engine_and_so_does_everybody_whose_settings_are_not_known(
+    flags: int, knows_settings: bool
 ) -> None:
-    harness = Harness(fast_path=FastPathSettings(enabled=fast_path))
+    harness = Harness(knows_settings=knows_settings)
     assert harness.send(connect(flags=flags)) == b""
     assert accept(harness) == CONNACK_3
+
+
+@pytest.mark.parametrize(("enabled", "capabilities"), [(True, Capability.FAST_PATH), (False, Capability.NONE)])
+def test_the_engine_is_told_whether_the_gateway_has_the_fast_path(enabled: bool, capabilities: Capability) -> None:
+    harness = Harness(fast_path=FastPathSettings(enabled=enabled))
+    harness.send(connect())
     event = harness.events[0]
     assert isinstance(event, ClientConnected)
-    assert event.capabilities == (Capability.FAST_PATH if fast_path else Capability.NONE)
+    assert event.capabilities == capabilities
 
 
 def test_what_the_device_sends_at_once_waits_for_the_engine() -> None:
