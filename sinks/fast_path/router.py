@@ -20,12 +20,13 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Topic
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import FencedInstanceIdError, KafkaError
 
+from sinks.fast_path.offering import Offering, Offers
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.producers import abandon
 from state.commands import CommandBatch, OfferPublish
-from state.model import ClientId, Position
+from state.model import ClientId
 from state.records.commands import encode_command_batch
 from state.records.routes import Route
 
@@ -104,7 +105,6 @@ class KafkaRouter:
         self._stopping = threading.Event()
         self._made = 0  # offers handed to the loop; on the thread
         self._looked_at = 0  # … and looked at; on the loop
-        self._dropped = 0
         self._producer: KafkaProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: OfferListener | None = None
@@ -138,6 +138,10 @@ class KafkaRouter:
             self._stopping.wait(_RESTART_PAUSE_S)
 
     def _consume(self) -> None:
+        assert self._listener is not None
+        offering = Offering(
+            self._memory, self._routes, self._listener.connection_of, max_payload_bytes=self._settings.max_payload_bytes
+        )
         consumer = KafkaConsumer(**self._config)
         try:
             while not consumer.partitions_for_topic(self._topic):  # see KafkaCommandTail
@@ -147,10 +151,12 @@ class KafkaRouter:
             while not self._stopping.is_set():
                 batches = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
                 self._follow_assignment(consumer, batches)
-                offers: list[tuple[ClientId, OfferPublish]] = []
+                offers, under_pressure = Offers(), self._is_under_pressure()
                 for partition, records in batches.items():
                     if partition.partition in self._owned and not self._skip_if_behind(consumer, partition):
-                        self._offer(partition.partition, records, offers)
+                        offering.read(partition.partition, records, offers, under_pressure=under_pressure)
+                for offer in offers.elsewhere:
+                    self._send(*offer)
                 self._hand_over(offers)
         finally:
             if self._producer is not None:
@@ -195,45 +201,16 @@ class KafkaRouter:
         self._remember_from(consumer, partition.partition, None)
         return True
 
-    def _offer(self, partition: int, records: Iterable[Any], offers: list[tuple[ClientId, OfferPublish]]) -> None:
+    def _is_under_pressure(self) -> bool:
         assert self._listener is not None
-        listener, settings, previous_of = self._listener, self._settings, self._memory.previous
-        is_under_pressure = listener.is_under_pressure or self._made - self._looked_at > settings.pressure_offers
-        for record in records:
-            if record.key is None:
-                continue
-            previous = previous_of(partition, record.key, record.offset)
-            try:
-                client_id = record.key.decode()
-            except UnicodeDecodeError:
-                continue
-            connection_id, route = listener.connection_of(client_id), self._routes.of(record.key)
-            if route is not None and route.connection_id <= connection_id:
-                route = None
-            if not connection_id and route is None:
-                continue
-            if is_under_pressure:
-                self._dropped += 1
-                continue
-            offer = OfferPublish(
-                connection_id=connection_id if route is None else route.connection_id,
-                position=Position(partition, record.offset),
-                previous=previous,
-                timestamp_ms=record.timestamp,
-                headers=tuple(record.headers),
-                payload=record.value or b"",
-            )
-            if route is None:
-                offers.append((client_id, offer))
-            elif len(offer.payload) <= settings.max_payload_bytes:
-                self._send(client_id, record.key, offer, route)
+        return self._listener.is_under_pressure or self._made - self._looked_at > self._settings.pressure_offers
 
-    def _send(self, client_id: ClientId, key: bytes, offer: OfferPublish, route: Route) -> None:
+    def _send(self, client_id: ClientId, offer: OfferPublish, route: Route) -> None:
         """To another gateway."""
         if self._producer is None:
             self._producer = KafkaProducer(**self._producer_config)
             self._producer.partitions_for(self._commands_topic)
-        value = encode_command_batch(CommandBatch(client_id=client_id, commands=(offer,)))
+        key, value = client_id.encode(), encode_command_batch(CommandBatch(client_id=client_id, commands=(offer,)))
         try:
             future = self._producer.send(self._commands_topic, value=value, key=key, partition=route.partition)
         except (KafkaError, AssertionError, ValueError) as error:
@@ -241,23 +218,22 @@ class KafkaRouter:
         else:
             future.add_errback(_not_sent)
 
-    def _hand_over(self, offers: list[tuple[ClientId, OfferPublish]]) -> None:
-        if not offers and not self._dropped:
+    def _hand_over(self, offers: Offers) -> None:
+        if not offers.here and not offers.dropped:
             return
         assert self._loop is not None
-        self._made += len(offers)
-        dropped, self._dropped = self._dropped, 0
+        self._made += len(offers.here)
         try:
-            self._loop.call_soon_threadsafe(self._deliver, offers, dropped)
+            self._loop.call_soon_threadsafe(self._deliver, offers)
         except RuntimeError:
             self._stopping.set()  # the loop is closed
 
     # --- on the loop ----------------------------------------------------------------------------------------------------------
 
-    def _deliver(self, offers: list[tuple[ClientId, OfferPublish]], dropped: int) -> None:
+    def _deliver(self, offers: Offers) -> None:
         assert self._listener is not None
-        self._looked_at += len(offers)
-        self._listener.offers(offers, self._made - self._looked_at, dropped)
+        self._looked_at += len(offers.here)
+        self._listener.offers(offers.here, self._made - self._looked_at, offers.dropped)
 
 
 def _not_sent(error: BaseException) -> None:
