@@ -8,7 +8,7 @@ import pytest
 from state.commands import ClearRoute, OpenFastPath, RecordTransition, SendPublish, SetRoute, Transition, WithdrawPublish
 from state.connection import PathState
 from state.errors import SessionMisuse
-from state.events import Capability, MessageReturned, PubAckReceived
+from state.events import Capability, MessageReturned, PubAckReceived, PubRecReceived
 from state.model import Outcome, Position, QoS, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
 from state.outbound.fast_path.grants import GRANT_AFTER, MAX_SUBSCRIPTION_BYTES, MAX_SUBSCRIPTIONS, MAX_UNREAD
@@ -478,6 +478,40 @@ def test_a_fast_send_on_a_connection_that_had_no_grant_is_adopted_all_the_same()
     assert s.packet_ids == [Y]
 
 
+def test_a_late_pubrec_withdraws_the_replay_of_an_adopted_message() -> None:
+    s = opened().fast_sent("a", Y, at=at(1), previous=0, qos=2).lose_connection().connect(capabilities=FAST)
+    s.sees()
+    s.handle(PubRecReceived(connection_id=1, packet_id=Y))
+    assert s.sees() == [f"WITHDRAW ({Y},)"]
+    assert s.lose_connection().connect().sees() == ["CONNACK present", f"PUBREL {Y}"]
+
+
+def test_an_adopted_message_that_is_refused_waits_among_the_others_in_its_old_place() -> None:
+    s = opened(max_inflight=2).fast_sent("a", Y, at=at(1), previous=0).submit("a", at=at(1))
+    s.submit("b", at=at(2)).submit("c", at=at(3)).submit("high", at=at(4), priority=9)
+    s.puback(Y, reason_code=0x97)
+    assert s.queued == ["high", "a", "c"]
+    assert s.path_closed().after(1).sees()[-1] == "PUBLISH 3 high", "when the wait is over"
+    assert s.puback(2).puback(3).sees() == ["PUBLISH 4 a", "PUBLISH 5 c", "OPEN 4"]
+
+
+def test_what_is_in_the_window_when_the_gateway_sends_more_is_older() -> None:
+    s = opened(max_inflight=1, prefetch=2).submit("a", at=at(1)).submit("b", at=at(2)).fast_sent("c", Y, at=at(3), previous=2)
+    assert s.packet_ids == [2, 3, Y]
+    s.sees()
+    assert s.lose_connection().connect().sees() == [
+        "CONNACK present",
+        "PUBLISH 2 a DUP",
+        "PUBLISH 3 b DUP",
+        f"PUBLISH {Y} c DUP",
+    ]
+
+
+def test_gateways_go_on_with_packet_ids_over_sessions_too() -> None:
+    s = opened().fast_sent("a", Y + 5, at=at(1), previous=0).connect(clean_start=True, capabilities=FAST)
+    assert (grant(s).last_id, grant(s).ids_in_use) == (Y + 5, ())
+
+
 # --- the fence --------------------------------------------------------------------------------------------------------------
 
 
@@ -613,6 +647,13 @@ def test_a_message_that_has_used_up_its_attempts_is_not_given_up_before_the_path
     s = opened(delivery_limit=1).submit("a", at=at(1)).after(RETRY_S).fast_sent("a", Y, at=at(1), previous=0).path_closed()
     assert (s.packet_ids, s.outcomes.get("a")) == ([Y], None)
     assert s.sent(WithdrawPublish) == []
+
+
+def test_on_a_new_connection_it_is_given_up_in_place_of_its_replay() -> None:
+    s = opened(delivery_limit=1).submit("a", at=at(1)).later(RETRY_S).lose_connection()
+    assert s.outcomes.get("a") is None
+    s.connect(capabilities=FAST)
+    assert s.outcomes["a"] is Outcome.DELIVERY_LIMIT, "nothing was granted on it yet"
 
 
 def test_nor_is_one_that_was_refused_and_waits_in_the_queue() -> None:
