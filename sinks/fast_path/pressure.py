@@ -1,5 +1,7 @@
 """When a gateway leaves messages to the micro-batches: the fast path is for latency, and they are for throughput."""
 
+import math
+
 from sinks.fast_path.settings import FastPathSettings
 
 
@@ -10,7 +12,7 @@ class Pressure:
 
     def __init__(self, settings: FastPathSettings) -> None:
         self._settings = settings
-        self._until_ms: float | None = None
+        self._until_ms = -math.inf
 
     def observe(self, now_ms: float, *, loop_lag_ms: float = 0.0, unconfirmed: int = 0, offers: int = 0) -> None:
         """loop_lag_ms: how late the event loop has called what was due. unconfirmed: records that Kafka has not confirmed.
@@ -24,7 +26,5 @@ class Pressure:
             self._until_ms = now_ms + settings.pressure_hold_ms
 
     def is_high(self, now_ms: float) -> bool:
-        """Whether all offers are to be refused."""
-        if self._until_ms is not None and now_ms >= self._until_ms:
-            self._until_ms = None
-        return self._until_ms is not None
+        """Whether all offers are to be refused. On any thread."""
+        return now_ms < self._until_ms

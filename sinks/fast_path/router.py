@@ -129,7 +129,8 @@ class KafkaRouter:
         while not self._stopping.is_set():
             try:
                 self._consume()
-            except FencedInstanceIdError:  # the command tail ends the process
+            except FencedInstanceIdError:  # joining again would fence the other one, and the command tail ends the process
+                _log.warning("router_fenced", group=self._config["group_id"], group_instance_id=self._config["group_instance_id"])
                 return
             except Exception as error:  # noqa: BLE001 - whatever it was, a new consumer is the cure
                 _log.warning("router_failed", error=repr(error), action="a new consumer starts in a second")

@@ -11,7 +11,7 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import ForwardPublication, RecordTransition, Transition
 from tests.integration.gateway.gateway_fakes import RawClient
 from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process
-from tests.support.kafka_topics import create_topics
+from tests.integration.gateway.own_topics import settings_with_topics
 from tests.support.processes import freeze, frozen, thaw
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -27,20 +27,7 @@ _names = itertools.count(1)
 
 @pytest.fixture
 def settings(kafka: SharedKafka) -> GatewaySettings:
-    name = f"order-{next(_names)}"
-    create_topics(
-        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
-    )
-    return GatewaySettings(
-        port=0,
-        bootstrap_servers=kafka.bootstrap_servers,
-        events_topic=f"{name}.events",
-        commands_topic=f"{name}.commands",
-        uplink_topic=f"{name}.uplink",
-        leases_topic=f"{name}.leases",
-        group_id=name,
-        connect_timeout_ms=1_000,
-    )
+    return settings_with_topics(kafka, f"order-{next(_names)}", connect_timeout_ms=1_000)
 
 
 @pytest.fixture

@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CloseFastPath, OpenFastPath, SendPublish, SetRoute
 from state.events import ClientConnected, FastPathClosed, FastSent, GatewayEvent, PubAckReceived, PubCompReceived
 from state.model import Position, QoS
 from state.records.routes import route_record
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.gateway.own_topics import settings_with_topics
 from tests.integration.gateway.test_gateway_kafka import Engine, accepted, running
-from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
@@ -30,30 +29,13 @@ from tests.unit.sinks.mqtt.mqtt_bytes import publish
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 FIRST = 32_768
-TOPICS = "events", "commands", "uplink", "leases", "messages", "routes"
 _names = itertools.count(1)
 
 
 @pytest.fixture
 def settings(kafka: SharedKafka) -> GatewaySettings:
-    name = f"fast-{next(_names)}"
-    create_topics(kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in TOPICS), partitions=4)
-    return GatewaySettings(
-        port=0,
-        bootstrap_servers=kafka.bootstrap_servers,
-        events_topic=f"{name}.events",
-        commands_topic=f"{name}.commands",
-        uplink_topic=f"{name}.uplink",
-        leases_topic=f"{name}.leases",
-        group_id=name,
-        group_session_timeout_ms=6_000,
-        fast_path=FastPathSettings(
-            messages_topic=f"{name}.messages",
-            routes_topic=f"{name}.routes",
-            group_id=f"{name}-routers",
-            pressure_loop_lag_ms=60_000,  # a test may stand still
-        ),
-    )
+    own = settings_with_topics(kafka, f"fast-{next(_names)}", group_session_timeout_ms=6_000)
+    return replace(own, fast_path=replace(own.fast_path, pressure_loop_lag_ms=60_000))  # a test may stand still
 
 
 class Backend:

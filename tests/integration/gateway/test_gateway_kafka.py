@@ -26,6 +26,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived
 from state.model import QoS
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.gateway.own_topics import settings_with_topics
 from tests.support.kafka_topics import create_topics
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
@@ -42,20 +43,7 @@ T = TypeVar("T")
 @pytest.fixture
 def settings(kafka: SharedKafka) -> GatewaySettings:
     """Topics and a group of its own for each test."""
-    name = f"gateway-{next(_names)}"
-    create_topics(
-        kafka.bootstrap_servers, *(f"{name}.{topic}" for topic in ("events", "commands", "uplink", "leases")), partitions=4
-    )
-    return GatewaySettings(
-        port=0,
-        bootstrap_servers=kafka.bootstrap_servers,
-        events_topic=f"{name}.events",
-        commands_topic=f"{name}.commands",
-        uplink_topic=f"{name}.uplink",
-        leases_topic=f"{name}.leases",
-        group_id=name,
-        group_session_timeout_ms=6_000,
-    )
+    return settings_with_topics(kafka, f"gateway-{next(_names)}", group_session_timeout_ms=6_000)
 
 
 def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
