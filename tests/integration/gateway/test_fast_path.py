@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -68,9 +68,13 @@ class GrantingEngine(Engine):
         self.command(client_id, OpenFastPath, after=after, of_all=True, subscriptions=(), **fields)
 
     def open_for(self, client_id: str, device: RawClient) -> None:
-        """The first message is the session's; the next ones come by the fast path, as soon as a router reads them here."""
+        """The first message is the session's; the next ones come by the fast path, as soon as a router reads them."""
         self.wait_for(client_id, ClientConnected)
         self.grant(client_id, self.backend.send(client_id, b"first"))
+        self.await_router(client_id, device)
+
+    def await_router(self, client_id: str, device: RawClient) -> None:
+        """Returns when messages reach the device by the fast path."""
 
         def arrives() -> bool:
             position = self.backend.send(client_id, b"probe", qos=0)
@@ -155,11 +159,12 @@ def test_a_grant_that_ends_leaves_the_rest_to_the_session(settings: GatewaySetti
         assert device.is_silent(1.0)
         engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"2", qos=QoS(1), position=position)
         device.expect(sent(1, b"2"))
-        applied = gateway.counters.commands_applied
+        applied, before = gateway.counters.commands_applied, len(engine.of("d1", FastSent))
         engine.grant("d1", position, ids_in_use=(FIRST,))
         wait_until(lambda: gateway.counters.commands_applied > applied, "the grant is there")
         engine.backend.send("d1", b"3")
         device.expect(sent(FIRST + 1, b"3"))
+        told(engine, "d1", FastSent, before + 1)
         kinds = [type(event) for _, event in engine.events if isinstance(event, FastSent | FastPathClosed)]
         assert kinds[-3:] == [FastSent, FastPathClosed, FastSent]
 
@@ -184,15 +189,17 @@ def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings:
 
 
 def test_a_gateway_that_takes_over_reads_from_the_end(settings: GatewaySettings) -> None:
-    with GrantingEngine(settings) as engine, running(settings) as stays, accepted(stays, "d1") as device:
-        engine.backend.set_route("d1", engine.wait_for("d1", ClientConnected)[-1])
-        with running(settings):
+    with GrantingEngine(settings) as engine, running(settings) as stays, ExitStack() as leaving:
+        leaving.enter_context(running(settings))
+        with accepted(stays, "d1") as device:
+            engine.backend.set_route("d1", engine.wait_for("d1", ClientConnected)[-1])
             engine.open_for("d1", device)
-        engine.open_for("d1", device)
-        count = len(engine.of("d1", FastSent))
-        engine.backend.send("d1", b"last")
-        device.expect(sent(FIRST, b"last"))
-        assert len(told(engine, "d1", FastSent, count + 1)) == count + 1
+            leaving.close()
+            engine.await_router("d1", device)
+            count = len(engine.of("d1", FastSent))
+            engine.backend.send("d1", b"last")
+            device.expect(sent(FIRST, b"last"))
+            assert len(told(engine, "d1", FastSent, count + 1)) == count + 1
 
 
 def test_without_the_fast_path_nothing_is_read_and_nothing_taken(settings: GatewaySettings) -> None:
