@@ -34,6 +34,9 @@ _log: Final = structlog.get_logger(__name__)
 _POLL_TIMEOUT_MS: Final = 200
 _POSITION_TIMEOUT_MS: Final = 10_000
 _RESTART_PAUSE_S: Final = 1.0
+_PAUSE_S: Final = 0.003
+"""After a poll that brought something: one that brings a single record costs kafka-python nearly a millisecond of processor time,
+which the connections need, too. It delays only what comes within that time."""
 _MOST_RECORDS: Final = 100
 """Of one poll: what the event loop looks at in one go."""
 
@@ -159,6 +162,8 @@ class KafkaRouter:
                 for offer in offers.elsewhere:
                     self._send(*offer)
                 self._hand_over(offers)
+                if batches:
+                    self._stopping.wait(_PAUSE_S)
         finally:
             if self._producer is not None:
                 abandon(self._producer)
