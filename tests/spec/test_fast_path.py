@@ -365,6 +365,13 @@ def test_one_that_waits_in_the_queue_becomes_the_youngest_of_the_window() -> Non
     assert s.puback(2, Y).sees() == ["PUBLISH 3 c"]
 
 
+def test_one_that_waits_in_the_queue_and_was_sent_at_qos_0_is_over() -> None:
+    s = opened().lose_connection().submit("a", at=at(1), qos=0).submit("b", at=at(2))
+    s.fast_sent("a", 0, at=at(1), previous=0, qos=0).fast_sent("b", 0, at=at(2), previous=1, qos=0)
+    assert (s.queued, s.packet_ids) == ([], [])
+    assert s.outcomes == {"first": Outcome.DELIVERED, "a": Outcome.SENT, "b": Outcome.SENT}
+
+
 def test_one_that_has_left_the_session_is_left_alone() -> None:
     s = opened().submit("a", at=at(1)).puback(2).fast_sent("a", Y, at=at(1), previous=0)
     assert (s.packet_ids, s.outcomes["a"]) == ([], Outcome.DELIVERED)

@@ -64,8 +64,6 @@ def _adopt_new(outbound: Outbound, event: FastSent, connection: Connection | Non
     delivery.attempts = 1
     activation.record(Transition.ACCEPTED, message.message_id, time_ms=message.accepted_ms)
     _enter(outbound, delivery, event, connection, activation)
-    if event.qos == QoS.AT_MOST_ONCE:  # 5
-        activation.finish(delivery, Outcome.SENT)
 
 
 def _adopt_from_window(
@@ -78,10 +76,8 @@ def _adopt_from_window(
     _enter(outbound, entry.delivery, event, connection, activation)
     if event.qos != QoS.AT_MOST_ONCE:
         window.move_youngest(place)
-        return
-    if connection is not None:
+    elif connection is not None:
         outbound.slot_freed(connection, activation.now_ms)
-    activation.finish(entry.delivery, Outcome.SENT)
 
 
 def _enter(
@@ -105,7 +101,9 @@ def _enter(
         attempt=delivery.attempts,
         time_ms=sent_ms,
     )
-    if connection is None and event.qos != QoS.AT_MOST_ONCE and delivery.attempts:
+    if event.qos == QoS.AT_MOST_ONCE:  # 5
+        activation.finish(delivery, Outcome.SENT)
+    elif connection is None and delivery.attempts:
         action = outbound.window.step(event.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
         assert action is OutboundAction.GIVE_ATTEMPT_BACK
         delivery.attempts -= 1
