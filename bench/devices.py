@@ -41,10 +41,11 @@ class Tally:
 class Device(asyncio.Protocol):
     """One connection. It parses what came in place and writes all answers to one read with one write."""
 
-    __slots__ = ("_buffer", "_client_id", "_started", "_tally", "_transport")
+    __slots__ = ("_buffer", "_client_id", "_flags", "_started", "_tally", "_transport")
 
-    def __init__(self, client_id: str, tally: Tally) -> None:
+    def __init__(self, client_id: str, tally: Tally, *, clean: bool = False) -> None:
         self._client_id = client_id.encode()
+        self._flags = 0x02 if clean else 0x00
         self._tally = tally
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
@@ -53,8 +54,10 @@ class Device(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._started = time.monotonic()
-        # Protocol "MQTT", level 4, no clean session, no keep alive.
-        body = b"\x00\x04MQTT\x04\x00\x00\x00" + struct.pack("!H", len(self._client_id)) + self._client_id
+        # Protocol "MQTT", level 4, no keep alive.
+        body = (
+            b"\x00\x04MQTT\x04" + bytes([self._flags]) + b"\x00\x00" + struct.pack("!H", len(self._client_id)) + self._client_id
+        )
         self._transport.write(bytes([0x10]) + _remaining_length(len(body)) + body)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -127,15 +130,18 @@ class Device(asyncio.Protocol):
 
 
 async def connect(
-    host: str, port: int, count: int, tally: Tally, *, prefix: str = "device-", timeout_s: float = 60.0
+    host: str, port: int, count: int, tally: Tally, *, prefix: str = "device-", clean: bool = False, timeout_s: float = 60.0
 ) -> list[Device]:
-    """Connects `count` devices named prefix + number, a hundred at a time. Raises TimeoutError if not all get a CONNACK."""
+    """Connects `count` devices named prefix + number, a hundred at a time. Raises TimeoutError if not all get a CONNACK.
+
+    clean: with a clean session.
+    """
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(100)
 
     async def one(number: int) -> Device:
         async with gate:
-            _, device = await loop.create_connection(lambda: Device(f"{prefix}{number}", tally), host, port)
+            _, device = await loop.create_connection(lambda: Device(f"{prefix}{number}", tally, clean=clean), host, port)
             return device
 
     devices = await asyncio.gather(*(one(number) for number in range(count)))
@@ -182,7 +188,13 @@ async def run(arguments: argparse.Namespace) -> Tally:
     """Prints `connected` when all devices are, then waits for the messages."""
     tally = Tally()
     devices = await connect(
-        arguments.host, arguments.port, arguments.devices, tally, prefix=arguments.prefix, timeout_s=arguments.timeout
+        arguments.host,
+        arguments.port,
+        arguments.devices,
+        tally,
+        prefix=arguments.prefix,
+        clean=arguments.clean,
+        timeout_s=arguments.timeout,
     )
     print("connected", tally.connected, flush=True)
     try:
@@ -202,6 +214,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--devices", type=int, default=1_000)
     parser.add_argument("--prefix", default="device-")
+    parser.add_argument("--clean", action="store_true", help="sessions that end with their connections")
     parser.add_argument("--expect", type=int, default=20_000, help="stop after this many PUBLISH packets")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds, for the connections and again for the messages")
     arguments = parser.parse_args()

@@ -1,6 +1,7 @@
 """The whole path on this machine: backend → Kafka → engine → Kafka → gateway → 1,000 MQTT sockets, and their answers back.
 
     python -m bench.end_to_end                       # some minutes; prints a table and writes bench/results/end_to_end.json
+    python -m bench.end_to_end --compare             # the same again without the fast path
     python -m bench.end_to_end --devices 100 --burst 2000 --seconds 5
 
 Starts `inflight up` on a directory of its own. Backend, broker, engine, gateway and all devices share the cores, so a machine for
@@ -28,25 +29,26 @@ from bench.simulated_devices import COUNTED_BURSTS, stamped
 from inflight.demo.up import UpProcess
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 
+RATES = (20, 200, 500, 1_000)
 ROWS = (
     ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
-    ("p50 at 20 messages/s, ms", "p50_20"),
-    ("p99 at 20 messages/s, ms", "p99_20"),
-    ("p50 at 200 messages/s, ms", "p50_200"),
-    ("p99 at 200 messages/s, ms", "p99_200"),
+    ("CONNECT → CONNACK of clean starts p50, ms", "connect_clean_p50_ms"),
+    *((f"p{part} at {rate:,} messages/s, ms", f"p{part}_{rate}") for rate in RATES for part in (50, 99)),
     ("QoS 1 messages/s, a burst over all devices, cold", "cold_burst_per_s"),
     ("QoS 1 messages/s, a burst over all devices, warm", "burst_per_s"),
     ("idle micro-batch p50, ms", "idle_ms"),
 )
-RATES = (20, 200)
+WITHOUT = "without_fast_path_"
+"""Before the names of what was measured with `fast_path.enabled = false`."""
 RESULTS = Path(__file__).parent / "results" / "end_to_end.json"
 
 
 class Devices:
     """bench/devices.py as a process of its own, so that it does not share an interpreter with the sender."""
 
-    def __init__(self, address: tuple[str, int], count: int, prefix: str, expect: int) -> None:
+    def __init__(self, address: tuple[str, int], count: int, prefix: str, expect: int, *, clean: bool = False) -> None:
         options = ["--host", address[0], "--port", str(address[1]), "--devices", str(count), "--prefix", prefix]
+        options += ["--clean"] if clean else []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.devices", *options, "--expect", str(expect)], stdout=subprocess.PIPE, text=True
         )
@@ -84,6 +86,12 @@ class Backend:
             self._producer.send("inflight.messages", stamped(), key=key, headers=headers)
         self._producer.flush()
 
+    def greet(self, prefix: str, devices: int) -> None:
+        """A first message for each device, which is not counted: no client has the fast path before its first message."""
+        for number in range(devices):
+            self._producer.send("inflight.messages", b"first", key=f"{prefix}{number}".encode(), headers=[("mqtt-topic", b"t")])
+        self._producer.flush()
+
 
 def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict[str, float]:
     backend, result = Backend(up.kafka), {}
@@ -106,13 +114,18 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
     for rate in RATES:
         prefix, count = f"at-{rate}-", rate * arguments.seconds
         warm_up = rate  # the first second is not counted: new connections, cold code
-        devices = Devices(up.mqtt, arguments.devices, prefix, warm_up + count)
+        devices = Devices(up.mqtt, arguments.devices, prefix, arguments.devices + warm_up + count)
         devices.await_connected()
+        backend.greet(prefix, arguments.devices)
+        idle_batches(up.data_dir / PROGRESS_FILE, 3)
         backend.send(prefix, arguments.devices, warm_up + count, rate=rate)
         measured = devices.result()
         result |= {f"p50_{rate}": measured["latency_p50_ms"], f"p99_{rate}": measured["latency_p99_ms"]}
         result["connect_p50_ms"] = measured["connect_p50_ms"]
         bar.update(task, advance=1, description=f"{rate} messages/s: p50 {measured['latency_p50_ms']:,.0f} ms")
+    clean = Devices(up.mqtt, arguments.devices, "clean-", 0, clean=True)
+    clean.await_connected()
+    result["connect_clean_p50_ms"] = clean.result()["connect_p50_ms"]
     result["idle_ms"] = median(batch.duration_ms for batch in idle_batches(up.data_dir / PROGRESS_FILE, 10))
     return result
 
@@ -129,6 +142,13 @@ def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[Ba
         time.sleep(0.2)
 
 
+def run(arguments: argparse.Namespace, bar: Progress, *overrides: str) -> dict[str, float]:
+    """With an `inflight up` of its own."""
+    options = [part for override in (*arguments.set, *overrides) for part in ("--set", override)]
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, UpProcess(Path(name) / "data", *options) as up, bar:
+        return measure(up, arguments, bar)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1_000)
@@ -137,19 +157,18 @@ def main() -> None:
         "--bursts", type=int, default=8, help="the first ones warm the JVM up, the median of the last three counts"
     )
     parser.add_argument("--seconds", type=int, default=30, help="for each rate")
+    parser.add_argument("--compare", action="store_true", help="measure everything once more without the fast path")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    options = [part for override in arguments.set for part in ("--set", override)]
-    with (
-        tempfile.TemporaryDirectory(prefix="inflight-bench-") as name,
-        UpProcess(Path(name) / "data", *options) as up,
-        Progress(console=Console(stderr=True)) as bar,
-    ):
-        result = measure(up, arguments, bar)
+    result = run(arguments, Progress(console=Console(stderr=True)))
     table = Table("measured", "", title=f"{arguments.devices} devices, {os.cpu_count()} cores for everything")
+    if arguments.compare:
+        off = run(arguments, Progress(console=Console(stderr=True)), "fast_path.enabled=false")
+        result |= {f"{WITHOUT}{key}": value for key, value in off.items()}
+        table.add_column("without the fast path")
     for title, key in ROWS:
-        table.add_row(title, f"{result[key]:,.0f}")
+        table.add_row(title, *(f"{result[name]:,.0f}" for name in (key, f"{WITHOUT}{key}") if name in result))
     Console().print(table)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,5 +1,7 @@
 """Collects the commands of one activation in order, and keeps the rule that whatever leaves a session leaves with an outcome."""
 
+from dataclasses import dataclass, field
+
 from state.commands import (
     Command,
     RecordTransition,
@@ -15,16 +17,38 @@ from state.outbound.inflight_window import Delivery
 from state.settings import SessionSettings
 
 
+@dataclass(slots=True)
+class FastPathNews:
+    """What an activation has to say about the fast path at its end (state/outbound/fast_path/grants.py).
+
+    handled: it has handled a message that no gateway had sent before. remembered: digests of the message ids that it remembered
+    from such messages, and from dead letters that came back. subscriptions: they have changed.
+    waits_for_fence: something has to end that a gateway may be sending. fence_fell: the queue may be cut to its limit again.
+    """
+
+    handled: bool = False
+    remembered: list[bytes] = field(default_factory=list)
+    subscriptions: bool = False
+    waits_for_fence: bool = False
+    fence_fell: bool = False
+
+    @property
+    def is_news(self) -> bool:
+        """For a gateway that has a grant."""
+        return self.handled or self.subscriptions or bool(self.remembered)
+
+
 class Activation:
     """now_ms: the time of the activation, stamped on all that is recorded in it. settings: policy and exchanges are used here."""
 
-    __slots__ = ("client_id", "commands", "now_ms", "settings")
+    __slots__ = ("client_id", "commands", "fast_path", "now_ms", "settings")
 
     def __init__(self, client_id: ClientId, now_ms: int, settings: SessionSettings) -> None:
         self.client_id = client_id
         self.now_ms = now_ms
         self.settings = settings
         self.commands: list[Command] = []
+        self.fast_path = FastPathNews()
 
     def add(self, command: Command) -> None:
         self.commands.append(command)
@@ -39,12 +63,13 @@ class Activation:
         outcome: Outcome | None = None,
         reason_code: int = 0,
         detail: str = "",
+        time_ms: int | None = None,
     ) -> None:
-        """One row of the ledger."""
+        """One row of the ledger. time_ms: of what had happened before the session heard of it; None = now."""
         self.commands.append(
             RecordTransition(
                 transition=transition,
-                time_ms=self.now_ms,
+                time_ms=self.now_ms if time_ms is None else time_ms,
                 message_id=message_id,
                 packet_id=packet_id,
                 attempt=attempt,
@@ -76,6 +101,7 @@ class Activation:
                 expiry_interval_s=None if expires_at_ms is None else max(1, -(-(expires_at_ms - self.now_ms) // 1_000)),
                 properties=message.properties,
                 message_id=message.message_id,
+                position=delivery.position,
             )
         )
         self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.attempts)
@@ -139,6 +165,7 @@ class Activation:
                 deaths=death_count(died.letters[0].message if died.letters else message),
                 response_topic=message.properties.response_topic,
                 correlation_data=message.properties.correlation_data,
+                fast_path=delivery.fast_path,
             )
         )
 

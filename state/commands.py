@@ -16,9 +16,11 @@ from state.model import (
     MessageId,
     Outcome,
     PacketId,
+    Position,
     PublishProperties,
     QoS,
     ReasonCode,
+    Subscription,
     Value,
 )
 
@@ -51,6 +53,8 @@ class SendPublish(Value, frozen=True, tag=2):
     """Write a PUBLISH. packet_id: 0 at QoS 0. expiry_interval_s: what is left of the message's life, None = no expiry.
 
     message_id: stays the same through resends and connections; a bridge names the message to its device by it.
+    position: of the message in `inflight.messages`, for as long as a gateway may have sent it by the fast path without the
+    session knowing (docs/protocol.md, 7); None = it cannot have.
     """
 
     connection_id: int
@@ -65,6 +69,7 @@ class SendPublish(Value, frozen=True, tag=2):
     expiry_interval_s: int | None = None
     properties: PublishProperties = NO_PROPERTIES
     message_id: MessageId = ""
+    position: Position | None = None
 
 
 class SendPubRel(Value, frozen=True, tag=3):
@@ -110,6 +115,53 @@ class CloseConnection(Value, frozen=True, tag=6):
     newest_connection_id: int = 0
 
 
+class OpenFastPath(Value, frozen=True, tag=7):
+    """A grant: the gateway may send messages of this client before the session has read them (docs/protocol.md, 7).
+
+    after: the highest position that the session has handled in the partition of this client's messages. adopted: the offset of
+    the highest `FastSent` of this connection that the session has read, -1 = none yet. ids_in_use: packet ids of the fast path's
+    half that are not free; last_id: the one of them that was used last, 0 = none yet.
+    recent_ids: digests of message ids of which a repetition would be known, 8 bytes each, one behind the other; of_all: these are
+    all of them, else they come to those that the gateway has been told before. subscriptions: those that cap the QoS of
+    messages; None = as the gateway has been told before.
+    """
+
+    connection_id: int
+    partition: int
+    sequence: int
+    after: Position
+    adopted: int = -1
+    ids_in_use: tuple[PacketId, ...] = ()
+    last_id: PacketId = 0
+    recent_ids: bytes = b""
+    of_all: bool = False
+    subscriptions: tuple[Subscription, ...] | None = None
+
+
+class CloseFastPath(Value, frozen=True, tag=8):
+    """The grant is over; say `FastPathClosed` behind what was sent under it."""
+
+    connection_id: int
+    partition: int
+    sequence: int
+
+
+class OfferPublish(Value, frozen=True, tag=9):
+    """A message that a router has read, for the gateway to send at once or to leave to the session. No router decides anything.
+
+    It is no command of the session's: it has no sequence number, and may come late, twice or not at all.
+    previous: the router knows of no message of this client between this offset and `position`. headers, payload, timestamp_ms:
+    of the record of `inflight.messages`.
+    """
+
+    connection_id: int
+    position: Position
+    previous: int
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    payload: bytes = b""
+
+
 class ForwardPublication(Value, frozen=True, tag=20):
     """Hand a device's publication (QoS 2, or a will) to the backends, once: a record of `inflight.uplink`."""
 
@@ -142,6 +194,7 @@ class SendReceipt(Value, frozen=True, tag=22):
     destinations: where its dead letters went; deaths: how often it has died by now, this time included. While one of the
     destinations is the queue of a client, that client's session has the next word.
     response_topic, correlation_data: of the message; see docs/receipts.md for who else gets the receipt.
+    fast_path: the first transmission went by the fast path.
     """
 
     message_id: MessageId
@@ -157,6 +210,7 @@ class SendReceipt(Value, frozen=True, tag=22):
     deaths: int = 0
     response_topic: str | None = None
     correlation_data: bytes | None = None
+    fast_path: bool = False
 
 
 class Transition(StrEnum):
@@ -165,6 +219,8 @@ class Transition(StrEnum):
     ACCEPTED = "accepted"
     QUEUED = "queued"
     SENT = "sent"
+    FAST_SENT = "fast_sent"
+    """By the gateway before the session had read the message; `time_ms` is when."""
     RESENT = "resent"
     REPLAYED = "replayed"
     PUBREL_SENT = "pubrel_sent"
@@ -211,19 +267,48 @@ class ClearThrottle(Value, frozen=True, tag=25):
     """Backends may send to this client again: a null record of `inflight.throttle`."""
 
 
-GatewayCommand: TypeAlias = AcceptConnection | SendPublish | SendPubRel | DropAwaitingRel | WithdrawPublish | CloseConnection
+class SetRoute(Value, frozen=True, tag=26):
+    """Routers find the client at this connection: a record of `inflight.routes`. partition: of `inflight.commands`."""
+
+    connection_id: int
+    partition: int
+
+
+class ClearRoute(Value, frozen=True, tag=27):
+    """The connection of the route is over: a null record of `inflight.routes`."""
+
+
+GatewayCommand: TypeAlias = (
+    AcceptConnection
+    | SendPublish
+    | SendPubRel
+    | DropAwaitingRel
+    | WithdrawPublish
+    | CloseConnection
+    | OpenFastPath
+    | CloseFastPath
+)
 Command: TypeAlias = (
-    GatewayCommand | ForwardPublication | DeadLetter | SendReceipt | RecordTransition | SetThrottle | ClearThrottle
+    GatewayCommand
+    | ForwardPublication
+    | DeadLetter
+    | SendReceipt
+    | RecordTransition
+    | SetThrottle
+    | ClearThrottle
+    | SetRoute
+    | ClearRoute
 )
 
 
 class CommandBatch(Value, frozen=True):
-    """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order.
+    """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order, or what a
+    router has.
 
     code: which code has made it, the same for as long as a micro-batch that is executed again says the same for certain. Empty in
     records of 0.1.0.
     """
 
     client_id: ClientId
-    commands: tuple[GatewayCommand, ...]
+    commands: tuple[GatewayCommand | OfferPublish, ...]
     code: str = ""

@@ -7,9 +7,17 @@ that the session has left, endings are ignored; publications, subscriptions and 
 answered as soon as they were in the log.
 """
 
+from enum import IntFlag
 from typing import TypeAlias
 
-from state.model import NO_PROPERTIES, Message, PacketId, PublishProperties, ReasonCode, Subscription, Value, Will
+from state.model import NO_PROPERTIES, Message, PacketId, Position, PublishProperties, QoS, ReasonCode, Subscription, Value, Will
+
+
+class Capability(IntFlag):
+    """What a gateway can do beyond 0.1.0, because a command that it does not know would make a whole record unreadable to it."""
+
+    NONE = 0
+    FAST_PATH = 1
 
 
 class ClientConnected(Value, frozen=True, tag=1):
@@ -21,6 +29,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     protocol_version: 4 (MQTT 3.1.1) or 5. clean_start: also MQTT 3.1.1's clean session.
     session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session), the configured default holds.
     receive_maximum: QoS 1 and 2 messages that the client takes unacknowledged; maximum_packet_size_bytes: None = no limit.
+    capabilities: of the gateway, a sum of `Capability`.
     """
 
     connection_id: int
@@ -32,6 +41,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     maximum_packet_size_bytes: int | None = None
     will: Will | None = None
     lease_id: str = ""
+    capabilities: int = 0
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):
@@ -123,6 +133,30 @@ class MessageReturned(Value, frozen=True, tag=11):
     return_id: str = ""
 
 
+class FastSent(Value, frozen=True, tag=12):
+    """The gateway has taken an offer: it writes this message when this record is in the log (docs/protocol.md, 7).
+
+    previous: the offset up to which the session's grant and what was taken under it went before. packet_id: of the fast path's
+    half, 0 at QoS 0. message: as the session would have read it. explicit_id: as in MessageSubmitted. sent_ms: by the gateway's
+    clock.
+    """
+
+    connection_id: int
+    position: Position
+    previous: int
+    packet_id: PacketId
+    qos: QoS
+    message: Message
+    sent_ms: int
+    explicit_id: bool = False
+
+
+class FastPathClosed(Value, frozen=True, tag=13):
+    """`CloseFastPath` has been carried out: all `FastSent` of the grant are in the log before this."""
+
+    connection_id: int
+
+
 class RestoreRequested(Value, frozen=True, tag=18):
     """`inflight sessions restore`: a quarantined client gets its session back, if it can be decoded and no longer fails."""
 
@@ -132,10 +166,14 @@ class DropRequested(Value, frozen=True, tag=19):
 
 
 class MessageSubmitted(Value, frozen=True, tag=20):
-    """A backend's message for this client. explicit_id: the backend named the message id itself, so a repetition can exist."""
+    """A backend's message for this client. explicit_id: the backend named the message id itself, so a repetition can exist.
+
+    position: of its record; None = it has none, as in tests.
+    """
 
     message: Message
     explicit_id: bool = False
+    position: Position | None = None
 
 
 class MessageRefused(Value, frozen=True, tag=21):
@@ -143,6 +181,7 @@ class MessageRefused(Value, frozen=True, tag=21):
 
     message: Message
     detail: str
+    position: Position | None = None
 
 
 class DeadlineReached(Value, frozen=True, tag=22):
@@ -160,6 +199,8 @@ GatewayEvent: TypeAlias = (
     | PubRelReceived
     | Subscribed
     | Unsubscribed
+    | FastSent
+    | FastPathClosed
 )
 QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
 """Not for the session itself, which may be unreadable: state/dead_letters/quarantine.py has what becomes of them."""

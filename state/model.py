@@ -6,11 +6,14 @@ All values are frozen msgspec structs: keyword-only, slotted, comparable, and en
 """
 
 from enum import IntEnum, StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 MAX_PACKET_ID: Final = 65_535
+MAX_SESSION_PACKET_ID: Final = 32_767
+MIN_FAST_PACKET_ID: Final = 32_768
+"""The session gives out the ids up to the one, gateways those from the other on, by the fast path (docs/protocol.md, 7)."""
 NEVER_EXPIRES_S: Final = 0xFFFF_FFFF
 """MQTT 5 Session Expiry Interval that means "never" [MQTT-3.1.2.11.2]."""
 
@@ -21,6 +24,13 @@ PacketId: TypeAlias = int
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Base of every immutable value."""
+
+
+class Position(NamedTuple):
+    """Where a record stands in a topic."""
+
+    partition: int
+    offset: int
 
 
 class QoS(IntEnum):

@@ -1,12 +1,13 @@
 """The session of one MQTT client: a function of (session, events, time).
 
-An activation has four numbered steps, and a caller may rely on their order:
+An activation has five numbered steps, and a caller may rely on their order:
 
  1. the events, in the order given;
  2. what time has brought about: expiry, timed resends, abandoned publications, the will, the end of the session;
  3. free slots of the window are filled from the queue, QoS 0 that they leave behind follows, and what is left in the queue is
-    compared with the watermarks;
- 4. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
+    compared with its limits, where they could not be kept before, and with the watermarks;
+ 4. the fast path opens, closes or goes on (state/outbound/fast_path/grants.py);
+ 5. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
 
 So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend is never overtaken
 by a message from the queue. The session reads no clock: `now_ms` is the caller's, and never goes back.
@@ -26,6 +27,8 @@ from state.events import (
     ConnectionLost,
     DeadlineReached,
     Event,
+    FastPathClosed,
+    FastSent,
     MessageRefused,
     MessageReturned,
     MessageSubmitted,
@@ -40,7 +43,8 @@ from state.events import (
 from state.inbound.inbound import Inbound
 from state.inbound.wills import PendingWill, pending_will, publish_will
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
-from state.outbound import acknowledgements, admission, endings, queue_watermarks, retransmission, transmission
+from state.outbound import acknowledgements, admission, endings, retransmission, transmission
+from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import Outbound
 from state.settings import RetryMqtt5, SessionSettings
 
@@ -108,6 +112,7 @@ class Session:
         if self.is_empty:  # as if it had been forgotten, which it may have been
             self.offline_since_ms = now_ms
             self.started_by = self.newest_connection_id = 0
+            self.outbound.positions.forget()
         for event in events:  # 1
             try:
                 self._apply(event, activation)
@@ -115,18 +120,22 @@ class Session:
                 self._close(violation.reason_code, violation.reason, activation)
         self._pass_time(activation)  # 2
         transmission.fill(self.outbound, self.connection, activation)  # 3
-        queue_watermarks.compare_with_watermarks(self.outbound, activation)
+        endings.drop_above_limit(self.outbound, activation)
+        self.outbound.compare_with_watermarks(activation)
+        grants.end_of_activation(self.outbound, self.connection, activation)  # 4
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
         """When the session must be called next even if nothing happens; None = only when something happens."""
         outbound, connection = self.outbound, self.connection
-        timers_run = connection is not None and (retransmission.timers_run(outbound, connection) or self._reconnect_helps)
+        # What is to be done at a time when the fast path closes is done when it has closed.
+        sends = None if connection is None or connection.fast_path_closes else connection
+        timers_run = sends is not None and (retransmission.timers_run(outbound, sends) or self._reconnect_helps)
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
-            outbound.queue.next_expiry_ms(),
-            None if connection is None else outbound.next_dequeue_ms(connection),
-            retransmission.next_answer_due_ms(outbound, connection) if connection is not None and timers_run else None,
+            outbound.queue.next_expiry_ms() if connection is None or sends is not None else None,
+            None if sends is None else outbound.next_dequeue_ms(sends),
+            retransmission.next_answer_due_ms(outbound, sends) if sends is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
@@ -136,7 +145,12 @@ class Session:
     @property
     def is_empty(self) -> bool:
         """Nothing is left that a later event could need: the caller may forget the session."""
-        return self.connection is None and not self.established and not self.outbound.queue
+        outbound = self.outbound
+        return self.connection is None and not self.established and not outbound.queue and not outbound.positions.unread
+
+    def counts(self, event: FastSent) -> bool:
+        """It may be on the wire although the connection is said to be over; not if the client has come back since."""
+        return event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
 
     def summary(self) -> SessionSummary:
         return SessionSummary(
@@ -151,14 +165,12 @@ class Session:
 
     def _apply(self, event: Event, activation: Activation) -> None:
         match event:
-            case MessageSubmitted():
-                taken = admission.submit(self.outbound, event, self.connection, activation)
-                self._keep_for_a_stranger(taken, activation)
+            case MessageSubmitted() | MessageRefused():
+                if not grants.was_adopted(self.outbound, event.position, activation):
+                    self._message(event, activation)
             case MessageReturned():
                 taken = admission.take_back(self.outbound, event, self.connection, activation)
                 self._keep_for_a_stranger(taken, activation)
-            case MessageRefused():
-                admission.refuse(self.outbound, event, activation)
             case DeadlineReached():
                 pass  # steps 2 and 3 are the answer
             case ClientConnected():
@@ -172,14 +184,27 @@ class Session:
             case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
                 # A connection that the session has left may still have something in the log: its ending means nothing any
                 # more, its acknowledgements do.
-                if self.connection is not None and event.connection_id == self.connection.connection_id:
-                    self._apply_to_connection(self.connection, event, activation)
+                connection = self._present(event.connection_id)
+                if connection is not None:
+                    self._apply_to_connection(connection, event, activation)
                 elif isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived) and self._is_of_this_session(
                     event.connection_id
                 ):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
+            case FastSent():
+                if self.counts(event):
+                    adoption.adopt(self.outbound, event, self._present(event.connection_id), activation)
+            case FastPathClosed():
+                if (connection := self._present(event.connection_id)) is not None:
+                    grants.closed(connection, activation)
             case _:
                 assert_never(event)
+
+    def _message(self, event: MessageSubmitted | MessageRefused, activation: Activation) -> None:
+        if isinstance(event, MessageRefused):
+            admission.refuse(self.outbound, event, activation)
+        else:
+            self._keep_for_a_stranger(admission.submit(self.outbound, event, self.connection, activation), activation)
 
     def _keep_for_a_stranger(self, taken: bool, activation: Activation) -> None:
         if taken and not self.established:
@@ -191,10 +216,10 @@ class Session:
                 self.inbound.release(event, activation)
             case Subscribed():
                 for subscription in event.subscriptions:
-                    self.outbound.subscriptions.add(subscription)
+                    activation.fast_path.subscriptions |= self.outbound.subscriptions.add(subscription)
             case Unsubscribed():
                 for topic_filter in event.topic_filters:
-                    self.outbound.subscriptions.discard(topic_filter)
+                    activation.fast_path.subscriptions |= self.outbound.subscriptions.discard(topic_filter)
             case _:
                 assert_never(event)
 
@@ -225,14 +250,17 @@ class Session:
             return
         is_earlier = event.connection_id < self.newest_connection_id
         entered = self.inbound.publication(event, activation, is_of_earlier_connection=is_earlier)
-        connection = self.connection
-        is_current = connection is not None and event.connection_id == connection.connection_id
+        connection = self._present(event.connection_id)
         # MQTT 3.1.1 has no Receive Maximum: a packet id is held until its PUBREL, and there are 65,535 of them.
         has_maximum = connection is not None and connection.protocol_version >= 5
         limit = self.settings.max_awaiting_rel
-        if entered and is_current and has_maximum and 0 < limit < len(self.inbound.awaiting_rel.entries):
+        if entered and has_maximum and 0 < limit < len(self.inbound.awaiting_rel.entries):
             # [MQTT-3.3.4-7]
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+    def _present(self, connection_id: int) -> Connection | None:
+        """The connection if it is this one."""
+        return self.connection if self.connection is not None and self.connection.connection_id == connection_id else None
 
     def _is_of_this_session(self, connection_id: int) -> bool:
         return self.established and self.started_by <= connection_id <= self.newest_connection_id
@@ -259,16 +287,8 @@ class Session:
             if event.session_expiry_interval_s is None
             else event.session_expiry_interval_s
         )
-        connection = Connection(
-            connection_id=event.connection_id,
-            partition=event.commands_partition,
-            protocol_version=event.protocol_version,
-            send_quota=min(self.settings.window_limit, event.receive_maximum),  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
-            receive_maximum=event.receive_maximum,
-            maximum_packet_size_bytes=event.maximum_packet_size_bytes,
-            will=event.will,  # [MQTT-3.1.2-7]
-            lease_id=event.lease_id,
-        )
+        send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
+        connection = Connection.of(event, send_quota=send_quota)
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
         activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
@@ -328,6 +348,7 @@ class Session:
     def _disconnected(self, connection: Connection, reason: str, activation: Activation) -> None:
         now_ms = activation.now_ms
         retransmission.connection_ended(self.outbound, connection, now_ms)
+        grants.connection_ended(connection, activation)
         self.connection = None
         self.offline_since_ms = now_ms
         activation.record(Transition.DISCONNECTED, detail=reason)
@@ -339,7 +360,7 @@ class Session:
     # --- 2: time ------------------------------------------------------------------------------------------------------------
 
     def _pass_time(self, activation: Activation) -> None:
-        endings.drop_expired(self.outbound, activation)
+        endings.drop_expired(self.outbound, self.connection, activation)
         abandoned = self.inbound.abandon_overdue(self.settings.await_rel_timeout_ms, activation)
         connection = self.connection
         if connection is not None and abandoned:
@@ -361,6 +382,7 @@ class Session:
             # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
             reason = "a message was not acknowledged in time: reconnect to receive it again"
             self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
+            endings.drop_expired(self.outbound, None, activation)  # what has waited for the end of the fast path
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:

@@ -13,12 +13,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from state.connection import Connection
+from state.connection import Connection, FastPath, PathState
 from state.errors import UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
 from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
-from state.model import ClientId, Message, QoS, Will
+from state.model import ClientId, Message, Position, QoS, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
@@ -42,6 +42,8 @@ class DeliveryV1(_Record, frozen=True):
     queue_ttl_ends_ms: int | None = None
     last_refusal: int = 0
     qos: QoS | None = None
+    position: Position | None = None
+    fast_path: bool = False
 
 
 class InflightEntryV1(_Record, frozen=True):
@@ -50,6 +52,17 @@ class InflightEntryV1(_Record, frozen=True):
     delivery: DeliveryV1
     sent_ms: int
     timeouts: Annotated[int, msgspec.Meta(ge=0)] = 0
+    first_connection_id: int = 0
+
+
+class FastPathV1(_Record, frozen=True):
+    state: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    opened_after: Position | None
+    adopted: int
+    since_grant: int
+    ids_told: int
+    has_route: bool
+    over_limit: bool
 
 
 class ConnectionV1(_Record, frozen=True):
@@ -64,6 +77,7 @@ class ConnectionV1(_Record, frozen=True):
     sequence: int
     receive_maximum: int | None = None
     lease_id: str = ""
+    fast_path: FastPathV1 | None = None
 
 
 class PendingWillV1(_Record, frozen=True):
@@ -77,6 +91,7 @@ class SessionV1(_Record, frozen=True):
 
     subscriptions: an array of state.model.Subscription, read and written by state/inbound/subscriptions.py when it has to be.
     owed: (packet id, phase, whether it takes a slot of the connection), oldest first.
+    handled: (partition, offset), the partition of the message handled last at the end. unread: in the order of adoption.
     """
 
     connection: ConnectionV1 | None
@@ -103,6 +118,9 @@ class SessionV1(_Record, frozen=True):
     owed: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
     newest_connection_id: int = 0
     repeated: tuple[tuple[int, bytes, int], ...] = ()
+    handled: tuple[tuple[int, int], ...] = ()
+    unread: tuple[Position, ...] = ()
+    last_fast_packet_id: int = 0
 
 
 class _ConnectionOnlyV1(_Record, frozen=True):
@@ -134,6 +152,7 @@ def encode_session(session: Session) -> bytes:
             sequence=connection.sequence,
             receive_maximum=connection.receive_maximum,
             lease_id=connection.lease_id,
+            fast_path=_pack_path(connection.fast_path),
         ),
         established=session.established,
         started_by=session.started_by,
@@ -154,6 +173,7 @@ def encode_session(session: Session) -> bytes:
                 delivery=_pack(entry.delivery),
                 sent_ms=entry.sent_ms,
                 timeouts=entry.timeouts,
+                first_connection_id=entry.first_connection_id,
             )
             for entry in outbound.window
         ),
@@ -169,6 +189,9 @@ def encode_session(session: Session) -> bytes:
         owed=tuple((id_, owed.value, id_ in outbound.owed.slots) for id_, owed in outbound.owed.phases.items()),
         newest_connection_id=session.newest_connection_id,
         repeated=tuple((*repetition, received_ms) for repetition, received_ms in awaiting.repeated.items()),
+        handled=tuple(outbound.positions.handled.items()),
+        unread=tuple(outbound.positions.unread),
+        last_fast_packet_id=outbound.packet_ids.last_fast,
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -211,6 +234,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
             will=stored.will,
             sequence=stored.sequence,
             lease_id=stored.lease_id,
+            fast_path=_unpack_path(stored.fast_path),
         )
     session.established = record.established
     session.started_by = record.started_by
@@ -226,6 +250,9 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         session.pending_will = PendingWill(will=pending.will, connection_id=pending.connection_id, due_ms=pending.due_ms)
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     outbound.packet_ids.last = record.last_packet_id
+    outbound.packet_ids.last_fast = record.last_fast_packet_id
+    outbound.positions.handled.update(record.handled)
+    outbound.positions.unread.update(dict.fromkeys(record.unread))
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
@@ -240,6 +267,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
                 delivery=_unpack(entry.delivery, outbound.subscriptions),
                 sent_ms=entry.sent_ms,
                 timeouts=entry.timeouts,
+                first_connection_id=entry.first_connection_id,
             )
         )
     for delivery in record.queue:
@@ -270,6 +298,8 @@ def _pack(delivery: Delivery) -> DeliveryV1:
         queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
         last_refusal=delivery.last_refusal,
         qos=delivery.qos,
+        position=delivery.position,
+        fast_path=delivery.fast_path,
     )
 
 
@@ -283,4 +313,34 @@ def _unpack(delivery: DeliveryV1, subscriptions: Subscriptions) -> Delivery:
         first_sent_ms=delivery.first_sent_ms,
         queue_ttl_ends_ms=delivery.queue_ttl_ends_ms,
         last_refusal=delivery.last_refusal,
+        position=delivery.position,
+        fast_path=delivery.fast_path,
+    )
+
+
+def _pack_path(path: FastPath | None) -> FastPathV1 | None:
+    if path is None:
+        return None
+    return FastPathV1(
+        state=path.state.value,
+        opened_after=path.opened_after,
+        adopted=path.adopted,
+        since_grant=path.since_grant,
+        ids_told=path.ids_told,
+        has_route=path.has_route,
+        over_limit=path.over_limit,
+    )
+
+
+def _unpack_path(stored: FastPathV1 | None) -> FastPath | None:
+    if stored is None:
+        return None
+    return FastPath(
+        state=PathState(stored.state),
+        opened_after=stored.opened_after,
+        adopted=stored.adopted,
+        since_grant=stored.since_grant,
+        ids_told=stored.ids_told,
+        has_route=stored.has_route,
+        over_limit=stored.over_limit,
     )

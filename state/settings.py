@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from state.dead_letters.exchanges import NO_EXCHANGES, Exchanges
 from state.dead_letters.policy import NO_POLICY, Policy
-from state.model import MAX_PACKET_ID
+from state.model import MAX_SESSION_PACKET_ID
 
 
 class RetryMqtt5(StrEnum):
@@ -50,7 +50,7 @@ class SessionSettings:
     retry_interval_ms: int = 30_000  # the first wait for an answer
     later_retry_intervals_ms: tuple[int, ...] = ()  # those after it, the last one repeats; empty = always retry_interval_ms
     retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
-    max_inflight: int = 32  # 0 = no limit but 65,535
+    max_inflight: int = 32  # 0 = no limit but 32,767
     prefetch: int = 0
     max_mqueue_len: int = 1_000  # 0 = no limit, of bytes neither
     max_mqueue_bytes: int = 1_048_576  # 0 = no limit of bytes
@@ -66,10 +66,11 @@ class SessionSettings:
     backoff: BackoffSettings = BackoffSettings()
     high_watermark: float = 0.8  # of max_mqueue_len or max_mqueue_bytes: backends are asked to wait; 0 = off
     low_watermark: float = 0.5  # they may go on
+    fast_path: bool = True  # gateways that can may send to an online client before the session has read the message
     policy: Policy = NO_POLICY  # the one that holds for this client
     exchanges: Exchanges = NO_EXCHANGES  # those of the installation, the same for every client
 
     @property
     def window_limit(self) -> int:
         """`max_inflight` with 0 spelled out."""
-        return self.max_inflight or MAX_PACKET_ID
+        return self.max_inflight or MAX_SESSION_PACKET_ID

@@ -38,6 +38,11 @@ Rules of what is owed for a message that was given up (rule 8), so that neither 
     0x80 or more. A PUBREL is sent again on reconnect.
 19. Rule 5 holds here, too. The oldest is forgotten when newer ones take its place, and everything is when the session ends.
 
+Rule of the fast path (docs/protocol.md, section 7):
+
+20. What a gateway has sent before the session knew of it goes on under the packet id that the gateway gave it. An exchange that
+    the session has begun for the same message ends: the gateway has written nothing of it.
+
 Theory of operation. An exchange is in exactly one phase; ABSENT is the phase of every packet id that no exchange holds, so that
 a lookup never fails and the tables are total over what a peer can send. The step functions return the next phase and the action
 that the session carries out. A pair that is not in a table cannot be caused by a peer (a timer of an absent exchange, say): it is
@@ -62,6 +67,7 @@ class OutboundEvent(Enum):
 
     RETRY_OVER_LIMIT, REPLAY_OVER_LIMIT: the PUBLISH that was due may not be sent again.
     CONNECTION_ENDED_EARLY: before the answer was due, or before the gateway had written the packet.
+    FAST_SENT: the gateway has sent the message under another packet id.
     """
 
     PUBACK = auto()
@@ -76,6 +82,7 @@ class OutboundEvent(Enum):
     REPLAY = auto()
     REPLAY_OVER_LIMIT = auto()
     CONNECTION_ENDED_EARLY = auto()
+    FAST_SENT = auto()
     SESSION_ENDED = auto()
 
 
@@ -94,6 +101,7 @@ class OutboundAction(Enum):
     GIVE_UP = auto()
     WITHDRAW = auto()
     GIVE_ATTEMPT_BACK = auto()
+    MOVE = auto()
     END = auto()
     END_RECEIVED = auto()
     IGNORE = auto()
@@ -181,6 +189,7 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBACK, _E.REPLAY): (_P.AWAITING_PUBACK, _A.RESEND_QOS_1),  # [MQTT-4.4.0-1]
     (_P.AWAITING_PUBACK, _E.REPLAY_OVER_LIMIT): (_P.ABSENT, _A.GIVE_UP),
     (_P.AWAITING_PUBACK, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBACK, _A.GIVE_ATTEMPT_BACK),
+    (_P.AWAITING_PUBACK, _E.FAST_SENT): (_P.ABSENT, _A.MOVE),
     (_P.AWAITING_PUBACK, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBREC, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.RELEASE),  # [MQTT-4.3.3-4]
     (_P.AWAITING_PUBREC, _E.PUBREC_REFUSED): (_P.ABSENT, _A.REFUSE),  # [MQTT-4.4.0-2]
@@ -192,6 +201,7 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBREC, _E.REPLAY): (_P.AWAITING_PUBREC, _A.RESEND_QOS_2),  # [MQTT-4.4.0-1]
     (_P.AWAITING_PUBREC, _E.REPLAY_OVER_LIMIT): (_P.ABSENT, _A.GIVE_UP),
     (_P.AWAITING_PUBREC, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBREC, _A.GIVE_ATTEMPT_BACK),
+    (_P.AWAITING_PUBREC, _E.FAST_SENT): (_P.ABSENT, _A.MOVE),
     (_P.AWAITING_PUBREC, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBCOMP, _E.PUBCOMP): (_P.ABSENT, _A.COMPLETE),  # [MQTT-4.3.3-5]
     (_P.AWAITING_PUBCOMP, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.ANSWER_PUBREL),

@@ -28,10 +28,10 @@ _SESSION, _USER_TIME, _SYSTEM_TIME = 3, 11, 12
 """Fields of /proc/PID/stat behind the name (proc_pid_stat(5))."""
 
 
-def bound_to_parent(command: Sequence[str]) -> list[str]:
-    """The same command, run so that it dies with the calling process."""
+def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
+    """The same command, run so that it dies with the calling process. nice: how much it stands back behind other processes."""
     # -I: the wrapper's own directory stays off sys.path, where our settings.py and others would shadow foreign modules.
-    return [sys.executable, "-I", __file__, str(os.getpid()), *command]
+    return [sys.executable, "-I", __file__, str(os.getpid()), str(nice), *command]
 
 
 def start_child(
@@ -116,11 +116,12 @@ def _ephemeral_start() -> int:
         return _DEFAULT_EPHEMERAL_START
 
 
-def _become(parent: int, command: Sequence[str]) -> None:
+def _become(parent: int, nice: int, command: Sequence[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call above, and no signal will come
             os._exit(1)
+    os.nice(nice)
     try:
         os.execvp(command[0], list(command))  # noqa: S606
     except OSError as error:
@@ -129,4 +130,4 @@ def _become(parent: int, command: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _become(int(sys.argv[1]), sys.argv[2:])
+    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

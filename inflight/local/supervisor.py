@@ -43,6 +43,8 @@ _LAST_WORDS_S: Final = 1.0
 _KAFKA_POLL_S: Final = 0.2
 _LOG_LIMIT_BYTES: Final = 16 << 20
 _LONGEST_LINE_BYTES: Final = 1 << 20
+_ENGINE_NICE: Final = 10
+"""The gateway is what somebody waits for: it gets the processor before the micro-batches do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,13 @@ class UpOptions:
 class Child:
     """One supervised Python process. arguments: of `inflight`, made anew for each start. words: of its last ready line.
 
-    failed_starts: in a row, with the present one for as long as it is not ready.
+    nice: how much it stands back behind the others. failed_starts: in a row, with the present one for as long as it is not ready.
     """
 
     name: str
     arguments: Callable[[], Sequence[str]]
     log: Path
+    nice: int = 0
     process: asyncio.subprocess.Process | None = None
     words: dict[str, str] = field(default_factory=dict)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,7 +91,7 @@ class Supervisor:
         self._announce = announce
         self._stop = asyncio.Event()
         self._kafka = EmbeddedKafka(self._data_dir, port=options.kafka_port, jars=jars)
-        self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log")
+        self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log", nice=_ENGINE_NICE)
         self._gateway = Child(name="gateway", arguments=self._gateway_arguments, log=self._logs / "gateway.log")
 
     async def run(self) -> None:
@@ -163,7 +166,7 @@ class Supervisor:
         """Starts the child, waits until it ends, and returns its status."""
         rotate(child.log)
         with child.log.open("ab", buffering=0) as log:
-            command = bound_to_parent([sys.executable, "-m", "inflight", *child.arguments()])
+            command = bound_to_parent([sys.executable, "-m", "inflight", *child.arguments()], nice=child.nice)
             child.process = process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,

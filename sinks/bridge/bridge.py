@@ -39,7 +39,7 @@ from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import Confirmation, EventLog
 from sinks.lease import HeldLease
-from state.commands import CloseConnection, GatewayCommand, SendPublish
+from state.commands import CloseConnection, GatewayCommand, OfferPublish, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, GatewayEvent
 from state.model import ClientId, MessageId, ReasonCode
@@ -235,6 +235,8 @@ class Bridge:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
+                if isinstance(command, OfferPublish):
+                    continue  # for gateways
                 if isinstance(command, CloseConnection):
                     self._ids.rise_above(command.newest_connection_id)
                 device = self._by_id.get(command.connection_id)

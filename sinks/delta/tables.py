@@ -89,8 +89,9 @@ class TableOptions:
 
 
 def create_table(spark: SparkSession, spec: TableSpec, location: str, options: TableOptions | None = None) -> None:
-    """Makes the table if there is none at `location`; an existing one is left as it is."""
+    """Makes the table if there is none at `location`; one of an older version gets the columns that it does not have."""
     if DeltaTable.isDeltaTable(spark, location):
+        _add_columns(spark, spec, location)
         return
     builder = DeltaTable.createIfNotExists(spark).location(location).comment(spec.comment).partitionedBy(PARTITION)
     for column in spec.columns:
@@ -98,6 +99,14 @@ def create_table(spark: SparkSession, spec: TableSpec, location: str, options: T
     for name, value in (options or TableOptions()).properties.items():
         builder = builder.property(name, value)
     builder.execute()
+
+
+def _add_columns(spark: SparkSession, spec: TableSpec, location: str) -> None:
+    known = spark.read.format("delta").load(location).columns
+    missing = [column for column in spec.columns if column.name not in known]
+    if missing:
+        added = ", ".join(f'{column.name} {column.sql_type} COMMENT "{column.comment}"' for column in missing)
+        spark.sql(f"ALTER TABLE delta.`{location}` ADD COLUMNS ({added})")
 
 
 def append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Transaction) -> int:

@@ -4,7 +4,8 @@
    order. QoS 0, PUBREL and acknowledgements pass by [MQTT-4.9.0-3].
 2. A resend of what is on the wire takes no second slot and does not wait behind newer messages. A resend of what still waits here
    is dropped, and so is what waits under an id for which the session sends PUBREL [MQTT-4.3.3-6].
-3. What the session gives up after it was written leaves the `send_quota` free for another message, but stays counted towards the
+3. A message of the fast path takes its slot with `reserve`, if nothing waits here, and is written after `confirm`.
+4. What the session gives up after it was written leaves the `send_quota` free for another message, but stays counted towards the
    Receive Maximum of an MQTT 5 client for as long as that owes the answer [MQTT-3.3.4-9].
 """
 
@@ -43,11 +44,12 @@ _STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for p
 class WireMeter:
     """send_quota: at least 1. receive_maximum: of the client, None = it has none (MQTT 3.1.1).
 
-    on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up, too.
+    on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up, too, and
+    those of the fast path that are not written yet.
     resends_dropped: how many times a resend had come too late or too early.
     """
 
-    __slots__ = ("_held", "_owed", "_phases", "on_wire", "receive_maximum", "resends_dropped", "send_quota")
+    __slots__ = ("_held", "_owed", "_phases", "_reserved", "on_wire", "receive_maximum", "resends_dropped", "send_quota")
 
     def __init__(self, send_quota: int, receive_maximum: int | None = None) -> None:
         self.send_quota = max(1, send_quota)
@@ -56,6 +58,7 @@ class WireMeter:
         self.resends_dropped = 0
         self._phases: dict[PacketId, WirePhase] = {}
         self._held: OrderedDict[PacketId, SendPublish] = OrderedDict()
+        self._reserved: set[PacketId] = set()
         self._owed: set[PacketId] = set()
 
     @property
@@ -67,6 +70,13 @@ class WireMeter:
     def held(self) -> int:
         """Messages that wait for a slot."""
         return len(self._held)
+
+    @property
+    def has_free_slot(self) -> bool:
+        """Whether one more message may be on the wire."""
+        if self.on_wire - len(self._owed) >= self.send_quota:
+            return False
+        return self.receive_maximum is None or self.on_wire < self.receive_maximum
 
     def holds(self, packet_id: PacketId) -> bool:
         """Whether this message waits for a slot."""
@@ -89,14 +99,29 @@ class WireMeter:
 
     def next_due(self) -> SendPublish | None:
         """The next message that may be written, and has to be, now; call until None."""
-        if not self._held or self.on_wire - len(self._owed) >= self.send_quota:
-            return None
-        if self.receive_maximum is not None and self.on_wire >= self.receive_maximum:
+        if not self._held or not self.has_free_slot:
             return None
         packet_id, publish = self._held.popitem(last=False)
         self._owed.discard(packet_id)
         self._step(packet_id, _SLOT_FOR_QOS1 if publish.qos == _QOS_1 else _SLOT_FOR_QOS2)
         return publish
+
+    def is_free(self, packet_id: PacketId) -> bool:
+        """Whether `reserve` could take this id."""
+        return _STEPS[self._phases.get(packet_id, _ABSENT)][WireEvent.TAKE][1] is WireAction.TAKE_SLOT
+
+    def reserve(self, packet_id: PacketId) -> bool:
+        """Take a slot for a message of the fast path. False, and nothing is done: all are taken, or something waits for one, or
+        the id is in use."""
+        if self._held or not self.has_free_slot or self._step(packet_id, WireEvent.TAKE) is not WireAction.TAKE_SLOT:
+            return False
+        self._reserved.add(packet_id)
+        return True
+
+    def confirm(self, packet_id: PacketId, qos: QoS) -> bool:
+        """Kafka has what says that a message of the fast path was taken. True: write it now; False: it has been given up."""
+        self._reserved.discard(packet_id)
+        return self._step(packet_id, WireEvent.CONFIRM_QOS1 if qos == _QOS_1 else WireEvent.CONFIRM_QOS2) is _WRITE_PUBLISH
 
     def acknowledged(self, packet_id: PacketId) -> None:
         """PUBACK."""
@@ -118,10 +143,11 @@ class WireMeter:
         self._step(packet_id, _PUBCOMP)
 
     def withdraw(self, packet_ids: Iterable[PacketId]) -> None:
-        """The session has given these up: do not write them. What is written is rule 3's; without a Receive Maximum its slot is
+        """The session has given these up: do not write them. What is written is rule 4's; without a Receive Maximum its slot is
         free."""
         for packet_id in packet_ids:
-            was_held = self._held.pop(packet_id, None) is not None
+            was_held = self._held.pop(packet_id, None) is not None or packet_id in self._reserved
+            self._reserved.discard(packet_id)
             if was_held or self.receive_maximum is None:
                 self._step(packet_id, WireEvent.WITHDRAW)
             elif self._phases.get(packet_id, _ABSENT) in HOLDS_SLOT:

@@ -10,6 +10,8 @@ Rules, one row each below:
     sent again would be delivered twice. The session retries by its own clock and cannot know of either yet.
  5. A PUBREL that the session sends again on a new connection takes no slot.
  6. An acknowledgement of the wrong kind, or for an unknown packet id, changes nothing: the session judges it.
+ 7. A message of the fast path takes its slot when the gateway takes it, and is written when Kafka has it (docs/protocol.md, 7).
+    Its id must be free for that. Between the two, whatever the session sends under the id is the same message, and is dropped.
 
 Theory of operation. A packet id is in exactly one phase; ABSENT is the phase of every id that nothing has been sent for on this
 connection. A message that waits for a slot has not changed anything on the wire yet: it stands in a queue (`WireMeter`), and the
@@ -32,6 +34,8 @@ class WirePhase(IntEnum):
     """The session has sent PUBREL for a PUBLISH of an earlier connection."""
     FINISHED = 5
     """The exchange ended on this connection."""
+    RESERVED = 6
+    """A message of the fast path has the slot, and is not written yet."""
 
 
 class WireEvent(IntEnum):
@@ -50,6 +54,11 @@ class WireEvent(IntEnum):
     PUBCOMP = 8
     WITHDRAW = 9
     """The session has given the message up, and the client has no Receive Maximum or was not sent it."""
+    TAKE = 10
+    """The gateway has taken a message of the fast path."""
+    CONFIRM_QOS1 = 11
+    """Kafka has what says so."""
+    CONFIRM_QOS2 = 12
 
 
 class WireAction(IntEnum):
@@ -58,11 +67,14 @@ class WireAction(IntEnum):
     WRITE_PUBLISH = 2
     DROP_RESEND = 3
     ANSWER_PUBREL = 4
+    TAKE_SLOT = 5
 
 
 WireTable: TypeAlias = dict[tuple[WirePhase, WireEvent], tuple[WirePhase, WireAction]]
 
-HOLDS_SLOT: Final = frozenset({WirePhase.AWAITING_PUBACK, WirePhase.AWAITING_PUBREC, WirePhase.AWAITING_PUBCOMP})
+HOLDS_SLOT: Final = frozenset(
+    {WirePhase.AWAITING_PUBACK, WirePhase.AWAITING_PUBREC, WirePhase.AWAITING_PUBCOMP, WirePhase.RESERVED}
+)
 
 _P, _E, _A = WirePhase, WireEvent, WireAction
 
@@ -77,6 +89,9 @@ WIRE: Final[WireTable] = {
     (_P.ABSENT, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
     (_P.ABSENT, _E.PUBCOMP): (_P.ABSENT, _A.NOTHING),
     (_P.ABSENT, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    (_P.ABSENT, _E.TAKE): (_P.RESERVED, _A.TAKE_SLOT),
+    (_P.ABSENT, _E.CONFIRM_QOS1): (_P.ABSENT, _A.NOTHING),
+    (_P.ABSENT, _E.CONFIRM_QOS2): (_P.ABSENT, _A.NOTHING),
     #
     (_P.AWAITING_PUBACK, _E.PUBLISH): (_P.AWAITING_PUBACK, _A.WAIT_FOR_SLOT),  # the next message under this id
     (_P.AWAITING_PUBACK, _E.RESEND): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
@@ -88,6 +103,9 @@ WIRE: Final[WireTable] = {
     (_P.AWAITING_PUBACK, _E.PUBREL): (_P.AWAITING_PUBCOMP, _A.NOTHING),
     (_P.AWAITING_PUBACK, _E.PUBCOMP): (_P.AWAITING_PUBACK, _A.NOTHING),
     (_P.AWAITING_PUBACK, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.TAKE): (_P.AWAITING_PUBACK, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.CONFIRM_QOS1): (_P.AWAITING_PUBACK, _A.NOTHING),
+    (_P.AWAITING_PUBACK, _E.CONFIRM_QOS2): (_P.AWAITING_PUBACK, _A.NOTHING),
     #
     (_P.AWAITING_PUBREC, _E.PUBLISH): (_P.AWAITING_PUBREC, _A.WAIT_FOR_SLOT),
     (_P.AWAITING_PUBREC, _E.RESEND): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
@@ -99,6 +117,9 @@ WIRE: Final[WireTable] = {
     (_P.AWAITING_PUBREC, _E.PUBREL): (_P.AWAITING_PUBCOMP, _A.NOTHING),
     (_P.AWAITING_PUBREC, _E.PUBCOMP): (_P.AWAITING_PUBREC, _A.NOTHING),
     (_P.AWAITING_PUBREC, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    (_P.AWAITING_PUBREC, _E.TAKE): (_P.AWAITING_PUBREC, _A.NOTHING),
+    (_P.AWAITING_PUBREC, _E.CONFIRM_QOS1): (_P.AWAITING_PUBREC, _A.NOTHING),
+    (_P.AWAITING_PUBREC, _E.CONFIRM_QOS2): (_P.AWAITING_PUBREC, _A.NOTHING),
     #
     (_P.AWAITING_PUBCOMP, _E.PUBLISH): (_P.AWAITING_PUBCOMP, _A.WAIT_FOR_SLOT),
     (_P.AWAITING_PUBCOMP, _E.RESEND): (_P.AWAITING_PUBCOMP, _A.DROP_RESEND),  # [MQTT-4.3.3-6]
@@ -110,6 +131,9 @@ WIRE: Final[WireTable] = {
     (_P.AWAITING_PUBCOMP, _E.PUBREL): (_P.AWAITING_PUBCOMP, _A.NOTHING),
     (_P.AWAITING_PUBCOMP, _E.PUBCOMP): (_P.FINISHED, _A.NOTHING),  # [MQTT-4.9.0-2]
     (_P.AWAITING_PUBCOMP, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    (_P.AWAITING_PUBCOMP, _E.TAKE): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBCOMP, _E.CONFIRM_QOS1): (_P.AWAITING_PUBCOMP, _A.NOTHING),
+    (_P.AWAITING_PUBCOMP, _E.CONFIRM_QOS2): (_P.AWAITING_PUBCOMP, _A.NOTHING),
     #
     (_P.RELEASED, _E.PUBLISH): (_P.RELEASED, _A.WAIT_FOR_SLOT),
     (_P.RELEASED, _E.RESEND): (_P.RELEASED, _A.DROP_RESEND),  # [MQTT-4.3.3-6]
@@ -121,6 +145,9 @@ WIRE: Final[WireTable] = {
     (_P.RELEASED, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
     (_P.RELEASED, _E.PUBCOMP): (_P.FINISHED, _A.NOTHING),
     (_P.RELEASED, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    (_P.RELEASED, _E.TAKE): (_P.RELEASED, _A.NOTHING),
+    (_P.RELEASED, _E.CONFIRM_QOS1): (_P.RELEASED, _A.NOTHING),
+    (_P.RELEASED, _E.CONFIRM_QOS2): (_P.RELEASED, _A.NOTHING),
     #
     (_P.FINISHED, _E.PUBLISH): (_P.FINISHED, _A.WAIT_FOR_SLOT),
     (_P.FINISHED, _E.RESEND): (_P.FINISHED, _A.DROP_RESEND),
@@ -132,4 +159,21 @@ WIRE: Final[WireTable] = {
     (_P.FINISHED, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
     (_P.FINISHED, _E.PUBCOMP): (_P.FINISHED, _A.NOTHING),
     (_P.FINISHED, _E.WITHDRAW): (_P.FINISHED, _A.NOTHING),
+    (_P.FINISHED, _E.TAKE): (_P.RESERVED, _A.TAKE_SLOT),
+    (_P.FINISHED, _E.CONFIRM_QOS1): (_P.FINISHED, _A.NOTHING),
+    (_P.FINISHED, _E.CONFIRM_QOS2): (_P.FINISHED, _A.NOTHING),
+    #
+    (_P.RESERVED, _E.PUBLISH): (_P.RESERVED, _A.DROP_RESEND),
+    (_P.RESERVED, _E.RESEND): (_P.RESERVED, _A.DROP_RESEND),
+    (_P.RESERVED, _E.SLOT_FOR_QOS1): (_P.RESERVED, _A.NOTHING),  # cannot be: nothing waits under the id
+    (_P.RESERVED, _E.SLOT_FOR_QOS2): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.PUBACK): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.PUBREC): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.PUBREC_REFUSED): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.PUBREL): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.PUBCOMP): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.WITHDRAW): (_P.ABSENT, _A.NOTHING),
+    (_P.RESERVED, _E.TAKE): (_P.RESERVED, _A.NOTHING),
+    (_P.RESERVED, _E.CONFIRM_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH),
+    (_P.RESERVED, _E.CONFIRM_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH),
 }

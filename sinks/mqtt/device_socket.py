@@ -9,6 +9,7 @@ from sinks.mqtt.arrival import arrival_of
 from sinks.mqtt.connection.connection import Connection, Registration
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
+from state.model import ReasonCode
 
 _log: Final = structlog.get_logger(__name__)
 _LINGER_S: Final = 5.0
@@ -86,6 +87,12 @@ class DeviceSocket(asyncio.Protocol):
         return self._owner.new_client_id()
 
     # --- for the owner ------------------------------------------------------------------------------------------------------
+
+    def shut_at_once(self, reason: str, reason_code: ReasonCode) -> None:
+        """Write nothing any more but a goodbye, and not even that to a device that has not taken what was written before."""
+        self.connection.shut(reason, reason_code, at_once=True)
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._transport.abort()
 
     def write_out(self) -> None:
         """Carry the connection's wishes out: bytes, pauses, the next timer, the end."""

@@ -6,6 +6,7 @@ something happened to, which coalesces their writes.
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -15,25 +16,29 @@ import structlog
 from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
+from sinks.fast_path.pressure import Pressure
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.lease import HeldLease
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Registration
+from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, Registration
+from sinks.mqtt.connection.fast_sender import Refusal
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseConnection, GatewayCommand
+from state.commands import CloseConnection, GatewayCommand, OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId, ReasonCode
 from state.records.commands import decode_command_batch
 
 _log: Final = structlog.get_logger(__name__)
+_PULSE_S: Final = 0.05
+"""How often the event loop is looked at for how late it is."""
 
 
 class Gateway:
     """Every connection of one gateway, and the partitions of the commands topic over which the engine reaches them.
 
-    Implements DeviceSocketOwner (for sockets) and CommandListener (for the command tail).
+    Implements DeviceSocketOwner (for sockets), CommandListener (for the command tail) and OfferListener (for the router).
     """
 
     def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
@@ -44,6 +49,10 @@ class Gateway:
         self._kafka = log
         self._loop = asyncio.get_running_loop()
         self._by_connection: dict[int, DeviceSocket] = {}
+        self._by_client: dict[ClientId, DeviceSocket] = {}
+        """The newest of each client here."""
+        self._pressure = Pressure(settings.fast_path)
+        self._pulse: asyncio.TimerHandle | None = None
         self._registered = 0
         self._sockets: set[DeviceSocket] = set()
         self._partitions: list[int] = []
@@ -62,6 +71,12 @@ class Gateway:
         self._sweep_scheduled = False
         self._is_stopping = False
 
+    def start(self) -> None:
+        """Apply for a lease."""
+        self.lease.start()
+        if self.settings.fast_path.enabled:
+            self._pulse = self._loop.call_later(_PULSE_S, self._feel_pulse, self._loop.time() + _PULSE_S)
+
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
     def register(self, socket: DeviceSocket) -> Registration | None:
@@ -74,7 +89,10 @@ class Gateway:
         self._registered += 1
         partition = self._partitions[self._registered % len(self._partitions)]
         self._by_connection[connection_id] = socket
-        return Registration(connection_id, partition, self.lease.lease_id)
+        self._by_client[socket.connection.client_id] = socket
+        # An engine that takes settings over while it runs may have others; then it speaks for itself from the first time on.
+        knows_settings = self.settings.fast_path.enabled and not self.counters.connections_lost[OTHER_CONFIGURATION]
+        return Registration(connection_id, partition, self.lease.lease_id, knows_settings)
 
     def new_client_id(self) -> str:
         return f"inflight-{secrets.token_hex(10)}"
@@ -105,7 +123,7 @@ class Gateway:
         self.counters.leases_lost += 1
         self.ready.clear()
         for socket in list(self._by_connection.values()):
-            socket.connection.shut("the lease of the gateway has passed", ReasonCode.SERVER_BUSY)
+            socket.shut_at_once("the lease of the gateway has passed", ReasonCode.SERVER_BUSY)
             self.touch(socket)
 
     def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
@@ -121,6 +139,9 @@ class Gateway:
                 _log.warning("unreadable_command", partition=partition, error=str(error))
                 continue
             for command in batch.commands:
+                if isinstance(command, OfferPublish):
+                    self._offer(sockets.get(command.connection_id), batch.client_id, command)
+                    continue
                 if isinstance(command, CloseConnection):
                     self._ids.rise_above(command.newest_connection_id)
                 socket = sockets.get(command.connection_id)
@@ -140,6 +161,49 @@ class Gateway:
         if self._ended.concerns(command):
             self.counters.commands_without_connection += 1
             self._ended.tell_lost_once(client_id, command, "no gateway holds this connection")
+
+    # --- OfferListener --------------------------------------------------------------------------------------------------------
+
+    def connection_of(self, client_id: ClientId) -> int:
+        """The newest connection of this client here, 0 = none. On any thread."""
+        socket = self._by_client.get(client_id)
+        return 0 if socket is None else socket.connection.connection_id
+
+    @property
+    def is_under_pressure(self) -> bool:
+        """Offers would be refused. On any thread."""
+        return self._pressure.is_high(self.now_ms())
+
+    def offers(self, offers: list[tuple[ClientId, OfferPublish]], waiting: int, dropped: int) -> None:
+        """What the router has read for connections of this process. waiting: offers that follow, not handed over yet. dropped:
+        those that the router kept back because of the pressure."""
+        self._pressure.observe(self.now_ms(), unconfirmed=self.counters.appends_unconfirmed, offers=waiting)
+        if dropped:
+            self.counters.offers_refused[Refusal.PRESSURE] += dropped
+        for client_id, offer in offers:
+            self._offer(self._by_client.get(client_id), client_id, offer)
+
+    def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offer: OfferPublish) -> None:
+        if socket is None or not self.lease.holds():
+            self.counters.offers_ignored += 1
+            return
+        connection = socket.connection
+        if connection.client_id != client_id or connection.connection_id != offer.connection_id:
+            self.counters.offers_ignored += 1
+            return
+        now_ms = self.now_ms()
+        try:
+            connection.offer(offer, now_ms, time.time_ns() // 1_000_000, under_pressure=self._pressure.is_high(now_ms))
+        except Exception as error:  # noqa: BLE001 - as in `commands`
+            self.failed(socket, error)
+        self.touch(socket)
+
+    def _feel_pulse(self, due_s: float) -> None:
+        now_s = self._loop.time()
+        self._pressure.observe(now_s * 1_000, loop_lag_ms=(now_s - due_s) * 1_000, unconfirmed=self.counters.appends_unconfirmed)
+        self._pulse = self._loop.call_later(_PULSE_S, self._feel_pulse, now_s + _PULSE_S)
+
+    # --- records --------------------------------------------------------------------------------------------------------------
 
     def _append_event(self, key: bytes, value: bytes, done: Confirmation) -> None:
         self.counters.appends_unconfirmed += 1
@@ -172,9 +236,9 @@ class Gateway:
 
     def _sweep(self) -> None:
         self._sweep_scheduled = False
-        self.lease.holds()  # before anything is written: this process may have stood still
         dirty, self._dirty = self._dirty, {}
         for socket in dirty:
+            self.lease.holds()  # before anything is written: this process may have stood still
             connection = socket.connection
             for append in connection.take_appends():
                 self.counters.appends_unconfirmed += 1
@@ -188,6 +252,8 @@ class Gateway:
             socket.write_out()
             if connection.is_closed:
                 self._by_connection.pop(connection.connection_id, None)
+                if self._by_client.get(connection.client_id) is socket:
+                    del self._by_client[connection.client_id]
 
     def _confirmed(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         self._count_confirmation(error)
@@ -225,6 +291,8 @@ class Gateway:
     def stop(self) -> None:
         """Take nobody in any more, say goodbye to everybody."""
         self._is_stopping = True
+        if self._pulse is not None:
+            self._pulse.cancel()
         for socket in list(self._sockets | set(self._by_connection.values())):
             socket.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
             self.touch(socket)

@@ -27,6 +27,13 @@ class GatewayCounters:
     qos0_dropped: int = 0  # for devices that do not read
     unsendable: int = 0  # messages that MQTT cannot carry
     publishes_refused: int = 0  # answered 0x97, max_publish_rate
+    fast_publishes_sent: int = 0  # of publishes_sent
+    offers_taken: int = 0
+    offers_refused: Counter[str] = field(default_factory=Counter)  # by reason, left to the session
+    offers_ignored: int = 0  # without a grant, or known
+    copies_dropped: int = 0  # PUBLISHes of the session that the fast path has sent before
+    adoptions: int = 0  # messages taken, of which the session has said that it knows
+    adoption_delay_ms: int = 0  # from taking to that, all together
     commands_applied: int = 0
     commands_repeated: int = 0
     commands_without_connection: int = 0
@@ -53,6 +60,13 @@ class GatewayCollector(Collector):
         yield _counter("publishes_sent", "PUBLISH packets written", counters.publishes_sent)
         yield _counter("resends_dropped", "Resends that the device no longer needed", counters.resends_dropped)
         yield _counter("qos0_dropped", "QoS 0 messages dropped because the device does not read", counters.qos0_dropped)
+        yield _counter("fast_publishes_sent", "PUBLISH packets written by the fast path", counters.fast_publishes_sent)
+        yield _counter("offers_taken", "Messages taken by the fast path", counters.offers_taken)
+        yield _labelled("offers_refused", "Messages left to the micro-batches", "reason", counters.offers_refused.copy())
+        yield _counter("offers_ignored", "Offers without a grant, or of a known message", counters.offers_ignored)
+        yield _counter("copies_dropped", "PUBLISHes of the engine that the fast path had sent before", counters.copies_dropped)
+        yield _counter("adoptions", "Messages of the fast path that the engine is known to know", counters.adoptions)
+        yield _counter("adoption_delay_milliseconds", "From taking them to that, all together", counters.adoption_delay_ms)
         yield _counter("publishes_refused", "Publications over max_publish_rate, answered 0x97", counters.publishes_refused)
         yield _counter("unsendable", "Messages that MQTT cannot carry", counters.unsendable)
         yield _counter("commands_applied", "Commands of the engine carried out", counters.commands_applied)

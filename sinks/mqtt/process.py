@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import structlog
 
+from sinks.fast_path.router import KafkaRouter, Router
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.gateway import Gateway
@@ -50,9 +51,20 @@ async def serve(
         options=settings.kafka_options,
         on_taken=stop.set,
     )
+    router = None
+    if settings.fast_path.enabled:
+        router = KafkaRouter(
+            settings.fast_path,
+            bootstrap_servers=settings.bootstrap_servers,
+            commands_topic=settings.commands_topic,
+            group_instance_id=settings.group_instance_id,
+            session_timeout_ms=settings.group_session_timeout_ms,
+            options=settings.kafka_options,
+        )
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
-    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
+    counters = counters or GatewayCounters()
+    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters, router=router)
     tail.check()
     log.check()
 
@@ -65,14 +77,17 @@ async def run_gateway(
     on_ready: Callable[[str, int], None] | None,
     stop: asyncio.Event,
     counters: GatewayCounters,
+    router: Router | None = None,
 ) -> None:
-    """`serve` on any Kafka. Closes log and tail."""
+    """`serve` on any Kafka. Closes log, tail and router. router: None = no messages are read here."""
     gateway = Gateway(settings, log, counters)
     loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(gateway.new_socket, settings.host, settings.port, backlog=1_024)
         tail.start(gateway)
-        gateway.lease.start()
+        gateway.start()
+        if router is not None:
+            router.start(gateway)
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await _until_ready(gateway, stopping)
@@ -86,6 +101,8 @@ async def run_gateway(
             server.close()
             gateway.stop()
     finally:
+        if router is not None:
+            await router.close(settings.stop_timeout_ms / 1_000)
         await tail.close(settings.stop_timeout_ms / 1_000)
         await log.close(settings.stop_timeout_ms / 1_000)
 

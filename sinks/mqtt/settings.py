@@ -2,7 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
+
+from sinks.fast_path.settings import FastPathSettings
+from state.records.settings import RecordLimits
+from state.settings import SessionSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +53,12 @@ class GatewaySettings:
     credentials: Mapping[str, str] | None = None  # user name → password; None = anyone may connect
     kafka_options: Mapping[str, Any] = field(default_factory=dict)
     """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""
+    fast_path: FastPathSettings = field(default_factory=FastPathSettings)
+    limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet
+    session: SessionSettings = field(default_factory=SessionSettings)  # the engine's, for what is said before it has answered
+    profiles: tuple[tuple[str, SessionSettings], ...] = ()
+    """(pattern of client ids, settings in place of `session`); the first match holds."""
+
+    def session_of(self, client_id: str) -> SessionSettings:
+        """Of one client, without what policies add."""
+        return next((session for pattern, session in self.profiles if fnmatchcase(client_id, pattern)), self.session)

@@ -15,6 +15,9 @@ for instance. Such a failure is a mistake of ours or damage. The rules:
     interval counts anew, since its device could not come back.
  6. `drop` ends the session as its expiry does: what was kept is applied, window and queue leave with `session_ended`, the will is
     published. If that fails, what can still be read leaves by rule 4; of what cannot, the dead letter of rule 1 is all there is.
+ 7. What a gateway has sent by the fast path (docs/protocol.md, section 7) has one outcome, too. A FastSent that the session would
+    adopt is kept by rule 3, and its message is ignored when it is read; one whose message has ended by rule 4 is not kept, and
+    none is while the session cannot be read. The session that comes after knows which messages have been dealt with.
 """
 
 import re
@@ -34,6 +37,7 @@ from state.events import (
     ClientDisconnected,
     ConnectionLost,
     Event,
+    FastSent,
     GatewayEvent,
     MessageRefused,
     MessageReturned,
@@ -41,7 +45,8 @@ from state.events import (
     PublishReceived,
 )
 from state.inbound.inbound import Inbound
-from state.model import ClientId, Message, Outcome, ReasonCode, Value
+from state.model import ClientId, Message, Outcome, Position, ReasonCode, Value
+from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery
 from state.session import Session
 from state.session_codec import decode_session
@@ -74,6 +79,7 @@ class Quarantine(Value, frozen=True):
 
     row_version, blob: of the state row, as it was. since_ms: when it was quarantined. error: what was wrong, for people.
     events: what the device said since then, oldest first; no ClientConnected.
+    handled, unread: as state/outbound/fast_path/positions.py has them, by now; None = as in the blob.
     """
 
     row_version: int
@@ -81,6 +87,8 @@ class Quarantine(Value, frozen=True):
     since_ms: int
     error: str
     events: tuple[GatewayEvent, ...] = ()
+    handled: tuple[tuple[int, int], ...] | None = None
+    unread: tuple[Position, ...] = ()
 
 
 _VERSION: Final = b"\x01"
@@ -136,6 +144,12 @@ def receive(
 
     commands_partitions: where gateways read. Which of them has the connection is written in the blob only, so all are told.
     """
+    if isinstance(event, MessageSubmitted | MessageRefused) and event.position is not None:
+        positions = _positions(held, client_id)
+        is_new = positions.read(event.position)
+        held = _with_positions(held, positions)
+        if not is_new:
+            return held, ()  # 7
     match event:
         case MessageSubmitted(message=message) | MessageReturned(message=message):
             return held, _ended(held, Delivery(message=message, order=0, qos=message.qos), client_id=client_id, now_ms=now_ms)
@@ -151,7 +165,15 @@ def receive(
             return held, (said, _close(event.connection_id, event.commands_partition))
         case ClientDisconnected() | ConnectionLost():
             return _keeping(held, event), ()
+        case FastSent() if not _would_adopt(held, event, client_id):
+            return held, ()
         case _:
+            if isinstance(event, FastSent):
+                positions = _positions(held, client_id)
+                if positions.is_beyond(event.position):
+                    positions.adopt(event.position)
+                    held = _with_positions(held, positions)
+                    event = msgspec.structs.replace(event, previous=-1)  # judged: messages that have ended since do not count
             known = any(event.connection_id == kept.connection_id for kept in held.events)
             partitions = () if known else range(commands_partitions)
             return _keeping(held, event), tuple(_close(event.connection_id, partition) for partition in partitions)
@@ -165,6 +187,7 @@ def restored(
     if session.offline_since_ms is not None:
         session.offline_since_ms = now_ms
     commands = session.handle_all(_all_that_happened(held, session), now_ms=now_ms)
+    session.outbound.positions = _positions(held, client_id)  # 7
     said = RecordTransition(
         transition=Transition.RESTORED, time_ms=now_ms, detail=f"quarantined at {held.since_ms} ms because: {held.error}"
     )
@@ -197,12 +220,24 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
     if session is None:
         return tuple(activation.commands)
     ended: list[Command] = []
+    for event in held.events:
+        if isinstance(event, FastSent) and session.outbound.positions.is_beyond(event.position):
+            message, sent_ms = event.message, event.sent_ms
+            sent = Delivery(message=message, order=0, qos=event.qos, attempts=1, first_sent_ms=sent_ms, fast_path=True)
+            ended += _ended(held, sent, client_id=client_id, now_ms=now_ms)
     for entry in session.outbound.window:
         payload_kept = session.outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED) is OutboundAction.END
         ended += _ended(held, entry.delivery, client_id=client_id, now_ms=now_ms, payload_kept=payload_kept)
     for delivery in session.outbound.queue:
         ended += _ended(held, delivery, client_id=client_id, now_ms=now_ms)
     return (*activation.commands, *ended)
+
+
+def session_after(held: Quarantine, *, client_id: ClientId, settings: SessionSettings) -> Session:
+    """The one that begins when the quarantined one has been dropped."""
+    session = Session(client_id=client_id, settings=settings)
+    session.outbound.positions = _positions(held, client_id)  # 7
+    return session
 
 
 def not_quarantined(*, now_ms: int) -> RecordTransition:
@@ -219,6 +254,32 @@ def _readable(held: Quarantine, client_id: ClientId, settings: SessionSettings) 
         return None
 
 
+def _positions(held: Quarantine, client_id: ClientId) -> Positions:
+    """How far the messages of the client have been handled, by its session or since."""
+    if held.handled is None:
+        session = _readable(held, client_id, SessionSettings())
+        return Positions() if session is None else session.outbound.positions
+    positions = Positions()
+    positions.handled.update(held.handled)
+    positions.unread.update(dict.fromkeys(held.unread))
+    return positions
+
+
+def _with_positions(held: Quarantine, positions: Positions) -> Quarantine:
+    return msgspec.structs.replace(held, handled=tuple(positions.handled.items()), unread=tuple(positions.unread))
+
+
+def _would_adopt(held: Quarantine, event: FastSent, client_id: ClientId) -> bool:
+    """Whether the session, restored, has to hear of it."""
+    session = _readable(held, client_id, SessionSettings())
+    if session is None or not session.counts(event):
+        return False
+    if not session.outbound.positions.is_beyond(event.position):
+        return True  # the session may have it in window or queue
+    positions = _positions(held, client_id)
+    return positions.is_beyond(event.position) and positions.handled_in(event.position.partition) >= event.previous
+
+
 def _all_that_happened(held: Quarantine, session: Session) -> Iterable[Event]:
     """What was kept, and the end of the connection, which nobody else tells: a gateway is silent after CloseConnection."""
     connection = session.connection
@@ -228,10 +289,18 @@ def _all_that_happened(held: Quarantine, session: Session) -> Iterable[Event]:
 
 def _keeping(held: Quarantine, event: GatewayEvent) -> Quarantine:
     events = (*held.events, event)
-    size = sum(_EVENT_BYTES + (len(kept.payload) if isinstance(kept, PublishReceived) else 0) for kept in events)
+    size = sum(_EVENT_BYTES + _payload_bytes(kept) for kept in events)
     if size > MAX_KEPT_BYTES:
         raise UnreadableRecord(f"the client is quarantined, and {MAX_KEPT_BYTES} bytes of what its device said are kept")
     return msgspec.structs.replace(held, events=events)
+
+
+def _payload_bytes(event: GatewayEvent) -> int:
+    match event:
+        case PublishReceived(payload=payload) | FastSent(message=Message(payload=payload)):
+            return len(payload)
+        case _:
+            return 0
 
 
 def _close(connection_id: int, partition: int) -> CloseConnection:
@@ -297,5 +366,6 @@ def _ended(
         deaths=deaths,
         response_topic=message.properties.response_topic,
         correlation_data=message.properties.correlation_data,
+        fast_path=delivery.fast_path,
     )
     return (finished, *letters, receipt)

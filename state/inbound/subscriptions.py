@@ -99,19 +99,22 @@ class Subscriptions:
         self._index: _Index | None = None
         self._is_shared = False
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: Subscription) -> bool:
+        """False: nothing changed."""
         topic_filter = subscription.topic_filter
         if self._read().by_filter.get(topic_filter) == subscription:
-            return  # many clients subscribe anew on every connection
+            return False  # many clients subscribe anew on every connection
         index = self._changing()
         if topic_filter not in index.by_filter and _has_wildcard(topic_filter):
             index.shapes[_shape(topic_filter)] += 1
         index.by_filter[topic_filter] = subscription
+        return True
 
-    def discard(self, topic_filter: str) -> None:
-        """UNSUBSCRIBE, by exactly the same filter [MQTT-3.10.4-1] [MQTT-3.10.4-2]; what is in flight goes on [MQTT-3.10.4-3]."""
+    def discard(self, topic_filter: str) -> bool:
+        """UNSUBSCRIBE, by exactly the same filter [MQTT-3.10.4-1] [MQTT-3.10.4-2]; what is in flight goes on [MQTT-3.10.4-3].
+        False: there was none."""
         if topic_filter not in self._read().by_filter:
-            return
+            return False
         index = self._changing()
         del index.by_filter[topic_filter]
         if _has_wildcard(topic_filter):
@@ -119,6 +122,7 @@ class Subscriptions:
             index.shapes[shape] -= 1
             if not index.shapes[shape]:
                 del index.shapes[shape]
+        return True
 
     def clear(self) -> None:
         self._encoded, self._index, self._is_shared = NO_SUBSCRIPTIONS, None, False

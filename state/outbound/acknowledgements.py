@@ -83,7 +83,7 @@ def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Con
         outbound.owed.late_step(event.packet_id, OwedEvent[_cause(event).name])
         return
     entry = outbound.window.get(event.packet_id)
-    if entry is None:
+    if entry is None or event.connection_id < entry.first_connection_id:  # of another message, which had the id before
         return
     delivery = entry.delivery
     action = outbound.window.late_step(entry, _cause(event))
@@ -115,11 +115,13 @@ def _cause(event: Acknowledgement) -> OutboundEvent:
 
 
 def _received(entry: InflightEntry, activation: Activation, *, reason_code: int = ReasonCode.SUCCESS) -> None:
-    """PUBREC: the client has the message. The payload goes, and it is the PUBREL whose answer is waited for."""
+    """PUBREC: the client has the message. The payload goes, and it is the PUBREL whose answer is waited for. The client has it
+    under the session's own packet id, so no gateway sends it by the fast path."""
     delivery = entry.delivery
     entry.sent_ms, entry.timeouts = activation.now_ms, 0
     activation.record(Transition.PUBREC, delivery.message.message_id, packet_id=entry.packet_id, reason_code=reason_code)
     delivery.message = _without_payload(delivery.message)
+    delivery.position = None
 
 
 def _without_payload(message: Message) -> Message:

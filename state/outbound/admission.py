@@ -8,6 +8,7 @@
 5. A full queue gives up what ranks lowest, the new message included (`overflow = drop_oldest`; ranks: message_queue.py), or
    refuses the new message (`reject`), but first slots that were freed earlier in the activation are filled: no message is lost
    while there is a slot for one.
+6. Rules 2 and 5 wait, and the queue grows, while a gateway may be sending messages by the fast path.
 
 QoS is here what is left of the message's after the client's subscriptions (`Delivery.qos`), decided when the message comes.
 """
@@ -17,7 +18,7 @@ from state.commands import Transition
 from state.connection import Connection
 from state.dead_letters.dead_letter import return_id
 from state.events import MessageRefused, MessageReturned, MessageSubmitted
-from state.model import Message, Outcome, QoS
+from state.model import Message, Outcome, Position, QoS
 from state.outbound.endings import drop_expired
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import Outbound
@@ -30,23 +31,25 @@ def submit(outbound: Outbound, event: MessageSubmitted, connection: Connection |
 
     Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
     """
-    delivery, message_id = _delivery(outbound, event.message), event.message.message_id
+    delivery, message_id = new_delivery(outbound, event.message, event.position), event.message.message_id
     if event.explicit_id and outbound.recent_ids.knows(message_id):  # 1
         activation.finish(delivery, Outcome.DUPLICATE)
         return False
     activation.record(Transition.ACCEPTED, message_id)
     taken = _admit(outbound, delivery, connection, activation)
     if taken and event.explicit_id:
-        outbound.recent_ids.remember(message_id)
+        activation.fast_path.remembered.append(outbound.recent_ids.remember(message_id))
     return taken
 
 
 def take_back(outbound: Outbound, event: MessageReturned, connection: Connection | None, activation: Activation) -> bool:
     """Take a dead letter that was routed to this queue: like any message from here on, with its history. True: see `submit`."""
-    delivery = _delivery(outbound, event.message)
+    delivery = new_delivery(outbound, event.message)
     history = event.message.history
     if event.return_id or history is None:  # 1
-        known = not outbound.recent_ids.admit(event.return_id or event.message.message_id)
+        known = outbound.recent_ids.knows(return_ := event.return_id or event.message.message_id)
+        if not known:
+            activation.fast_path.remembered.append(outbound.recent_ids.remember(return_))
     else:
         known = not outbound.returns.admit(return_id(event.message), history.last_time_ms)
     if known:
@@ -59,10 +62,11 @@ def take_back(outbound: Outbound, event: MessageReturned, connection: Connection
 
 def refuse(outbound: Outbound, event: MessageRefused, activation: Activation) -> None:
     """A message that breaks the contract of `inflight.messages` ends here."""
-    activation.finish(_delivery(outbound, event.message), Outcome.INVALID, detail=event.detail)
+    activation.finish(new_delivery(outbound, event.message), Outcome.INVALID, detail=event.detail)
 
 
-def _delivery(outbound: Outbound, message: Message) -> Delivery:
+def new_delivery(outbound: Outbound, message: Message, position: Position | None = None) -> Delivery:
+    """A message that the session takes now. position: see Delivery."""
     outbound.next_order += 1
     ttl_ms = outbound.settings.policy.message_ttl_ms
     ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
@@ -71,6 +75,7 @@ def _delivery(outbound: Outbound, message: Message) -> Delivery:
         qos=outbound.subscriptions.capped_qos(message.topic, message.qos),
         order=outbound.next_order,
         queue_ttl_ends_ms=ttl_ends_ms,
+        position=position,
     )
 
 
@@ -83,6 +88,8 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
         nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front
     if delivery.expired(now_ms, at_once=at_once):  # 2
+        if connection is not None and connection.may_be_sending(delivery.position):  # 6
+            return _enqueue(outbound, delivery, connection, activation)
         activation.finish(delivery, Outcome.EXPIRED)
     elif connection is not None and at_once:  # 3
         send(outbound, delivery, connection, activation)
@@ -99,17 +106,30 @@ def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, connection: C
 
     Not where that could cost it more than its place: in a queue that is full, or with no time left to wait.
     """
-    if not (outbound.queue and outbound.settings.mqueue_store_qos0 and outbound.may_dequeue(connection, now_ms)):
+    queue = outbound.queue
+    if not (queue and outbound.settings.mqueue_store_qos0 and outbound.may_dequeue(connection, now_ms)):
         return False
-    return not outbound.queue.would_overflow(len(delivery.message.payload)) and not delivery.expired(now_ms)
+    return not queue.would_overflow(len(delivery.message.payload)) and not delivery.expired(now_ms)
 
 
 def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
     """Rule 5. False: see `_admit`."""
     queue, size_bytes = outbound.queue, len(delivery.message.payload)
     if queue.would_overflow(size_bytes):
-        drop_expired(outbound, activation)
+        drop_expired(outbound, connection, activation)
         fill(outbound, connection, activation)
+    if queue.would_overflow(size_bytes) and connection is not None and connection.fence is not None:  # 6
+        connection.fence.over_limit = True
+    elif not _makes_room(outbound, delivery, activation):
+        return False
+    queue.append(delivery)
+    activation.record(Transition.QUEUED, delivery.message.message_id)
+    return True
+
+
+def _makes_room(outbound: Outbound, delivery: Delivery, activation: Activation) -> bool:
+    """False: the queue has no room for it."""
+    queue, size_bytes = outbound.queue, len(delivery.message.payload)
     if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):
         activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")
         return False
@@ -118,6 +138,4 @@ def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | No
             activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full of messages that rank above it")
             return False
         activation.finish(dropped, Outcome.MAXLEN, detail="dropped from a full queue to make room for a newer message")
-    queue.append(delivery)
-    activation.record(Transition.QUEUED, delivery.message.message_id)
     return True

@@ -21,18 +21,13 @@ class RecentMessageIds:
 
     def knows(self, message_id: MessageId) -> bool:
         """A window of 0 knows nothing."""
-        return _digest(message_id) in self.digests
+        return message_digest(message_id) in self.digests
 
-    def remember(self, message_id: MessageId) -> None:
-        """An id that is not known, in place of the oldest one if the window is full."""
-        self.digests.append(_digest(message_id))
-
-    def admit(self, message_id: MessageId) -> bool:
-        """Remember the id; False if it was known."""
-        if self.knows(message_id):
-            return False
-        self.remember(message_id)
-        return True
+    def remember(self, message_id: MessageId) -> bytes:
+        """An id that is not known, in place of the oldest one if the window is full. Returns its digest."""
+        digest = message_digest(message_id)
+        self.digests.append(digest)
+        return digest
 
 
 class ReturnsOfBatch:
@@ -54,12 +49,13 @@ class ReturnsOfBatch:
         if batch_ms != self.batch_ms:
             self.batch_ms = batch_ms
             self.digests.clear()
-        digest = _digest(return_id)
+        digest = message_digest(return_id)
         if digest in self.digests:
             return False
         self.digests[digest] = None
         return True
 
 
-def _digest(text: str) -> bytes:
+def message_digest(text: str) -> bytes:
+    """Of a message id or a return id; gateways are told the same ones (docs/protocol.md, section 7)."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()

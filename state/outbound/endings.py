@@ -1,19 +1,39 @@
-"""Endings that no acknowledgement brings about: a message expires in the queue, or the session ends around it."""
+"""Endings that no acknowledgement brings about: a message expires in the queue, or the session ends around it.
+
+Nothing ends here that a gateway may be sending by the fast path: it waits until the path is closed (docs/protocol.md, section 7).
+"""
 
 from typing import Final
 
 from state.activation import Activation
+from state.connection import Connection
 from state.model import Outcome
 from state.outbound.outbound import Outbound
+from state.settings import Overflow
 from state.transitions import OutboundAction, OutboundEvent
 
 _PAYLOAD_KEPT: Final = {OutboundAction.END: True, OutboundAction.END_RECEIVED: False}
 
 
-def drop_expired(outbound: Outbound, activation: Activation) -> None:
+def drop_expired(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
     """Messages whose time ran out while they waited [MQTT-3.3.2-5]; what was sent once does not expire [MQTT-4.3.3-7]."""
-    for delivery in outbound.queue.take_expired(activation.now_ms):
+    queue = outbound.queue
+    over, waits = queue.expired(activation.now_ms), False
+    if connection is not None and connection.fence is not None:
+        may_be_sent = [delivery for delivery in queue if connection.may_be_sending(delivery.position)]
+        waits = any(outbound.attempts_used_up(delivery) or delivery.expired(activation.now_ms) for delivery in may_be_sent)
+        over = [delivery for delivery in over if not connection.may_be_sending(delivery.position)]
+    activation.fast_path.waits_for_fence = waits
+    for delivery in queue.take(over):
         activation.finish(delivery, Outcome.EXPIRED)
+
+
+def drop_above_limit(outbound: Outbound, activation: Activation) -> None:
+    """What the queue has kept above its limits because of the fast path."""
+    if activation.fast_path.fence_fell:
+        newest_first = outbound.settings.overflow is Overflow.REJECT
+        for delivery in outbound.queue.trim(newest_first=newest_first):
+            activation.finish(delivery, Outcome.MAXLEN, detail="dropped from a full queue when the fast path was closed")
 
 
 def end(outbound: Outbound, activation: Activation) -> None:

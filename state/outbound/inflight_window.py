@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from state.model import MAX_PACKET_ID, Message, PacketId, QoS
+from state.model import MAX_SESSION_PACKET_ID, Message, PacketId, Position, QoS
 from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
 
 
@@ -21,6 +21,8 @@ class Delivery:
     attempts: transmissions that the client could have received; a lost connection gives one back.
     first_sent_ms: None = never sent. queue_ttl_ends_ms: until when the queue may hold it, None = the policy sets no limit.
     last_refusal: the reason code with which the client last refused it, 0 = never.
+    position: in `inflight.messages`, None = it has none, or no gateway can be sending it by the fast path any more.
+    fast_path: a gateway has sent it before the session did.
     """
 
     message: Message
@@ -30,6 +32,8 @@ class Delivery:
     first_sent_ms: int | None = None
     queue_ttl_ends_ms: int | None = None
     last_refusal: int = 0
+    position: Position | None = None
+    fast_path: bool = False
 
     @property
     def expires_at_ms(self) -> int | None:
@@ -57,8 +61,8 @@ class InflightEntry:
     """One unfinished exchange. Only the window sets `phase`.
 
     sent_ms: when the packet that is now waited for was last sent; the retry clock starts there.
-
     timeouts: how often the wait for that packet's answer has been in vain; picks the next wait from a schedule.
+    first_connection_id: the connection on which the packet id was first used for this message.
     """
 
     packet_id: PacketId
@@ -66,13 +70,15 @@ class InflightEntry:
     delivery: Delivery
     sent_ms: int
     timeouts: int = 0
+    first_connection_id: int = 0
 
 
 class InflightWindow:
     """Entries by packet id. Iteration order is the order of first transmission, whatever the ids: replay must follow it.
 
     limit: how many QoS 1 and 2 messages may be unfinished; may shrink below the number of entries on resume, and then the window
-    drains first: `send_quota` is never negative. Nor is it larger than the packet ids that are left, whatever `prefetch` adds.
+    drains first: `send_quota` is never negative. Nor is it larger than the packet ids that the session has, whatever
+    `prefetch` adds.
     """
 
     __slots__ = ("_entries", "limit")
@@ -83,12 +89,22 @@ class InflightWindow:
 
     @property
     def send_quota(self) -> int:
-        return max(0, min(self.limit, MAX_PACKET_ID) - len(self._entries))
+        return max(0, min(self.limit, MAX_SESSION_PACKET_ID) - len(self._entries))
 
-    def begin(self, packet_id: PacketId, event: OutboundEvent, delivery: Delivery, now_ms: int) -> OutboundAction:
-        """The first step of an exchange; it becomes the youngest in the window. packet_id: must be free."""
-        entry = InflightEntry(packet_id=packet_id, phase=OutboundPhase.ABSENT, delivery=delivery, sent_ms=now_ms)
-        target, action = outbound_step(entry.phase, event)
+    def begin(self, packet_id: PacketId, delivery: Delivery, now_ms: int, *, connection_id: int) -> OutboundAction:
+        """The first step of an exchange; it becomes the youngest in the window. packet_id: must be free.
+
+        delivery: of QoS 1 or 2. connection_id: where the PUBLISH goes.
+        """
+        entry = InflightEntry(
+            packet_id=packet_id,
+            phase=OutboundPhase.ABSENT,
+            delivery=delivery,
+            sent_ms=now_ms,
+            first_connection_id=connection_id,
+        )
+        first = OutboundEvent.SEND_QOS_1 if delivery.qos == QoS.AT_LEAST_ONCE else OutboundEvent.SEND_QOS_2
+        target, action = outbound_step(entry.phase, first)
         self._move(entry, target)
         return action
 
@@ -113,6 +129,20 @@ class InflightWindow:
 
     def get(self, packet_id: PacketId) -> InflightEntry | None:
         return self._entries.get(packet_id)
+
+    def at(self, position: Position) -> InflightEntry | None:
+        """The entry whose message has this position."""
+        return next((entry for entry in self._entries.values() if entry.delivery.position == position), None)
+
+    def place_of(self, entry: InflightEntry) -> int:
+        """How many entries are older."""
+        return list(self._entries).index(entry.packet_id)
+
+    def move_youngest(self, place: int) -> None:
+        """The youngest entry is put where so many are older."""
+        *older, youngest = self._entries.items()
+        older.insert(place, youngest)
+        self._entries = dict(older)
 
     def restart_clock(self, place: int, now_ms: int) -> None:
         """The entry at this place, 1 = the oldest, is sent now, if there is one."""

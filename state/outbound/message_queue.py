@@ -7,6 +7,7 @@ newcomer's own priority, whatever its QoS: there a QoS 0 message can push out on
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 from state.model import QoS
@@ -72,7 +73,7 @@ class MessageQueue:
             length, payload_bytes = length - 1, payload_bytes - len(delivery.message.payload)
         if length > 1 and self._overfull(length, payload_bytes):
             return [newcomer]
-        return self._take(leaving)
+        return self.take(leaving)
 
     @property
     def load(self) -> float:
@@ -98,19 +99,33 @@ class MessageQueue:
         """Remove all QoS 0 messages, in order: they need no slot, only a connection."""
         if not self._qos0:
             return []
-        return self._take([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
+        return self.take([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
 
-    def take_expired(self, now_ms: int) -> list[Delivery]:
-        """Remove all messages whose time is over, in order."""
-        return self._take([delivery for delivery in self if delivery.expired(now_ms)])
+    def expired(self, now_ms: int) -> list[Delivery]:
+        """All messages whose time is over, in order."""
+        return [delivery for delivery in self if delivery.expired(now_ms)]
 
     def take_all(self) -> list[Delivery]:
-        return self._take(list(self))
+        return self.take(list(self))
+
+    def trim(self, *, newest_first: bool) -> list[Delivery]:
+        """Remove what has to leave so that the limits hold again, the lowest rank first, or the newest. One message may stay
+        whatever its size."""
+        leaving: list[Delivery] = []
+        length, payload_bytes = self._length, self.payload_bytes
+        candidates = sorted(self, key=lambda delivery: -delivery.order) if newest_first else self._by_rank()
+        for delivery in candidates:
+            if length <= 1 or not self._overfull(length, payload_bytes):
+                break
+            leaving.append(delivery)
+            length, payload_bytes = length - 1, payload_bytes - len(delivery.message.payload)
+        return self.take(leaving)
 
     def next_expiry_ms(self) -> int | None:
         return min((expires_at_ms for d in self if (expires_at_ms := d.expires_at_ms) is not None), default=None)
 
-    def _take(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def take(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Remove these."""
         for delivery in deliveries:
             self._remove(delivery)
         return deliveries
@@ -120,11 +135,13 @@ class MessageQueue:
 
     def _ranked_below(self, newcomer: Delivery) -> Iterator[Delivery]:
         """Those that leave before the newcomer does, the lowest rank first."""
-        highest = (newcomer.qos != QoS.AT_MOST_ONCE, newcomer.message.priority)
+        highest = _rank(newcomer)
+        return takewhile(lambda delivery: _rank(delivery) <= highest, self._by_rank())
+
+    def _by_rank(self) -> Iterator[Delivery]:
+        """The lowest first, the older among equals."""
         for is_promised in (False, True) if self._qos0 else (True,):
             for priority in sorted(self._levels):
-                if (is_promised, priority) > highest:
-                    return
                 yield from (d for d in self._levels[priority] if (d.qos != QoS.AT_MOST_ONCE) is is_promised)
 
     def _remove(self, delivery: Delivery) -> None:
@@ -147,3 +164,8 @@ class MessageQueue:
         self.payload_bytes += sign * len(delivery.message.payload)
         if delivery.qos == QoS.AT_MOST_ONCE:
             self._qos0 += sign
+
+
+def _rank(delivery: Delivery) -> tuple[bool, int]:
+    """Without the age."""
+    return delivery.qos != QoS.AT_MOST_ONCE, delivery.message.priority

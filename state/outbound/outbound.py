@@ -1,16 +1,20 @@
 """What the sending half of a session holds: queue, window, packet ids, and what it remembers.
 
 The steps are functions of the neighbouring modules, in the order of a message's way: admission, transmission, retransmission,
-acknowledgements, refusals, endings. They take the connection where they may send, and the activation that collects what they
-cause. Who is connected, and since when, is the session's business (state/session.py).
+acknowledgements, refusals, endings; and adoption, where a gateway was faster (fast_path/). They take the connection where they
+may send, and the activation that collects what they cause. Who is connected, and since when, is the session's business
+(state/session.py).
 """
 
 from collections.abc import Iterator
 
+from state.activation import Activation
+from state.commands import ClearThrottle, SetThrottle
 from state.connection import Connection
 from state.inbound.subscriptions import Subscriptions
-from state.model import MAX_PACKET_ID
+from state.model import MAX_SESSION_PACKET_ID
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
+from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery, InflightEntry, InflightWindow
 from state.outbound.message_queue import MessageQueue
 from state.outbound.packet_ids import OwedAnswers, PacketIds
@@ -29,6 +33,7 @@ class Outbound:
         "next_order",
         "owed",
         "packet_ids",
+        "positions",
         "queue",
         "quota_refusals",
         "recent_ids",
@@ -45,6 +50,7 @@ class Outbound:
         self.window = InflightWindow(settings.window_limit + settings.prefetch)
         self.owed = OwedAnswers()
         self.packet_ids = PacketIds()
+        self.positions = Positions()
         self.subscriptions = Subscriptions()
         self.recent_ids = RecentMessageIds(settings.deduplication_window)
         self.returns = ReturnsOfBatch()
@@ -60,7 +66,7 @@ class Outbound:
     def send_quota(self, connection: Connection) -> int:
         """Messages that may enter the window now."""
         taken = connection.send_quota - self.wire_quota(connection)
-        ids_left = MAX_PACKET_ID - len(self.window) - len(self.owed)
+        ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.owed)
         return max(0, min(self.window.send_quota - taken, ids_left))
 
     def may_dequeue(self, connection: Connection | None, now_ms: int) -> bool:
@@ -89,3 +95,19 @@ class Outbound:
 
     def attempts_used_up(self, delivery: Delivery) -> bool:
         return 0 <= self.settings.delivery_limit <= delivery.attempts
+
+    def compare_with_watermarks(self, activation: Activation) -> None:
+        """Ask backends to wait while the queue is long, and tell them when it is short again.
+
+        Throttled from `high_watermark` on, free again from `low_watermark` down. There are two, so that a queue whose length
+        stays near one of them does not make a stream of records.
+        """
+        load = self.queue.load
+        if self.throttled_since_ms is None:
+            if 0 < self.settings.high_watermark <= load:
+                reason = f"{len(self.queue)} messages ({self.queue.payload_bytes} bytes) wait for the client"
+                activation.add(SetThrottle(since_ms=activation.now_ms, reason=reason))
+                self.throttled_since_ms = activation.now_ms
+        elif self.settings.high_watermark <= 0 or load <= self.settings.low_watermark:
+            activation.add(ClearThrottle())
+            self.throttled_since_ms = None

@@ -11,38 +11,45 @@ has had its receipt, but
 `OwedAnswers` owns the phases; `step` asks the table (state/transitions.py).
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 from state.errors import SessionMisuse
-from state.model import MAX_PACKET_ID, PacketId, QoS
+from state.model import MAX_SESSION_PACKET_ID, MIN_FAST_PACKET_ID, PacketId, QoS
 from state.transitions import OwedAction, OwedEvent, OwedPhase, owed_step
 
 MAX_KEPT: Final = 1_024
-"""Packet ids kept that take no slot; the oldest is forgotten first. A fresh id comes round after some 65,000 others anyway."""
+"""Packet ids kept that take no slot; the oldest is forgotten first. A fresh id comes round after some 32,000 others anyway."""
 
 
 class PacketIds:
-    """Hands out the next id that is not in use: 1 … 65,535, then 1 again.
+    """Hands out the next id that is not in use: 1 … 32,767, then 1 again. Gateways hand out the others in the same way, and go
+    on from `last_fast` on a new connection; 0 = none was used yet.
 
     Going round, rather than taking the lowest free id, keeps a freed id unused for as long as possible, so a late
     acknowledgement of a finished exchange is not mistaken for one of a new exchange.
     """
 
-    __slots__ = ("last",)
+    __slots__ = ("last", "last_fast")
 
     def __init__(self, last: PacketId = 0) -> None:
         self.last = last
+        self.last_fast: PacketId = 0
 
     def allocate(self, in_use: Container[PacketId], kept: Container[PacketId] = ()) -> PacketId:
         """kept: other ids that are not free. Raises SessionMisuse if all are in use; a window never admits that many."""
         candidate = self.last
-        for _ in range(MAX_PACKET_ID):
-            candidate = candidate % MAX_PACKET_ID + 1
+        for _ in range(MAX_SESSION_PACKET_ID):
+            candidate = candidate % MAX_SESSION_PACKET_ID + 1
             if candidate not in in_use and candidate not in kept:
                 self.last = candidate
                 return candidate
-        raise SessionMisuse("all 65,535 packet ids are in use")
+        raise SessionMisuse("all 32,767 packet ids of the session are in use")
+
+
+def fast_ids(*in_use: Iterable[PacketId]) -> tuple[PacketId, ...]:
+    """Those of the fast path's half."""
+    return tuple(packet_id for ids in in_use for packet_id in ids if packet_id >= MIN_FAST_PACKET_ID)
 
 
 class OwedAnswers:

@@ -38,6 +38,9 @@ def retry(outbound: Outbound, connection: Connection, activation: Activation) ->
     """Send again what has waited for `retry_interval`. Not for a connection on which timers do not run (see `stalled`)."""
     for entry in outbound.on_wire(connection):
         if _answer_due_ms(entry, outbound.settings) <= activation.now_ms:
+            if outbound.attempts_used_up(entry.delivery) and connection.may_be_sending(entry.delivery.position):
+                activation.fast_path.waits_for_fence = True
+                continue
             entry.timeouts += 1
             _resend(outbound, entry, OutboundEvent.RETRY_DUE, connection, activation)
 

@@ -11,15 +11,16 @@ from state.model import Outcome, QoS
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import Outbound
 from state.outbound.packet_size import publish_packet_bytes
-from state.transitions import OutboundAction, OutboundEvent
+from state.transitions import OutboundAction
 
 
 def fill(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
     """Send from the queue in its order while there are both messages and slots; QoS 0 takes none. After `drop_expired`.
 
-    What then blocks the queue, a full window or a backoff, does not hold back QoS 0: it passes.
+    What then blocks the queue, a full window or a backoff, does not hold back QoS 0: it passes. Nothing leaves while a message
+    that has expired, or may not be sent again, waits for the fast path to close: it would have to be passed.
     """
-    if connection is None:
+    if connection is None or activation.fast_path.waits_for_fence:
         return
     while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
         send(outbound, outbound.queue.pop(), connection, activation)
@@ -39,8 +40,7 @@ def send(outbound: Outbound, delivery: Delivery, connection: Connection, activat
         activation.finish(delivery, Outcome.SENT)
         return
     packet_id = outbound.packet_ids.allocate(outbound.window, outbound.owed)
-    cause = OutboundEvent.SEND_QOS_1 if qos == QoS.AT_LEAST_ONCE else OutboundEvent.SEND_QOS_2
-    action = outbound.window.begin(packet_id, cause, delivery, activation.now_ms)
+    action = outbound.window.begin(packet_id, delivery, activation.now_ms, connection_id=connection.connection_id)
     assert action is OutboundAction.SEND_PUBLISH
     activation.publish(connection, delivery, transition=Transition.SENT, packet_id=packet_id, qos=qos, dup=False)
 

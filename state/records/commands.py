@@ -9,7 +9,15 @@ from typing import Final
 
 import msgspec
 
-from state.commands import AcceptConnection, CommandBatch, DropAwaitingRel, GatewayCommand, SendPublish, WithdrawPublish
+from state.commands import (
+    AcceptConnection,
+    CommandBatch,
+    DropAwaitingRel,
+    GatewayCommand,
+    OpenFastPath,
+    SendPublish,
+    WithdrawPublish,
+)
 from state.errors import UnreadableRecord
 from state.model import ClientId
 from state.records.record import VERSION_BYTE, SinkRecord, without_version
@@ -73,6 +81,8 @@ def _ids(command: GatewayCommand) -> int:
             return len(command.awaiting_rel)
         case DropAwaitingRel() | WithdrawPublish():
             return len(command.packet_ids)
+        case OpenFastPath():
+            return len(command.ids_in_use)
         case _:
             return 0
 
@@ -82,6 +92,9 @@ def _weight(command: GatewayCommand) -> int:
     if isinstance(command, AcceptConnection):
         filters_bytes = sum(len(topic_filter.encode()) + 5 for topic_filter in command.topic_filters or ())
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + filters_bytes
+    if isinstance(command, OpenFastPath):
+        filters_bytes = sum(len(subscription.topic_filter.encode()) + 16 for subscription in command.subscriptions or ())
+        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + len(command.recent_ids) + filters_bytes
     if not isinstance(command, SendPublish):
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command)
     properties = command.properties

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from state.errors import UnreadableRecord
-from state.events import LoggedEvent, MessageReturned, PublishReceived
+from state.events import FastSent, LoggedEvent, MessageReturned, PublishReceived
 from state.model import ClientId, Message
-from state.records.record import VERSION_BYTE, SinkRecord, position, without_version
+from state.records.record import VERSION_BYTE, SinkRecord, accepted_at, position, without_version
 
 WAKE_UP_KEY: Final = b"\x00engine-start"
 """Of the record that only moves an offset (streaming/engine/lifecycle/wake_up.py). MQTT allows no U+0000 in a client id
@@ -36,12 +36,20 @@ def decode_event(data: bytes) -> LoggedEvent:
 
 
 def completed(event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int) -> LoggedEvent:
-    """The event with what only its record can say: the id of a publication, and when a returned message was accepted."""
+    """The event with what only its record can say: the id of a publication, and when a returned message was accepted.
+
+    What a gateway has sent was accepted before: its time is Kafka's of the message, if that can be.
+    """
     match event:
         case MessageReturned():
             return msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, accepted_ms=accepted_ms))
         case PublishReceived():
             return msgspec.structs.replace(event, publication_id=position(topic, partition, offset))
+        case FastSent(message=message):
+            taken_ms = accepted_at(message.accepted_ms, now_ms=accepted_ms)
+            expires_at_ms = None if message.expiration_ms is None else taken_ms + message.expiration_ms
+            message = msgspec.structs.replace(message, accepted_ms=taken_ms, expires_at_ms=expires_at_ms)
+            return msgspec.structs.replace(event, message=message)
         case _:
             return event
 

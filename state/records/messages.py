@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from state.events import MessageRefused, MessageSubmitted
-from state.model import NO_PROPERTIES, Message, PublishProperties, QoS
+from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS
 from state.records.record import Header
 from state.records.settings import RecordLimits
 
@@ -73,12 +73,18 @@ class BrokenContract(ValueError):
 
 
 def message_event(
-    headers: Sequence[HeaderLike], value: bytes | None, *, accepted_ms: int, default_message_id: str, limits: RecordLimits
+    headers: Sequence[HeaderLike],
+    value: bytes | None,
+    *,
+    accepted_ms: int,
+    default_message_id: str,
+    limits: RecordLimits,
+    position: Position | None = None,
 ) -> MessageSubmitted | MessageRefused:
     """The event that a record is for its session; `MessageRefused` says what breaks the contract.
 
     A null value (a tombstone) is an empty payload, which MQTT allows: it is how a backend clears a retained value.
-    accepted_ms, default_message_id: as in `parse_message`.
+    accepted_ms, default_message_id: as in `parse_message`. position: of the record.
     """
     payload = value or b""
     try:
@@ -86,10 +92,10 @@ def message_event(
         message, explicit_id = parse_message(
             headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id
         )
-        return MessageSubmitted(message=message, explicit_id=explicit_id)
+        return MessageSubmitted(message=message, explicit_id=explicit_id, position=position)
     except BrokenContract as refusal:
         message = parse_broken_message(headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id)
-        return MessageRefused(message=message, detail=str(refusal))
+        return MessageRefused(message=message, detail=str(refusal), position=position)
 
 
 def parse_message(

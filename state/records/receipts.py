@@ -42,6 +42,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     destinations: Annotated[tuple[str, ...], Meta(description="where its dead letters went: topic:NAME, client:ID, table:NAME")]
     deaths: Annotated[int, Meta(description="how often the message has died by now, in all queues")]
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
+    fast_path: Annotated[bool, Meta(description="whether a gateway sent it first, before the session had read it")]
 
 
 def receipt_records(command: SendReceipt, topics: Topics, *, max_client_id_bytes: int) -> Iterator[SinkRecord]:
@@ -80,6 +81,7 @@ def _receipt(command: SendReceipt, topics: Topics) -> Receipt:
         destinations=tuple(str(destination) if destination.name else own_topic for destination in command.destinations),
         deaths=command.deaths,
         correlation_data=command.correlation_data,
+        fast_path=command.fast_path,
     )
 
 

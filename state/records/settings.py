@@ -15,6 +15,7 @@ class Topics:
     dead_letters: str = "inflight.dead-letters"
     ledger: str = "inflight.ledger"
     throttle: str = "inflight.throttle"
+    routes: str = "inflight.routes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

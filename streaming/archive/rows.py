@@ -35,6 +35,7 @@ _RECEIPT: Final = struct_of(
         "first_sent_ms",
         "outcome_ms",
         "detail",
+        "fast_path",
     )
 )
 _DEATHS: Final = f"array<{struct_of(spark_types(DeathJson, 'queue', 'reason', 'count', 'time'))}>"
@@ -178,6 +179,7 @@ def receipt_rows(records: DataFrame) -> DataFrame:
             F.coalesce(receipt["detail"], F.lit(""))
         ),
         outcome_ms=outcome_ms,
+        fast_path=receipt["fast_path"],
         date=_day(outcome_ms),
     )
 

@@ -37,5 +37,7 @@ def _spark_type(kind: inspect.Type) -> str:
             return "string"
         case inspect.IntType():
             return "int"
+        case inspect.BoolType():
+            return "boolean"
         case _:
-            raise TypeError(f"{type(kind).__name__}: the archive reads texts, numbers and times")
+            raise TypeError(f"{type(kind).__name__}: the archive reads texts, numbers, times, and true or false")

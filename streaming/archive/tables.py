@@ -32,11 +32,11 @@ LEDGER: Final = TableSpec(
     columns=_columns(
         ("client_id", "STRING", "whose session; empty for a record that named no client"),
         ("message_id", "STRING", "null for what happens to the session itself"),
-        ("time", "TIMESTAMP", "when the session noticed, UTC"),
+        ("time", "TIMESTAMP", "when the session noticed, or before that, a gateway sent the message (fast_sent), UTC"),
         (
             "transition",
             "STRING",
-            "accepted, queued, sent, resent, replayed, pubrec, pubrel_sent, refused, finished, connected, …",
+            "accepted, queued, sent, fast_sent, resent, replayed, pubrec, pubrel_sent, refused, finished, connected, …",
         ),
         ("attempt", "INT", "how often the message had been sent; 0 = does not apply"),
         ("packet_id", "INT", "MQTT packet id, null = none"),
@@ -135,6 +135,7 @@ RECEIPTS: Final = TableSpec(
         ("outcome_ms", "BIGINT", "time as ms since 1970"),
         ("record_hash", "BIGINT", "xxhash64 of client id and value of the record"),
         *_POSITION,
+        ("fast_path", "BOOLEAN", "whether a gateway sent it first, before the session had read it; null = of an older version"),
         ("date", "DATE", "day of time, UTC; the partition"),
     ),
     key=("client_id", "message_id", "outcome_ms", "record_hash"),

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from streaming.config.mqtt_sections import BridgeSection, GatewaySection
+from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
 from streaming.config.sections import (
     ArchiveSection,
@@ -25,6 +25,7 @@ class Configuration(BaseModel):
     throttle: ThrottleSection = ThrottleSection()
     archive: ArchiveSection = ArchiveSection()
     gateway: GatewaySection = GatewaySection()
+    fast_path: FastPathSection = FastPathSection()
     bridge: BridgeSection = BridgeSection()
     metrics: MetricsSection = MetricsSection()
     session: SessionSection = SessionSection()

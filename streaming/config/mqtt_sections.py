@@ -1,6 +1,6 @@
-"""The sections [gateway] and [bridge]: the processes that talk MQTT.
+"""The sections [gateway], [fast_path] and [bridge]: the processes that talk MQTT.
 
-Defaults: sinks.mqtt.settings.GatewaySettings and sinks.bridge.settings.BridgeSettings.
+Defaults: the GatewaySettings of sinks.mqtt, the FastPathSettings of sinks.fast_path and the BridgeSettings of sinks.bridge.
 """
 
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr
 
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.settings import GatewaySettings
 from streaming.config.section import DurationMs, KeyPath, Secret, Section, SizeBytes, key
 from streaming.config.sections import BackoffSection, KafkaSection, TopicsSection
@@ -79,14 +80,38 @@ class GatewaySection(Section, configures=GatewaySettings()):
     producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)
     fetch_max_wait_ms: DurationMs = key("longest wait of Kafka for new commands", ge=1, le=SECOND)
 
-    def to_gateway_settings(self, kafka: KafkaSection, topics: TopicsSection) -> GatewaySettings:
-        """The same for the gateway, which knows nothing of this file."""
+    def to_gateway_settings(self, kafka: KafkaSection, topics: TopicsSection, **others: Any) -> GatewaySettings:
+        """The same for the gateway, which knows nothing of this file. others: its fields that are not of this section."""
         return self.plain(
             GatewaySettings,
             group_instance_id=self.group_instance_id or None,
             credentials={name: secret.get_secret_value() for name, secret in self.credentials.items()} or None,
             **kafka_side(kafka, topics),
+            **others,
         )
+
+
+class FastPathSection(Section, configures=FastPathSettings()):
+    """Messages to devices that are online do not wait for a micro-batch: the gateways send them, and the engine hears of it."""
+
+    enabled: bool = key("false = every message takes the way through a micro-batch, and CONNACK too")
+    group_id: str = key("consumer group by which gateways share the reading of PREFIX.messages", min_length=1)
+    max_payload_bytes: SizeBytes = key("larger messages take the way through a micro-batch", ge=0, le=MIB)
+    max_lag: int = key(
+        "a gateway that is this many messages of a partition behind goes on at the end, and leaves them to the micro-batches",
+        ge=1,
+        le=1_000_000,
+    )
+    pressure_loop_lag_ms: DurationMs = key(
+        "a gateway leaves all messages to the micro-batches while its event loop is late by more than this", ge=1, le=MINUTE
+    )
+    pressure_unconfirmed: int = key("… while Kafka has not confirmed more records of it than this", ge=1, le=1_000_000)
+    pressure_offers: int = key("… while it has read more messages than this and not looked at them", ge=1, le=1_000_000)
+    pressure_hold_ms: DurationMs = key("… and for this long after that", ge=0, le=MINUTE)
+
+    def to_fast_path_settings(self, topics: TopicsSection) -> FastPathSettings:
+        """The same for gateways."""
+        return self.plain(FastPathSettings, messages_topic=topics.messages, routes_topic=topics.routes)
 
 
 class BridgeSection(Section, configures=_BRIDGE):

@@ -111,6 +111,7 @@ class PartitionsSection(Section):
     ledger: _Partitions = key("read by the archive", 4)
     throttle: _Partitions = key("compacted: the latest record of each client", 4)
     leases: _Partitions = key("compacted: the latest record of each gateway and bridge", 1)
+    routes: _Partitions = key("compacted: the connection of each client that has a fast path; as many as messages", 4)
 
 
 class RetentionSection(Section):
@@ -170,6 +171,10 @@ class TopicsSection(Section):
     @property
     def leases(self) -> str:
         return f"{self.prefix}.leases"
+
+    @property
+    def routes(self) -> str:
+        return f"{self.prefix}.routes"
 
 
 class EngineSection(Section):
@@ -296,7 +301,7 @@ class SessionSection(Section, configures=_SESSION):
         "and gets everything again; timer = send again anyway; wait = do nothing",
     )
     max_inflight: _Packets = key(
-        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 65535"
+        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767"
     )
     prefetch: _Packets = key(
         "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches"

@@ -13,6 +13,7 @@ import json
 import os
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -21,6 +22,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
+from state.records.settings import RecordLimits
 from state.settings import SessionSettings
 from streaming.config.configuration import Configuration
 from streaming.config.contradictions import contradictions, merged, session_of
@@ -29,6 +31,7 @@ from streaming.config.explain import Contradictions, explain, resolve_key, unkno
 from streaming.config.origins import Origins
 from streaming.config.policy_sections import dead_letter_topics
 from streaming.config.resources import conf_file
+from streaming.config.sections import SessionSection
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
@@ -70,9 +73,28 @@ class Settings(Configuration, BaseSettings):
         return self.engine.tables_location or str(self.engine.data_dir.absolute() / "tables")
 
     @property
+    def session_settings(self) -> SessionSettings:
+        """Those that hold for clients of no profile."""
+        return self._complete(self.session)
+
+    @property
     def session_profiles(self) -> tuple[tuple[str, SessionSettings], ...]:
         """(pattern of client ids, settings) in order; the first match wins, without one `session` holds."""
-        return tuple((profile.clients, session_of(profile, self.session).to_session_settings()) for profile in self.profiles)
+        return tuple((profile.clients, self._complete(session_of(profile, self.session))) for profile in self.profiles)
+
+    def _complete(self, session: SessionSection) -> SessionSettings:
+        return replace(session.to_session_settings(), fast_path=self.fast_path.enabled)
+
+    @property
+    def record_limits(self) -> RecordLimits:
+        """What a message may have, and how large a record is."""
+        engine = self.engine
+        return RecordLimits(
+            max_payload_bytes=engine.max_payload_bytes,
+            max_headers_bytes=engine.max_headers_bytes,
+            max_record_bytes=engine.max_record_bytes,
+            max_client_id_bytes=self.gateway.max_client_id_bytes,
+        )
 
     @property
     def dead_letter_topics(self) -> tuple[str, ...]:
@@ -82,7 +104,14 @@ class Settings(Configuration, BaseSettings):
 
 def gateway_settings(settings: Settings) -> GatewaySettings:
     """What `sinks.mqtt.process.serve` takes."""
-    return settings.gateway.to_gateway_settings(settings.kafka, settings.topics)
+    return settings.gateway.to_gateway_settings(
+        settings.kafka,
+        settings.topics,
+        fast_path=settings.fast_path.to_fast_path_settings(settings.topics),
+        limits=settings.record_limits,
+        session=settings.session_settings,
+        profiles=settings.session_profiles,
+    )
 
 
 def bridge_settings(settings: Settings) -> BridgeSettings:

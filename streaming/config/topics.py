@@ -1,10 +1,10 @@
-"""The nine topics: how they are created, and which settings of existing ones would lose data.
+"""The ten topics: how they are created, and which settings of existing ones would lose data.
 
 Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
 the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
-`inflight.throttle` and `inflight.leases` are tables, so they are compacted and must be. The time of a record of
-`inflight.messages` is the broker's (LogAppendTime): messages expire by it, and a backend whose clock is slow would send what has
-expired.
+`inflight.throttle`, `inflight.leases` and `inflight.routes` are tables, so they are compacted and must be. The time of a record
+of `inflight.messages` is the broker's (LogAppendTime): messages expire by it, and a backend whose clock is slow would send what
+has expired.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
 _TIMEOUT_MS: Final = 30_000
+_TABLES: Final = ("throttle", "leases", "routes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class TopicReport:
 
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
-    """The nine topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
+    """The ten topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
     plans = [
         TopicPlan(
@@ -89,13 +90,13 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
         )
         for name in settings.dead_letter_topics
     ]
-    for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases"):
+    for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases", "routes"):
         plans.append(
             TopicPlan(
                 name=getattr(names, key),
                 partitions=getattr(names.partitions, key),
                 replication_factor=names.replication_factor,
-                retention_ms=None if key in ("throttle", "leases") else getattr(retention, key),
+                retention_ms=None if key in _TABLES else getattr(retention, key),
                 minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
                 max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
                 brokers_time=key == "messages",

@@ -4,18 +4,15 @@ Each row gets every other target phase and every other action, and is left out; 
 this process, on the broken table. A mutant that nothing can notice is declared with its reason, and the declaration is checked.
 """
 
-import contextlib
-import functools
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from state.errors import InflightError
 from state.transitions import INBOUND, OUTBOUND, OWED
+from tests.mutation.plain_tests import Suite, first_failure, plain_calls
 
 TESTS = Path(__file__).parent.parent
 FAST = (
@@ -56,50 +53,14 @@ def mutants() -> Iterator[Any]:
             yield pytest.param(table, (phase, event), None, id=f"{row}-missing")
 
 
-class _Collected:
-    """A pytest plugin that keeps what was collected."""
-
-    def __init__(self) -> None:
-        self.items: list[pytest.Item] = []
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.items = session.items
-
-
 @pytest.fixture(scope="module")
-def suite() -> list[tuple[str, Callable[[], None]]]:
-    """The fast tests as plain calls: they use parameters and no fixtures."""
-    collected = _Collected()
-    files = [str(TESTS / name) for name in FAST]
-    with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *files, "-k", SKIPPED], plugins=[collected])
-    calls = []
-    for item in collected.items:
-        assert isinstance(item, pytest.Function)
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        calls.append((item.nodeid, functools.partial(item.obj, **parameters)))
+def suite() -> Suite:
+    calls = plain_calls([TESTS / name for name in FAST], which=SKIPPED)
     assert len(calls) > 100
     return calls
 
 
-def first_failure(suite: list[tuple[str, Callable[[], None]]], row: str = "") -> str | None:
-    """The name of the test that fails. row: the parameters of the tests that are about it, which come first, for they mostly do.
-
-    What else fails moves to the front: the next mutant is of the same row.
-    """
-    own = [test for test in suite if test[0].endswith(f"[{row}]")]
-    for name, call in (*own, *(test for test in suite if test not in own)):
-        try:
-            call()
-        except (AssertionError, InflightError, LookupError, ValueError, AttributeError):
-            if (name, call) not in own:
-                suite.remove((name, call))
-                suite.insert(0, (name, call))
-            return name
-    return None
-
-
-def test_the_fast_tests_pass_on_the_unbroken_tables(suite: list[tuple[str, Callable[[], None]]]) -> None:
+def test_the_fast_tests_pass_on_the_unbroken_tables(suite: Suite) -> None:
     assert first_failure(suite) is None
 
 
@@ -108,7 +69,7 @@ def test_some_test_notices_a_broken_row(
     table: dict[Any, Any],
     row: Any,
     value: Any,
-    suite: list[tuple[str, Callable[[], None]]],
+    suite: Suite,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:

@@ -12,7 +12,7 @@ from state import commands, events
 from state.commands import CommandBatch, SendPublish
 from state.errors import UnreadableRecord
 from state.events import ConnectionLost, PublishReceived
-from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
+from state.model import NO_PROPERTIES, Position, PublishProperties, QoS, ReasonCode, Subscription, Will
 from state.records.commands import decode_command_batch, encode_command_batch
 from state.records.events import decode_event, encode_event
 from state.session import Session
@@ -32,7 +32,10 @@ properties = st.builds(
     correlation_data=st.none() | st.binary(max_size=10),
     user_properties=st.lists(st.tuples(text, text), max_size=3).map(tuple),
 ) | st.just(NO_PROPERTIES)
+positions = st.builds(Position, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
 fields: dict[str, st.SearchStrategy[Any]] = {
+    "position": positions,
+    "after": positions,
     "properties": properties,
     "qos": st.sampled_from(QoS),
     "will": st.none()
@@ -62,6 +65,16 @@ def full_session() -> bytes:
     s.puback(1, reason_code=0x97).submit("a", qos=2, properties=PublishProperties(user_properties=(("k", "v"),)))
     s.submit("b", expires_at_ms=s.now_ms + 60_000, headers=(("h", b"\xff"),)).submit("c", priority=3).submit("z", priority=1)
     return encode_session(s.session)
+
+
+def fast_session() -> bytes:
+    """The same for the fast path, while it closes."""
+    s = (
+        Scenario(max_inflight=1)
+        .connect(capabilities=events.Capability.FAST_PATH)
+        .submit("a", at=Position(0, 7), explicit_id=True)
+    )
+    return encode_session(s.fast_sent("b", 40_000, at=Position(0, 9), previous=7).submit("c", at=Position(0, 8)).session)
 
 
 def decode_with_every_reader(data: bytes) -> None:
@@ -117,6 +130,7 @@ def test_a_damaged_record_is_a_value_or_an_unreadable_record(data: st.DataObject
 
 GOOD = (
     full_session(),
+    fast_session(),
     encode_event(PublishReceived(connection_id=1, packet_id=2, topic="t", payload=b"p")),
     encode_command_batch(
         CommandBatch(

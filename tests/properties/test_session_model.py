@@ -359,7 +359,7 @@ class SessionModel(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "session") and not self.log and not (self.gateway and self.gateway.wire))
     @rule()
     def packet_ids_come_round(self) -> None:
-        """As if 65,535 others had been used: nothing of them is under way any more."""
+        """As if 32,767 others had been used: nothing of them is under way any more."""
         if not self.session.outbound.window:
             self.session.outbound.packet_ids.last = 0
 
@@ -513,7 +513,7 @@ class SessionModel(RuleBasedStateMachine):
             assert publish.packet_id == 0
             assert not publish.dup
         else:
-            assert 1 <= publish.packet_id <= 65_535
+            assert 1 <= publish.packet_id <= 32_767
             assert publish.packet_id not in self.received, "PUBLISH after PUBREC"
             if publish.dup:
                 assert self.exchanges[publish.packet_id] == name, "a repetition under another id"

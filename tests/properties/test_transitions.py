@@ -42,6 +42,8 @@ DECLARED_OUT = {
     *((OutboundPhase.ABSENT, event) for event in set(OutboundEvent) - PEERS_OUT - BEGINS),
     # … or begins what has begun.
     *((phase, event) for phase in set(OutboundPhase) - {OutboundPhase.ABSENT} for event in BEGINS),
+    # What the client has received under the session's own packet id was not sent by a gateway under another one.
+    (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.FAST_SENT),
     # No limit holds for a PUBREL.
     (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.RETRY_OVER_LIMIT),
     (OutboundPhase.AWAITING_PUBCOMP, OutboundEvent.REPLAY_OVER_LIMIT),

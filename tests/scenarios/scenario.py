@@ -18,10 +18,12 @@ from typing import Any, Self
 from state.commands import (
     AcceptConnection,
     CloseConnection,
+    CloseFastPath,
     Command,
     DeadLetter,
     DropAwaitingRel,
     ForwardPublication,
+    OpenFastPath,
     RecordTransition,
     SendPublish,
     SendPubRel,
@@ -34,6 +36,8 @@ from state.events import (
     ConnectionLost,
     DeadlineReached,
     Event,
+    FastPathClosed,
+    FastSent,
     MessageRefused,
     MessageSubmitted,
     PubAckReceived,
@@ -44,7 +48,7 @@ from state.events import (
     Subscribed,
     Unsubscribed,
 )
-from state.model import Message, Outcome, QoS, Subscription, Will
+from state.model import Message, Outcome, Position, QoS, Subscription, Will
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
@@ -78,6 +82,10 @@ def on_wire(command: Command) -> str | None:
             return f"WITHDRAW {packet_ids}"
         case DropAwaitingRel(packet_ids=packet_ids):
             return f"FORGET {packet_ids}"
+        case OpenFastPath(after=after):
+            return f"OPEN {after.offset}"
+        case CloseFastPath():
+            return "CLOSE PATH"
         case _:
             return None
 
@@ -139,14 +147,15 @@ class Scenario:
 
     # --- the backend --------------------------------------------------------------------------------------------------------
 
-    def submit(self, *names: str, explicit_id: bool = False, **fields: Any) -> Self:
+    def submit(self, *names: str, explicit_id: bool = False, at: Position | None = None, **fields: Any) -> Self:
+        """at: where the message stands in its topic."""
         for name in names:
             given = {"accepted_ms": self.now_ms, **fields}
-            self.handle(MessageSubmitted(message=message(name, **given), explicit_id=explicit_id))
+            self.handle(MessageSubmitted(message=message(name, **given), explicit_id=explicit_id, position=at))
         return self
 
-    def refuse(self, name: str, detail: str) -> Self:
-        self.handle(MessageRefused(message=message(name), detail=detail))
+    def refuse(self, name: str, detail: str, *, at: Position | None = None) -> Self:
+        self.handle(MessageRefused(message=message(name), detail=detail, position=at))
         return self
 
     # --- the device and its gateway -----------------------------------------------------------------------------------------
@@ -189,6 +198,39 @@ class Scenario:
         for packet_id in packet_ids:
             connection = connection_id or self.connection_id
             self.handle(PubAckReceived(connection_id=connection, packet_id=packet_id, reason_code=reason_code, reason=reason))
+        return self
+
+    def fast_sent(
+        self,
+        name: str,
+        packet_id: int,
+        *,
+        at: Position,
+        previous: int,
+        qos: int = 1,
+        connection_id: int | None = None,
+        sent_ms: int | None = None,
+        explicit_id: bool = False,
+        **fields: Any,
+    ) -> Self:
+        """The gateway has taken an offer. qos: with which it sends; the message's own is among the fields."""
+        given = {"accepted_ms": self.now_ms, "qos": qos, **fields}
+        self.handle(
+            FastSent(
+                connection_id=connection_id or self.connection_id,
+                position=at,
+                previous=previous,
+                packet_id=packet_id,
+                qos=QoS(qos),
+                message=message(name, **given),
+                sent_ms=self.now_ms if sent_ms is None else sent_ms,
+                explicit_id=explicit_id,
+            )
+        )
+        return self
+
+    def path_closed(self, connection_id: int | None = None) -> Self:
+        self.handle(FastPathClosed(connection_id=connection_id or self.connection_id))
         return self
 
     def pubrec(self, *packet_ids: int, reason_code: int = 0, pubrel_sent: bool = False) -> Self:

@@ -22,7 +22,7 @@ from state.records.ledger import LedgerRow
 from state.records.uplink import uplink_headers
 from streaming.archive.maintenance import SORTED_UNTIL, Maintenance
 from streaming.archive.query import archive_checkpoint, start_archive
-from streaming.archive.rows import ledger_rows
+from streaming.archive.rows import ledger_rows, receipt_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location
 from streaming.config.sections import ArchiveSection
 from streaming.config.settings import Settings
@@ -138,7 +138,9 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
             ),
         ),
     )
-    told = receipt("m1", outcome="delivered", attempts=2, accepted_ms=T0, first_sent_ms=T0 + 300, outcome_ms=T0 + 900)
+    told = receipt(
+        "m1", outcome="delivered", attempts=2, accepted_ms=T0, first_sent_ms=T0 + 300, outcome_ms=T0 + 900, fast_path=True
+    )
     archive.append("receipts", "c1", told)
     archive.start()
     archive.drained()
@@ -160,6 +162,7 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
     assert (up.event_offset, up.content_type) == (None, "text/plain")
     (last_word,) = archive.rows(RECEIPTS)
     assert (last_word.message_id, last_word.outcome, last_word.attempts, last_word.latency_ms) == ("m1", "delivered", 2, 900)
+    assert last_word.fast_path is True
 
 
 def test_copies_of_a_repeated_micro_batch_of_the_engine_are_one_row_in_the_same_and_in_later_micro_batches(
@@ -244,6 +247,20 @@ def test_a_dead_letter_for_a_bound_table_goes_there_and_one_for_an_unknown_table
         assert [row.message_id for row in archive.rows(DEAD_LETTERS)] == ["m2"]
     finally:
         archive.close()
+
+
+def test_a_table_of_an_older_version_gets_the_columns_that_have_come_since(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / RECEIPTS.name)
+    older = tuple(column for column in RECEIPTS.columns if column.name != "fast_path")
+    create_table(spark, dataclasses.replace(RECEIPTS, columns=older), location)
+    schema = "key binary, value binary, partition int, offset bigint, timestamp timestamp, topic string"
+    for version, more in enumerate(({}, {"fast_path": True})):
+        told = spark.createDataFrame([(b"c1", receipt(f"m{version}", **more), 0, version, datetime.now(UTC), "receipts")], schema)
+        spec = RECEIPTS if more else dataclasses.replace(RECEIPTS, columns=older)
+        create_table(spark, spec, location)
+        append_new(receipt_rows(told), spec, location, Transaction(app_id="test", version=version))
+    rows = spark.read.format("delta").load(location)
+    assert {row.message_id: row.fast_path for row in rows.collect()} == {"m0": None, "m1": True}
 
 
 def test_upkeep_merges_files_sorts_days_that_are_over_and_deletes_old_ones(spark: SparkSession, tmp_path: Path) -> None:

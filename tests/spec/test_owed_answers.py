@@ -141,11 +141,11 @@ def test_a_3_1_1_client_has_no_receive_maximum() -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_id_of_a_qos_2_message_that_was_given_up_is_not_used_again_before_its_handshake_is_over(version: int) -> None:
     s = giving_up().connect(version=version).submit("a", qos=2).after(RETRY_S).lose_connection().connect(version=version)
-    s.session.outbound.packet_ids.last = 65_535
+    s.session.outbound.packet_ids.last = 32_767
     s.submit("b")
     assert s.packet_ids == [2]
     s.pubrec(1).pubcomp(1)
-    s.session.outbound.packet_ids.last = 65_535
+    s.session.outbound.packet_ids.last = 32_767
     s.submit("c")
     assert s.packet_ids == [2, 1]
 
@@ -153,7 +153,7 @@ def test_the_id_of_a_qos_2_message_that_was_given_up_is_not_used_again_before_it
 def test_nor_is_that_of_one_that_was_given_up_in_place_of_its_replay() -> None:
     s = giving_up().connect(version=4).submit("a", "b", qos=2).submit("c").later(RETRY_S).lose_connection().connect(version=4)
     assert s.outcomes == dict.fromkeys("abc", Outcome.DELIVERY_LIMIT)
-    s.session.outbound.packet_ids.last = 65_535
+    s.session.outbound.packet_ids.last = 32_767
     s.submit("d", "e")
     assert s.packet_ids == [3, 4]
 
@@ -202,8 +202,8 @@ def test_the_attempt_that_the_wire_had_no_slot_for_is_given_back() -> None:
 def test_no_more_messages_are_in_flight_than_there_are_ids_that_are_not_kept() -> None:
     s = giving_up(max_inflight=0, max_mqueue_len=0).connect(version=4).submit("a", qos=2).after(RETRY_S)
     with s.micro_batch():
-        s.submit(*("m" for _ in range(65_535)), payload=b"")
-    assert len(s.session.outbound.window) == 65_534
+        s.submit(*("m" for _ in range(32_767)), payload=b"")
+    assert len(s.session.outbound.window) == 32_766
     assert len(s.session.outbound.queue) == 1
 
 

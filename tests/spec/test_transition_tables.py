@@ -4,7 +4,7 @@ import pytest
 
 from state.commands import SendPublish, SendPubRel, SendReceipt, WithdrawPublish
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
-from state.model import Outcome
+from state.model import Outcome, Position
 from state.transitions import (
     INBOUND,
     OUTBOUND,
@@ -18,6 +18,7 @@ from state.transitions import (
 from tests.scenarios.scenario import Scenario
 
 RETRY_S = 30
+POSITION = Position(0, 7)
 
 
 def outbound_phase(s: Scenario) -> OutboundPhase:
@@ -30,9 +31,9 @@ def in_outbound_phase(phase: OutboundPhase, *, delivery_limit: int = 2) -> Scena
     s = Scenario(delivery_limit=delivery_limit).connect(version=4)
     match phase:
         case OutboundPhase.AWAITING_PUBACK:
-            s.submit("a", qos=1)
+            s.submit("a", qos=1, at=POSITION)
         case OutboundPhase.AWAITING_PUBREC:
-            s.submit("a", qos=2)
+            s.submit("a", qos=2, at=POSITION)
         case OutboundPhase.AWAITING_PUBCOMP:
             s.submit("a", qos=2).pubrec(1)
         case OutboundPhase.ABSENT:
@@ -95,6 +96,9 @@ def test_each_outbound_row_is_what_happens(phase: OutboundPhase, event: Outbound
             s.connect(version=4)
         case OutboundEvent.CONNECTION_ENDED_EARLY:
             s.lose_connection()
+        case OutboundEvent.FAST_SENT:
+            s.fast_sent("a", 40_000, at=POSITION, previous=6, qos=2 if phase is OutboundPhase.AWAITING_PUBREC else 1)
+            assert s.packet_ids == [40_000]
         case OutboundEvent.SESSION_ENDED:
             s.connect(version=4, clean_start=True)
     assert outbound_phase(s) is target

@@ -43,10 +43,10 @@ class ScriptedEngine:
 
     def heard(self, client_id: str, value: bytes) -> None:
         event: Any = decode_event(value)
-        self.events.append((client_id, event))
         fields = self.accepting.fields
         if isinstance(event, ClientConnected) and fields is not None:
             self.soon(lambda: self.answer(client_id, event, AcceptConnection, **fields))
+        self.events.append((client_id, event))  # whoever waits for it comes behind the answer
 
     def answer(
         self, client_id: str, connected: ClientConnected, kind: type[GatewayCommand], *, number: bool = True, **fields: Any

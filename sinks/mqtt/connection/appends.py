@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Final
 
+from sinks.mqtt.connection.outbound import FastSend
 from sinks.mqtt.settings import GatewaySettings
 from state.model import MAX_PACKET_ID
 
@@ -14,10 +15,11 @@ class Append:
     """A record for Kafka, and the answer that its confirmation sets free.
 
     is_uplink: of `inflight.uplink`, else of `inflight.events`. is_farewell: the engine knows by it that the connection is over.
+    fast_send: what may be written when this is confirmed.
     counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
     """
 
-    __slots__ = ("answer", "confirmed", "counts", "headers", "is_farewell", "is_uplink", "value")
+    __slots__ = ("answer", "confirmed", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "value")
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.value = value
@@ -26,6 +28,7 @@ class Append:
         self.is_uplink = headers is not None
         self.is_farewell = False
         self.counts = False
+        self.fast_send: FastSend | None = None
         self.confirmed = False
 
 

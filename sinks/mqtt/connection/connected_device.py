@@ -3,7 +3,8 @@
 1. What the device says becomes a record first; the answer goes out when Kafka has confirmed the record, in the order of the
    requests [MQTT-4.6.0-2].
 2. Packet ids, retries, the judgement of acknowledgements: all the session's. Kept here are only the window of what is on this
-   wire (`Outbound`), the packet ids that await PUBREL (`Inbound`) and which topic filters exist (`SubscriptionJudge`).
+   wire (`Outbound`), what was sent before the session has read it (`FastSender`), the packet ids that await PUBREL (`Inbound`)
+   and which topic filters exist (`SubscriptionJudge`).
 """
 
 from sinks.mqtt.codec.packets import (
@@ -20,15 +21,26 @@ from sinks.mqtt.codec.packets import (
     Unsubscribe,
 )
 from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.fast_sender import FastSender
 from sinks.mqtt.connection.handshake import Codec
 from sinks.mqtt.connection.inbound import Inbound
-from sinks.mqtt.connection.outbound import Outbound
+from sinks.mqtt.connection.outbound import FastSend, Outbound
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.connection.publish_rate import PublishRate
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, DropAwaitingRel, GatewayCommand, SendPublish, SendPubRel, WithdrawPublish
+from state.commands import (
+    AcceptConnection,
+    CloseFastPath,
+    DropAwaitingRel,
+    GatewayCommand,
+    OfferPublish,
+    OpenFastPath,
+    SendPublish,
+    SendPubRel,
+    WithdrawPublish,
+)
 from state.errors import ProtocolViolation
 from state.events import (
     ClientDisconnected,
@@ -50,6 +62,7 @@ class ConnectedDevice:
         "_connection_id",
         "_counters",
         "_decode",
+        "_fast",
         "_inbound",
         "_outbound",
         "_output",
@@ -84,6 +97,9 @@ class ConnectedDevice:
             counters=counters,
             is_blocked=is_blocked,
         )
+        self._fast = FastSender(
+            connect, accept.connection_id, outbound=self._outbound, output=output, counters=counters, settings=settings
+        )
         self._inbound = Inbound(
             client_id=client_id,
             connection_id=accept.connection_id,
@@ -108,7 +124,8 @@ class ConnectedDevice:
         """Carry a command out; the two that open and close a connection are not for here."""
         match command:
             case SendPublish():
-                self._outbound.send(command, now_ms)
+                if not self._fast.has_sent(command):
+                    self._outbound.send(command, now_ms)
             case SendPubRel():
                 self._outbound.release(command.packet_id)
                 self._output.write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
@@ -116,8 +133,22 @@ class ConnectedDevice:
                 self._inbound.forget(command.packet_ids)
             case WithdrawPublish():
                 self._outbound.withdraw(command.packet_ids, now_ms)
+            case OpenFastPath():
+                self._fast.open(command, now_ms)
+            case CloseFastPath():
+                self._fast.close()
             case _:
                 pass
+
+    # --- of the fast path -------------------------------------------------------------------------------------------------------
+
+    def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
+        """See Connection."""
+        self._fast.offer(offer, now_ms, wall_ms, under_pressure=under_pressure)
+
+    def confirmed(self, fast_send: FastSend, now_ms: int) -> None:
+        """Kafka has what says that this was taken."""
+        self._outbound.confirmed(fast_send, now_ms)
 
     # --- from the device ------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ Theory of operation
 2. CONNECT is judged, registered with the host (so that the answer finds us), and told to the engine; everything else waits in the
    buffer until `AcceptConnection`. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then it is
    a clock that is wrong and not the CONNECT that is late: it is registered again, above that id.
+   With Clean Start nothing old is owed to the device, so CONNACK does not wait for the engine but for Kafka's confirmation of the
+   CONNECT: what it says is known from the configuration. What the device then sends waits for `AcceptConnection` all the same.
 3. From then on packets and commands go to `ConnectedDevice`. Records are confirmed in any order, and answers leave in the order
    of the requests (`AppendQueue`).
 4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
@@ -22,35 +24,46 @@ from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connected_device import ConnectedDevice
 from sinks.mqtt.connection.deadlines import Deadlines
-from sinks.mqtt.connection.handshake import V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.connection.handshake import V311, ConnectionRefused, connack, connected_event, expected_accept, read_connect
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, CloseConnection, GatewayCommand
+from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
 from state.errors import ProtocolViolation
 from state.events import ConnectionLost
 from state.model import ReasonCode
 
 _EARLY_BYTES: Final = 65_536
-"""Sent by a device before its CONNACK: beyond this it is not read any further until the engine has answered."""
+"""Sent by a device before AcceptConnection: beyond this it is not read any further until the engine has answered."""
 _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later than it."""
+OTHER_CONFIGURATION: Final = "configuration"
+"""The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 
 
 class Phase(Enum):
     AWAITING_CONNECT = "awaiting CONNECT"
     AWAITING_ACCEPT = "awaiting AcceptConnection"
+    ANSWERED = "CONNACK was sent, awaiting AcceptConnection"
     CONNECTED = "connected"
     CLOSED = "closed"
 
 
+_AWAITING_ACCEPT: Final = (Phase.AWAITING_ACCEPT, Phase.ANSWERED)
+_OPEN: Final = (Phase.ANSWERED, Phase.CONNECTED)
+
+
 class Registration(NamedTuple):
-    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held."""
+    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held.
+
+    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it.
+    """
 
     connection_id: int
     partition: int
     lease_id: str
+    knows_settings: bool = False
 
 
 class Registrar(Protocol):
@@ -82,6 +95,8 @@ class Connection:
         self._codec = V311  # until CONNECT says
         self._connect = _NO_CONNECT
         self._assigned_client_id: str | None = None
+        self._answer: ConnAck | None = None
+        """The CONNACK that was sent in the phase ANSWERED."""
         self._output = ConnectionOutput(settings)
         self._packets = self._output.packets
         self._records = self._output.records
@@ -95,6 +110,7 @@ class Connection:
         self._connect_read_ms = 0
         self._connect_append: Append | None = None
         self._was_prompt = False
+        self._knows_settings = False
 
     # --- what the host takes ------------------------------------------------------------------------------------------------
 
@@ -107,7 +123,7 @@ class Connection:
         """Whether to read from the socket. False is our back pressure on the device."""
         if self._device is not None:
             return not self._records.is_full and self._deadlines.blocked_since_ms is None
-        return self.phase is not Phase.AWAITING_ACCEPT or len(self._frames) < _EARLY_BYTES
+        return self.phase not in _AWAITING_ACCEPT or len(self._frames) < _EARLY_BYTES
 
     @property
     def unconfirmed(self) -> int:
@@ -144,7 +160,7 @@ class Connection:
         self._peer_gone = True
         if self._device is not None:
             self._process(now_ms)
-        else:
+        elif self.phase is not Phase.ANSWERED:  # there, what it has said before counts
             self._end("the client closed the socket", cause="socket")
 
     def confirm(self, append: Append, error: Exception | None, now_ms: int, *, too_large: bool = False) -> None:
@@ -158,7 +174,10 @@ class Connection:
             return
         if append is self._connect_append:
             self._was_prompt = now_ms - self._connect_read_ms <= _PROMPT_MS
+            self._answer_clean_start()
         if self._device is not None:
+            if append.fast_send is not None:
+                self._device.confirmed(append.fast_send, now_ms)
             records.take_answers(self._packets)
             if self._violation is not None:
                 self._end_when_answered(self._violation)
@@ -183,14 +202,31 @@ class Connection:
                 self._end("no CONNECT in time", cause="connect timeout")
             case Phase.AWAITING_ACCEPT:
                 self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_UNAVAILABLE)
+            case Phase.ANSWERED:
+                self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_BUSY)
             case Phase.CONNECTED:  # [MQTT-3.1.2-22]
                 self._end("keep alive", cause="keep alive", reason_code=ReasonCode.KEEP_ALIVE_TIMEOUT)
             case Phase.CLOSED:
                 pass
 
-    def shut(self, reason: str, reason_code: ReasonCode) -> None:
-        """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection."""
+    def shut(self, reason: str, reason_code: ReasonCode, *, at_once: bool = False) -> None:
+        """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection.
+
+        at_once: what is not written yet is not written any more.
+        """
+        if at_once and not self.is_closed:
+            self._packets.clear()
         self._end(reason, cause="gateway", reason_code=reason_code)
+
+    def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
+        """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.
+
+        wall_ms: since 1970. under_pressure: messages are better left to the session.
+        """
+        if self._device is None or self._violation is not None or self._peer_gone:
+            self._counters.offers_ignored += 1
+            return
+        self._device.offer(offer, now_ms, wall_ms, under_pressure=under_pressure)
 
     def apply(self, command: GatewayCommand, now_ms: int, code: str) -> None:
         """Carry a command of the engine out, once. code: of its record."""
@@ -211,7 +247,7 @@ class Connection:
             )
         elif device is not None:
             device.apply(command, now_ms)
-        elif isinstance(command, AcceptConnection) and self.phase is Phase.AWAITING_ACCEPT:
+        elif isinstance(command, AcceptConnection) and self.phase in _AWAITING_ACCEPT:
             self._accept(command, now_ms)
 
     # --- from CONNECT to the end ----------------------------------------------------------------------------------------------
@@ -265,11 +301,17 @@ class Connection:
         registered = self._registrar.register(self)
         if registered is None:
             return False
-        self.connection_id, self.partition, lease_id = registered
+        self.connection_id, self.partition, lease_id, self._knows_settings = registered
         self._order = CommandOrder()
         self._was_prompt = False
         self._connect_append = self._output.tell(
-            connected_event(self._connect, connection_id=self.connection_id, partition=self.partition, lease_id=lease_id)
+            connected_event(
+                self._connect,
+                connection_id=self.connection_id,
+                partition=self.partition,
+                lease_id=lease_id,
+                has_fast_path=self._settings.fast_path.enabled,
+            )
         )
         return True
 
@@ -277,11 +319,30 @@ class Connection:
         """With an id above the one that the engine has told; see the module, 2."""
         return self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._register()
 
-    def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
-        # CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1].
-        answer = connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id)
+    def _answer_clean_start(self) -> None:
+        """CONNECT is in the log: every later one comes behind it. See the module, 2."""
+        if self.phase is not Phase.AWAITING_ACCEPT or not self._connect.clean_start or not self._knows_settings:
+            return
+        expected = expected_accept(self._connect, self._settings.session_of(self.client_id), connection_id=self.connection_id)
+        self._answer = connack(self._connect, expected, self._settings, assigned_client_id=self._assigned_client_id)
+        self._say_accepted(self._answer, Phase.ANSWERED)
+
+    def _say_accepted(self, answer: ConnAck, phase: Phase) -> bool:
+        """CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1]. False: it does not fit."""
         if not self._output.write_if_it_fits(answer):
             self._end("no room for CONNACK", cause="protocol error", reason_code=ReasonCode.PACKET_TOO_LARGE)
+            return False
+        self.phase = phase
+        self._counters.connections_accepted += 1
+        self._counters.connections_open += 1
+        return True
+
+    def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
+        answer = connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id)
+        if self._answer is not None and answer != self._answer:
+            self._end("the engine has another configuration", cause=OTHER_CONFIGURATION, reason_code=ReasonCode.SERVER_BUSY)
+            return
+        if self._answer is None and not self._say_accepted(answer, Phase.CONNECTED):
             return
         self.phase = Phase.CONNECTED
         self._device = ConnectedDevice(
@@ -296,8 +357,6 @@ class Connection:
             now_ms=now_ms,
         )
         self._deadlines.accepted(self._connect.keep_alive_s, now_ms)
-        self._counters.connections_accepted += 1
-        self._counters.connections_open += 1
         self._process(now_ms)
 
     def _refuse(self, refusal: ConnectionRefused) -> None:
@@ -323,7 +382,7 @@ class Connection:
                 self._output.write_first_that_fits(
                     ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE)
                 )
-        elif self.phase is Phase.CONNECTED:
+        elif self.phase in _OPEN:
             self._counters.connections_lost[cause] += 1
             if reason_code:
                 self._output.write_first_that_fits(
@@ -338,7 +397,7 @@ class Connection:
     def _close(self) -> None:
         """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
         [MQTT-4.13.2-1]."""
-        self._counters.connections_open -= self.phase is Phase.CONNECTED
+        self._counters.connections_open -= self.phase in _OPEN
         self.phase = Phase.CLOSED
         self._device = None
         self._deadlines.handshake_ms = None

@@ -12,8 +12,9 @@ from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
-from state.events import ClientConnected
+from state.events import Capability, ClientConnected
 from state.model import ReasonCode
+from state.settings import SessionSettings
 
 _NAME: Final = b"\x00\x04MQTT"
 _NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
@@ -107,7 +108,9 @@ def _knows(credentials: Mapping[str, str], connect: Connect) -> bool:
     return matches and expected is not None and connect.password is not None
 
 
-def connected_event(connect: Connect, *, connection_id: int, partition: int, lease_id: str) -> ClientConnected:
+def connected_event(
+    connect: Connect, *, connection_id: int, partition: int, lease_id: str, has_fast_path: bool = False
+) -> ClientConnected:
     """What the engine is told."""
     return ClientConnected(
         connection_id=connection_id,
@@ -119,6 +122,20 @@ def connected_event(connect: Connect, *, connection_id: int, partition: int, lea
         maximum_packet_size_bytes=connect.maximum_packet_size_bytes,
         will=connect.will,
         lease_id=lease_id,
+        capabilities=Capability.FAST_PATH if has_fast_path else Capability.NONE,
+    )
+
+
+def expected_accept(connect: Connect, session: SessionSettings, *, connection_id: int) -> AcceptConnection:
+    """What the engine will say to a CONNECT with Clean Start, as far as CONNACK repeats it. session: the client's settings."""
+    expiry_s = connect.session_expiry_interval_s
+    return AcceptConnection(
+        connection_id=connection_id,
+        partition=-1,
+        sequence=0,
+        session_present=False,
+        session_expiry_interval_s=session.session_expiry_interval_s if expiry_s is None else expiry_s,
+        max_awaiting_rel=session.max_awaiting_rel,
     )
 
 

@@ -1,7 +1,11 @@
-"""What the engine sends to the device: metered on this wire, and held back while the device does not read."""
+"""What goes out to the device: metered on this wire, in its order, and held back while the device does not read."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import msgspec
 
 from sinks.flow_control.wire_meter import WireMeter
 from sinks.mqtt.codec.packets import Publish, ServerPacket
@@ -10,18 +14,51 @@ from state.commands import SendPublish
 from state.model import PacketId, QoS
 
 _BLOCKED_QOS0_BYTES: Final = 1_048_576
-"""QoS 0 messages written for a device that does not read; beyond this they are dropped."""
+"""QoS 0 messages written for a device that does not read, or that wait behind the fast path; beyond this they are dropped."""
+
+
+class FastSend:
+    """A message of the fast path. It is written when Kafka has what says that it was taken (`is_confirmed`).
+
+    data: the encoded packet. taken_ms: of a monotonic clock.
+    """
+
+    __slots__ = ("data", "is_confirmed", "publish", "taken_ms")
+
+    def __init__(self, publish: Publish, data: bytes, taken_ms: int) -> None:
+        self.publish = publish
+        self.data = data
+        self.taken_ms = taken_ms
+        self.is_confirmed = False
+
+
+_Waiting: TypeAlias = FastSend | SendPublish
 
 
 class Outbound:
     """Of one connection. What may be written goes to `output` at once, as bytes; the rest waits for an answer of the device.
 
+    1. QoS 1 and 2 messages wait for a slot, in their order; QoS 0 does not.
+    2. Behind a message of the fast path that Kafka has not confirmed nothing new is written, QoS 0 neither. What is on the wire
+       already may be repeated.
+    3. The fast path takes nothing while something waits for a slot; so all that waits for one stands behind it.
+
     receive_maximum: of an MQTT 5 device, None = MQTT 3.1.1. is_blocked: the device does not read, so nothing new at QoS 1 and 2
-    is written. now_ms: of one monotonic clock; the time that a message waits here is taken off its Message Expiry Interval
-    [MQTT-3.3.2-6].
+    is written but what the fast path had taken before. now_ms: of one monotonic clock; the time that a message waits here is
+    taken off its Message Expiry Interval [MQTT-3.3.2-6].
     """
 
-    __slots__ = ("_blocked_qos0_bytes", "_counters", "_encode", "_held_since_ms", "_is_blocked", "_meter", "_output")
+    __slots__ = (
+        "_blocked_qos0_bytes",
+        "_counters",
+        "_encode",
+        "_fast",
+        "_fast_qos0_bytes",
+        "_held_since_ms",
+        "_output",
+        "is_blocked",
+        "meter",
+    )
 
     def __init__(
         self,
@@ -33,12 +70,15 @@ class Outbound:
         counters: GatewayCounters,
         is_blocked: bool = False,
     ) -> None:
-        self._meter = WireMeter(send_quota, receive_maximum)
+        self.meter = WireMeter(send_quota, receive_maximum)
         self._encode = encode
         self._output = output
         self._counters = counters
-        self._is_blocked = is_blocked
+        self.is_blocked = is_blocked
         self._blocked_qos0_bytes = 0
+        self._fast: deque[_Waiting] = deque()
+        """The first, if there is one, is a FastSend that is not confirmed."""
+        self._fast_qos0_bytes = 0
         self._held_since_ms: dict[PacketId, int] = {}
 
     # --- from the engine ----------------------------------------------------------------------------------------------------
@@ -46,14 +86,9 @@ class Outbound:
     def send(self, publish: SendPublish, now_ms: int) -> None:
         """Write a message now, later or, if it is a resend that comes too late, never."""
         if publish.qos == QoS.AT_MOST_ONCE:
-            if self._is_blocked:
-                self._blocked_qos0_bytes += len(publish.payload)
-                if self._blocked_qos0_bytes > _BLOCKED_QOS0_BYTES:
-                    self._counters.qos0_dropped += 1
-                    return
-            self._write(publish)
+            self._send_qos0(publish)
             return
-        meter = self._meter
+        meter = self.meter
         dropped_before = meter.resends_dropped
         if meter.admit(publish):
             self._write(publish)
@@ -63,58 +98,123 @@ class Outbound:
             self._held_since_ms[publish.packet_id] = now_ms
         self._write_due(now_ms)
 
+    def _send_qos0(self, publish: SendPublish) -> None:
+        if self._fast:
+            self._fast_qos0_bytes += len(publish.payload)
+            if self._fast_qos0_bytes > _BLOCKED_QOS0_BYTES:
+                self._counters.qos0_dropped += 1
+                return
+            self._fast.append(publish)
+            return
+        if self.is_blocked:
+            self._blocked_qos0_bytes += len(publish.payload)
+            if self._blocked_qos0_bytes > _BLOCKED_QOS0_BYTES:
+                self._counters.qos0_dropped += 1
+                return
+        self._write(publish)
+
     def release(self, packet_id: PacketId) -> None:
         """The session sends PUBREL for it. A PUBLISH that waits under the id is dropped: it must not follow [MQTT-4.3.3-6]."""
-        if self._meter.holds(packet_id):
+        if self.meter.holds(packet_id):
             self._counters.resends_dropped += 1
             self._held_since_ms.pop(packet_id, None)
-        self._meter.release(packet_id)
+        self.meter.release(packet_id)
 
     def withdraw(self, packet_ids: Iterable[PacketId], now_ms: int) -> None:
         """The session has given these up."""
         for packet_id in packet_ids:
-            self._meter.withdraw((packet_id,))
+            self.meter.withdraw((packet_id,))
             self._held_since_ms.pop(packet_id, None)
+            for waiting in self._fast:
+                if isinstance(waiting, FastSend) and waiting.publish.packet_id == packet_id:
+                    self._fast.remove(waiting)
+                    break
+        self._write_fast(now_ms)
         self._write_due(now_ms)
+
+    # --- of the fast path ---------------------------------------------------------------------------------------------------
+
+    def take(self, publish: Publish, data: bytes, now_ms: int) -> FastSend | None:
+        """A message that is to be written when Kafka has what says so: then call `confirmed`. data: the encoded packet.
+
+        None: it cannot go now, because all slots are taken, or something waits for one.
+        """
+        if publish.qos and not self.meter.reserve(publish.packet_id):
+            return None
+        fast = FastSend(publish, data, now_ms)
+        self._fast.append(fast)
+        return fast
+
+    def confirmed(self, fast: FastSend, now_ms: int) -> None:
+        """Kafka has what says that it was taken."""
+        fast.is_confirmed = True
+        self._write_fast(now_ms)
+        self._write_due(now_ms)
+
+    def _write_fast(self, now_ms: int) -> None:
+        fast = self._fast
+        while fast:
+            first = fast[0]
+            if isinstance(first, SendPublish):
+                fast.popleft()
+                self._write(first)
+            elif first.is_confirmed:
+                fast.popleft()
+                self._write_taken(first, now_ms)
+            else:
+                return
+        self._fast_qos0_bytes = 0
+
+    def _write_taken(self, fast: FastSend, now_ms: int) -> None:
+        publish = fast.publish
+        if publish.qos and not self.meter.confirm(publish.packet_id, publish.qos):
+            return
+        waited_s = (now_ms - fast.taken_ms) // 1_000
+        if waited_s and publish.expiry_interval_s is not None:
+            left_s = _left_s(publish.expiry_interval_s, waited_s)
+            fast.data = self._encode(msgspec.structs.replace(publish, expiry_interval_s=left_s))
+        self._output.append(fast.data)
+        self._counters.publishes_sent += 1
+        self._counters.fast_publishes_sent += 1
 
     # --- from the device ----------------------------------------------------------------------------------------------------
 
     def block(self, is_blocked: bool, now_ms: int) -> None:
         """The device does not take what we write (True), or does again (False)."""
-        self._is_blocked = is_blocked
+        self.is_blocked = is_blocked
         self._blocked_qos0_bytes = 0
         self._write_due(now_ms)
 
     def acknowledged(self, packet_id: PacketId, now_ms: int) -> None:
         """PUBACK."""
-        self._meter.acknowledged(packet_id)
+        self.meter.acknowledged(packet_id)
         self._write_due(now_ms)
 
     def received(self, packet_id: PacketId, reason_code: int, now_ms: int) -> bool:
         """PUBREC. True: answer PUBREL as soon as the PUBREC is in the log; False: leave the answer to the session."""
-        answers = self._meter.received(packet_id, reason_code)
+        answers = self.meter.received(packet_id, reason_code)
         self._write_due(now_ms)
         return answers
 
     def completed(self, packet_id: PacketId, now_ms: int) -> None:
         """PUBCOMP."""
-        self._meter.completed(packet_id)
+        self.meter.completed(packet_id)
         self._write_due(now_ms)
 
     # --- to the device ------------------------------------------------------------------------------------------------------
 
     def _write_due(self, now_ms: int) -> None:
-        if self._is_blocked:
+        if self.is_blocked or self._fast:
             return
-        while (publish := self._meter.next_due()) is not None:
+        while (publish := self.meter.next_due()) is not None:
             waited_ms = now_ms - self._held_since_ms.pop(publish.packet_id, now_ms)
             if not self._write(publish, waited_s=waited_ms // 1_000):
-                self._meter.unwritten(publish.packet_id)
+                self.meter.unwritten(publish.packet_id)
 
     def _write(self, publish: SendPublish, *, waited_s: int = 0) -> bool:
         """False: MQTT cannot carry the message. The session, which gets no acknowledgement, ends it by `delivery_limit`."""
         expiry_s = publish.expiry_interval_s
-        try:
+        with suppress(ValueError, OverflowError):
             data = self._encode(
                 Publish(
                     topic=publish.topic,
@@ -123,14 +223,17 @@ class Outbound:
                     packet_id=publish.packet_id,
                     dup=publish.dup,
                     retain=publish.retain,
-                    # What was given out does not expire any more, so at least a second is left.
-                    expiry_interval_s=None if expiry_s is None else max(1, expiry_s - waited_s),
+                    expiry_interval_s=None if expiry_s is None else _left_s(expiry_s, waited_s),
                     properties=publish.properties,
                 )
             )
-        except (ValueError, OverflowError):
-            self._counters.unsendable += 1
-            return False
-        self._output.append(data)
-        self._counters.publishes_sent += 1
-        return True
+            self._output.append(data)
+            self._counters.publishes_sent += 1
+            return True
+        self._counters.unsendable += 1
+        return False
+
+
+def _left_s(expiry_s: int, waited_s: int) -> int:
+    """What was given out does not expire any more, so at least a second is left."""
+    return max(1, expiry_s - waited_s)

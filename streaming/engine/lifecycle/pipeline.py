@@ -2,7 +2,7 @@
 
 from state.dead_letters.exchanges import Exchanges
 from state.dead_letters.policy import permitted
-from state.records.settings import RecordLimits, Topics
+from state.records.settings import Topics
 from streaming.config.settings import Settings
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.spark_session import keeps_keys_in_order
@@ -22,20 +22,16 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
             dead_letters=topics.dead_letters,
             ledger=topics.ledger,
             throttle=topics.throttle,
+            routes=topics.routes,
         ),
-        session=settings.session.to_session_settings(),
+        session=settings.session_settings,
         profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
         policies=permitted(
             [policy.to_policy() for policy in settings.policies],
             [permission.to_permission() for permission in settings.permissions],
         ),
         exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
-        limits=RecordLimits(
-            max_payload_bytes=engine.max_payload_bytes,
-            max_headers_bytes=engine.max_headers_bytes,
-            max_record_bytes=engine.max_record_bytes,
-            max_client_id_bytes=settings.gateway.max_client_id_bytes,
-        ),
+        limits=settings.record_limits,
         receipts=engine.receipts,
         ledger=engine.ledger,
         max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,

@@ -34,6 +34,7 @@ from state.dead_letters.quarantine import (
     not_restored,
     receive,
     restored,
+    session_after,
 )
 from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message
 from state.errors import UnreadableRecord
@@ -211,7 +212,7 @@ class SessionOperator:
                     except Exception:  # noqa: BLE001 - why it fails was told when it was quarantined
                         commands = given_up(held, client_id=client_id, settings=settings, now_ms=now_ms)
                         said = self._records(commands, client_id, now_ms)
-                    session = Session(client_id=client_id, settings=settings)
+                    session = session_after(held, client_id=client_id, settings=settings)
                     row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
                     return row, answer + said + rest
                 case _:

@@ -7,7 +7,7 @@ an exception that stops it. The formats are in state/records/messages.py and sta
 from state.dead_letters.refused_record import unread
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, LoggedEvent, MessageRefused, MessageSubmitted
-from state.model import Message
+from state.model import Message, Position
 from state.records import messages
 from state.records.events import completed, decode_event
 from state.records.record import accepted_at, position
@@ -30,6 +30,7 @@ def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: i
         accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
         default_message_id=position(settings.topics.messages, record.partition, record.offset),
         limits=settings.limits,
+        position=Position(record.partition, record.offset),
     )
 
 

@@ -9,6 +9,7 @@
 | `DeadLetter` to `table:` | `dead_letters`, with the table's name as a header: state/records/dead_letters.py |
 | `DeadLetter` to `client:` | `events`, under that client's id: state/records/events.py |
 | `SetThrottle`, `ClearThrottle` | `throttle`: state/records/throttle.py |
+| `SetRoute`, `ClearRoute` | `routes`: state/records/routes.py |
 | `RecordTransition` | `ledger`, one record for all of them: state/records/ledger.py |
 
 Every record has the client id as its key, and one for another client that client's. The records are a function of the
@@ -20,17 +21,21 @@ from typing import assert_never
 
 from state.commands import (
     AcceptConnection,
+    ClearRoute,
     ClearThrottle,
     CloseConnection,
+    CloseFastPath,
     Command,
     DeadLetter,
     DropAwaitingRel,
     ForwardPublication,
     GatewayCommand,
+    OpenFastPath,
     RecordTransition,
     SendPublish,
     SendPubRel,
     SendReceipt,
+    SetRoute,
     SetThrottle,
     WithdrawPublish,
 )
@@ -39,6 +44,7 @@ from state.records.dead_letters import dead_letter_record
 from state.records.ledger import LedgerRow, ledger_records, ledger_row
 from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
+from state.records.routes import route_record
 from state.records.throttle import throttle_record
 from state.records.uplink import uplink_record
 from streaming.engine.operator.code import code_identity
@@ -65,7 +71,16 @@ def to_records(
         match command:
             case RecordTransition():
                 rows.append(ledger_row(command, client_id=client_id, batch_ms=now_ms))
-            case SendPublish() | SendPubRel() | AcceptConnection() | CloseConnection() | DropAwaitingRel() | WithdrawPublish():
+            case (
+                SendPublish()
+                | SendPubRel()
+                | AcceptConnection()
+                | CloseConnection()
+                | DropAwaitingRel()
+                | WithdrawPublish()
+                | OpenFastPath()
+                | CloseFastPath()
+            ):
                 batches.setdefault(command.partition, []).append(command)
             case SendReceipt():
                 if settings.receipts:
@@ -78,6 +93,8 @@ def to_records(
                 )
             case SetThrottle() | ClearThrottle():
                 records.append(throttle_record(topics.throttle, client_id, command))
+            case SetRoute() | ClearRoute():
+                records.append(route_record(topics.routes, client_id, command))
             case _:
                 assert_never(command)
     size = limits.max_record_bytes

@@ -16,7 +16,7 @@ _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7
 _LOOKBACK_MS: Final = 86_400_000
 _WORST: Final = 10
 _WAITING: Final = ("accepted", "returned", "queued")
-_IN_WINDOW: Final = ("sent", "resent", "replayed", "pubrec", "pubrel_sent")
+_IN_WINDOW: Final = ("sent", "fast_sent", "resent", "replayed", "pubrec", "pubrel_sent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

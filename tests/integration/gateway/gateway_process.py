@@ -1,20 +1,19 @@
 """Gateways in processes of their own, for tests that freeze, kill and misdate them, and real sessions behind a real Kafka.
 
-The child is this module, run with a directory and its settings as JSON. It writes the file `port` when devices can connect, and
-reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
+The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect,
+and reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
 """
 
 import asyncio
 import contextlib
-import itertools
-import json
+import pickle
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,33 +34,10 @@ from state.records.events import decode_event
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest
-from tests.support.kafka_topics import create_topics
-from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 _BATCH_MS: Final = 50
 _START_S: Final = 60.0
-_numbers = itertools.count(1)
-
-
-def settings_on(kafka: SharedKafka, prefix: str, **changed: Any) -> GatewaySettings:
-    """With topics of four partitions and a group of its own for each call. prefix: a word of the test file."""
-    name = f"{prefix}-{next(_numbers)}"
-    settings = GatewaySettings(
-        port=0,
-        bootstrap_servers=kafka.bootstrap_servers,
-        events_topic=f"{name}.events",
-        commands_topic=f"{name}.commands",
-        uplink_topic=f"{name}.uplink",
-        leases_topic=f"{name}.leases",
-        group_id=name,
-    )
-    create_topics(kafka.bootstrap_servers, *topics_of(settings), partitions=4)
-    return replace(settings, **changed)
-
-
-def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
-    return settings.events_topic, settings.commands_topic, settings.uplink_topic, settings.leases_topic
 
 
 @dataclass
@@ -88,13 +64,8 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
     clock.write_text(str(clock_ahead_s))
     port, log = directory / "port", directory / "log"
     with log.open("wb") as output:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.integration.gateway.gateway_process",
-            str(directory),
-            json.dumps(asdict(settings)),
-        ]
+        (directory / "settings").write_bytes(pickle.dumps(settings))
+        command = [sys.executable, "-m", "tests.integration.gateway.gateway_process", str(directory)]
         child = start_child(command, stdout=output, stderr=output)
         try:
             wait_until(port.exists, lambda: f"the gateway is ready: {log.read_text()[-2_000:]}", within_s=_START_S)
@@ -170,7 +141,8 @@ class SessionsOnKafka:
 
 
 def main() -> None:
-    directory, settings = Path(sys.argv[1]), GatewaySettings(**json.loads(sys.argv[2]))
+    directory = Path(sys.argv[1])
+    settings: GatewaySettings = pickle.loads((directory / "settings").read_bytes())
 
     def clock_ns() -> int:
         return time.time_ns() + int((directory / "clock").read_text()) * 1_000_000_000

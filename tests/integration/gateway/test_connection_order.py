@@ -9,7 +9,8 @@ import pytest
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import ForwardPublication, RecordTransition, Transition
 from tests.integration.gateway.gateway_fakes import RawClient
-from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process, settings_on
+from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process
+from tests.integration.gateway.own_topics import settings_on
 from tests.support.processes import freeze, frozen, thaw
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until

@@ -166,7 +166,7 @@ def test_a_connect_that_is_refused_for_a_clock_is_told_again_above_the_newest_id
     with running_gateway() as gateway:
         gateway.kafka.accepting.fields = None
         with gateway.socket() as device:
-            device.send(connect(payload=text("d")))
+            device.send(connect(flags=0x00, payload=text("d")))
             [first] = gateway.kafka.wait_for("d", ClientConnected)
             gateway.kafka.command("d", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
             second = gateway.kafka.wait_for("d", ClientConnected, count=2)[-1]
@@ -185,7 +185,7 @@ def test_a_connect_that_kafka_had_late_is_refused_and_the_next_one_is_above_the_
         gateway.kafka.accepting.fields = None
         gateway.kafka.holding = lambda record: record.topic.endswith("events")
         with gateway.socket() as late:
-            late.send(connect(payload=text("late")))
+            late.send(connect(flags=0x00, payload=text("late")))
             gateway.kafka.wait_for("late", ClientConnected)
             assert late.is_silent(1.1)
             gateway.kafka.release()
@@ -194,7 +194,7 @@ def test_a_connect_that_kafka_had_late_is_refused_and_the_next_one_is_above_the_
             late.expect_closed()
         gateway.kafka.accepting.fields = {}
         with gateway.socket() as again:
-            again.send(connect(payload=text("late")))
+            again.send(connect(flags=0x00, payload=text("late")))
             again.expect("20020000")
         assert gateway.kafka.wait_for("late", ClientConnected, count=2)[-1].connection_id > ahead
         assert not gateway.kafka.of("late", ConnectionLost)[:-1], "a refused connection is not reported as lost"
@@ -385,7 +385,7 @@ def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
     with running_gateway(GatewaySettings(accept_timeout_ms=200, connect_timeout_ms=1_000)) as gateway:
         gateway.kafka.accepting.fields = None
         with gateway.socket() as device, gateway.socket() as mute:
-            device.send(connect(level=5))
+            device.send(connect(level=5, flags=0x00))
             assert device.rest() == bytes.fromhex("2003008800")
             mute.expect_closed()
         gateway.kafka.wait_for("c1", ConnectionLost)

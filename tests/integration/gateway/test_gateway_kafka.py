@@ -24,7 +24,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived
 from state.model import QoS
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
-from tests.integration.gateway.gateway_process import settings_on, topics_of
+from tests.integration.gateway.own_topics import settings_on, topics_of
 from tests.support.kafka_topics import create_topics
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
@@ -95,7 +95,7 @@ class Engine(ScriptedEngine):
 
     def __init__(self, settings: GatewaySettings) -> None:
         super().__init__()
-        self.accepting.fields = {}
+        self.accepting.fields = {"max_awaiting_rel": 100}  # as the default settings say
         self.settings = settings
         self._stop = threading.Event()
         self._started = threading.Event()
@@ -137,6 +137,8 @@ def accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
     answer = device.packet()
     assert answer[:1] == b"\x20", answer
     assert answer[3] == 0, answer
+    device.send("c000")
+    device.expect("d000")  # not before the engine has accepted: CONNACK of a clean start does not wait for it
     return device
 
 

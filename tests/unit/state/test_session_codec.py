@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from state.connection import FastPath, PathState
 from state.errors import UnreadableRecord
-from state.model import NO_PROPERTIES, Outcome, PublishProperties, QoS, Subscription, Will
+from state.events import Capability
+from state.model import NO_PROPERTIES, Outcome, Position, PublishProperties, QoS, Subscription, Will
 from state.session import Session
 from state.session_codec import connection_of, decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
@@ -28,6 +30,9 @@ FIXTURE_V1_LEASES = FIXTURE_V1.with_name("session_v1_leases.bin")
 
 FIXTURE_V1_REPEATED = FIXTURE_V1.with_name("session_v1_repeated.bin")
 """Version 1 with the repeated publications of a session at the end of its record."""
+
+FIXTURE_V1_FAST_PATH = FIXTURE_V1.with_name("session_v1_fast_path.bin")
+"""Version 1 with the fast path: that of a connection, the positions of a session and its messages, first_connection_id."""
 
 
 def connected_session() -> Session:
@@ -70,6 +75,21 @@ def leased_session() -> Session:
 def repeating_session() -> Session:
     """Two publications came with DUP=1, one of them is released."""
     return Scenario().connect().publish(5, "a", dup=True).publish(6, "b", dup=True).pubrel(5).session
+
+
+def fast_session() -> Session:
+    """The path closes, because the window is full; a message was adopted and not read."""
+    s = Scenario(max_inflight=2).connect(capabilities=Capability.FAST_PATH)
+    s.submit("a", at=Position(3, 7), explicit_id=True).fast_sent("b", 40_000, at=Position(3, 9), previous=7)
+    return s.submit("c").session
+
+
+def with_first_connections_of(session: Session, old: Session) -> Session:
+    """An older version did not know where a packet id was first used; whatever it was, every acknowledgement counts."""
+    for stored, entry in zip(old.outbound.window, session.outbound.window, strict=True):
+        assert stored.first_connection_id == 0
+        stored.first_connection_id = entry.first_connection_id
+    return old
 
 
 def test_a_session_of_version_1_is_still_readable() -> None:
@@ -115,7 +135,7 @@ def test_a_session_of_version_1_is_still_readable() -> None:
     assert list(outbound.subscriptions) == [
         Subscription(topic_filter="x/#", qos=QoS.EXACTLY_ONCE, no_local=True, retain_as_published=True, retain_handling=1)
     ]
-    assert not outbound.recent_ids.admit("done")
+    assert outbound.recent_ids.knows("done")
     awaiting = session.inbound.awaiting_rel
     assert {packet_id: entry.received_ms for packet_id, entry in awaiting.entries.items()} == {8: now_ms}
     assert list(awaiting.tombstones) == [7]
@@ -144,7 +164,8 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
     for blob, session in zip(FIXTURE_V1_OWED.read_bytes().split(b"\n--\n"), sessions_of_today(), strict=True):
         old = decode_session(blob, client_id=CLIENT, settings=settings)
-        assert encode_session(old) == encode_session(session)
+        assert encode_session(with_first_connections_of(session, old)) == encode_session(session)
+    assert FIXTURE_V1_FAST_PATH.read_bytes() == encode_session(fast_session())
 
 
 def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> None:
@@ -157,7 +178,7 @@ def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> Non
         if old.connection is not None and session.connection is not None:
             assert old.connection.receive_maximum == old.connection.send_quota == 3, "it was not known: the least that it can be"
             old.connection.receive_maximum = session.connection.receive_maximum
-        assert encode_session(old) == encode_session(session)
+        assert encode_session(with_first_connections_of(session, old)) == encode_session(session)
 
 
 def test_what_is_owed_is_kept() -> None:
@@ -208,6 +229,32 @@ def test_a_session_of_version_1_with_repetitions_is_still_readable_and_one_witho
     assert older.inbound.awaiting_rel.repeated == {}
 
 
+def test_the_fast_path_is_kept_and_a_session_from_before_has_none() -> None:
+    session = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings(max_inflight=2))
+    assert session.connection is not None
+    assert session.connection.fast_path == FastPath(
+        state=PathState.CLOSING, opened_after=Position(3, 7), adopted=9, since_grant=1, has_route=True
+    )
+    assert session.outbound.positions.handled == {3: 9}
+    assert list(session.outbound.positions.unread) == [Position(3, 9)]
+    assert session.outbound.packet_ids.last_fast == 40_000
+    a, b = session.outbound.window
+    assert (a.first_connection_id, a.delivery.position, a.delivery.fast_path) == (1, Position(3, 7), False)
+    assert (b.first_connection_id, b.delivery.position, b.delivery.fast_path) == (1, None, True)
+    older = decode_session(FIXTURE_V1_LEASES.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert older.connection is not None
+    assert older.connection.fast_path is None
+    assert (older.outbound.positions.latest, older.outbound.positions.unread) == (None, {})
+
+
+@pytest.mark.parametrize("state", [-1, 3])
+def test_a_state_of_the_path_that_does_not_exist_is_damage(state: int) -> None:
+    record = msgspec.msgpack.decode(FIXTURE_V1_FAST_PATH.read_bytes()[1:])
+    record[0][9][0] = state
+    with pytest.raises(UnreadableRecord, match="is damaged"):
+        decode_session(b"\x01" + msgspec.msgpack.encode(record), client_id=CLIENT, settings=SessionSettings())
+
+
 def test_a_connection_of_a_version_without_leases_has_none_and_is_the_newest() -> None:
     settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
     connected, offline = FIXTURE_V1.read_bytes().split(b"\n--\n")
@@ -252,7 +299,7 @@ def test_settings_are_not_persisted_but_those_of_today() -> None:
         settings=SessionSettings(deduplication_window=1, max_mqueue_len=1, retry_interval_ms=1),
     )
     assert len(session.outbound.recent_ids.digests) == 1
-    assert not session.outbound.recent_ids.admit("c")
+    assert session.outbound.recent_ids.knows("c")
     assert session.outbound.queue.max_len == 1
     assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
 
@@ -261,6 +308,7 @@ if __name__ == "__main__":
     MADE = {
         FIXTURE_V1_REFUSALS: lambda: b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())),
         FIXTURE_V1_LEASES: lambda: encode_session(leased_session()),
+        FIXTURE_V1_FAST_PATH: lambda: encode_session(fast_session()),
     }
     for path, make in MADE.items():
         if not path.exists():

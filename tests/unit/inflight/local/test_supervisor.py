@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from inflight.local.child_process import cpu_seconds
+from inflight.local.child_process import bound_to_parent, cpu_seconds
 from inflight.local.supervisor import kill_when_stuck
 from tests.support.waiting import wait_until
 
@@ -62,3 +62,11 @@ def test_the_processor_time_of_a_session_is_that_of_all_its_processes(children: 
     pid = start(children, "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])")
     wait_until(lambda: cpu_seconds(pid) > 0.5, "half a second of work")
     assert cpu_seconds(1 << 30) == 0
+
+
+def test_a_child_that_stands_back_does_so_with_its_children() -> None:
+    code = "import subprocess; subprocess.run(['nice'])"
+    command = [sys.executable, "-c", code]
+    own = subprocess.run(bound_to_parent(command), capture_output=True, check=True)
+    nicer = subprocess.run(bound_to_parent(command, nice=3), capture_output=True, check=True)
+    assert int(nicer.stdout) == min(19, int(own.stdout) + 3)

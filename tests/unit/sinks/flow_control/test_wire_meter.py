@@ -239,3 +239,53 @@ def test_a_new_message_under_a_withdrawn_id_is_not_the_old_one() -> None:
     assert due(meter) == [3]
     meter.acknowledged(3)
     assert due(meter) == [2]
+
+
+def test_a_message_of_the_fast_path_takes_a_slot_before_it_is_written() -> None:
+    meter = WireMeter(2)
+    assert meter.reserve(32_768)
+    assert not meter.admit(message(1))
+    assert due(meter) == [1]
+    assert meter.on_wire == 2
+    assert not meter.reserve(32_769), "all slots are taken"
+    assert meter.confirm(32_768, QoS.AT_LEAST_ONCE)
+    assert meter.on_wire == 2
+    meter.acknowledged(32_768)
+    assert meter.on_wire == 1
+
+
+def test_the_fast_path_takes_nothing_past_what_waits_for_a_slot() -> None:
+    meter = filled(2, 1)
+    assert not meter.reserve(32_768)
+    assert due(meter) == [1]
+    assert meter.reserve(32_768)
+
+
+def test_the_fast_path_keeps_to_the_receive_maximum_when_the_device_owes_answers() -> None:
+    """[MQTT-3.3.4-9]"""
+    meter = WireMeter(2, receive_maximum=2)
+    for packet_id in (1, 2):
+        meter.admit(message(packet_id))
+    assert due(meter) == [1, 2]
+    meter.withdraw((1, 2))
+    assert not meter.reserve(32_768)
+    meter.acknowledged(1)
+    assert meter.reserve(32_768)
+
+
+def test_what_is_given_up_before_it_is_written_frees_its_slot_and_is_not_written() -> None:
+    for receive_maximum in (None, 1):
+        meter = WireMeter(1, receive_maximum)
+        assert meter.reserve(32_768)
+        meter.withdraw((32_768,))
+        assert (meter.on_wire, meter.owed) == (0, 0)
+        assert not meter.confirm(32_768, QoS.AT_LEAST_ONCE)
+
+
+def test_a_message_of_the_fast_path_that_is_on_the_wire_and_given_up_stays_owed() -> None:
+    meter = WireMeter(1, receive_maximum=1)
+    assert meter.reserve(32_768)
+    assert meter.confirm(32_768, QoS.EXACTLY_ONCE)
+    meter.withdraw((32_768,))
+    assert (meter.on_wire, meter.owed) == (1, 1)
+    assert meter.received(32_768, 0)

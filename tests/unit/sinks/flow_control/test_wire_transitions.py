@@ -19,6 +19,7 @@ TO_PHASE = {
     WirePhase.AWAITING_PUBCOMP: (WireEvent.SLOT_FOR_QOS2, WireEvent.PUBREC),
     WirePhase.RELEASED: (WireEvent.PUBREL,),
     WirePhase.FINISHED: (WireEvent.SLOT_FOR_QOS1, WireEvent.PUBACK),
+    WirePhase.RESERVED: (WireEvent.TAKE,),
 }
 
 
@@ -44,9 +45,16 @@ def cause(meter: WireMeter, event: WireEvent) -> WireAction:
         case WireEvent.RESEND:
             return take(meter, message(dup=True))
         case WireEvent.SLOT_FOR_QOS1 | WireEvent.SLOT_FOR_QOS2:
-            assert take(meter, message(qos=1 if event is WireEvent.SLOT_FOR_QOS1 else 2)) is WireAction.WAIT_FOR_SLOT
+            if take(meter, message(qos=1 if event is WireEvent.SLOT_FOR_QOS1 else 2)) is WireAction.DROP_RESEND:
+                return WireAction.NOTHING  # nothing can wait under this id
             assert meter.next_due() is not None
             return WireAction.WRITE_PUBLISH
+        case WireEvent.TAKE:
+            if meter.reserve(ID):
+                return WireAction.TAKE_SLOT
+        case WireEvent.CONFIRM_QOS1 | WireEvent.CONFIRM_QOS2:
+            if meter.confirm(ID, QoS(1 if event is WireEvent.CONFIRM_QOS1 else 2)):
+                return WireAction.WRITE_PUBLISH
         case WireEvent.PUBACK:
             meter.acknowledged(ID)
         case WireEvent.PUBREC | WireEvent.PUBREC_REFUSED:
@@ -102,7 +110,17 @@ def test_no_row_leads_from_after_pubrec_to_a_publish_but_that_of_the_next_messag
     assert writing == {WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2}
 
 
-def test_only_a_slot_that_is_given_takes_one() -> None:
+def test_only_a_slot_that_is_given_or_taken_in_advance_takes_one() -> None:
     """[MQTT-4.9.0-2]"""
     taking = {event for phase, event, next_phase, _ in ROWS if phase not in HOLDS_SLOT and next_phase in HOLDS_SLOT}
-    assert taking == {WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2}
+    assert taking == {WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2, WireEvent.TAKE}
+
+
+def test_a_message_of_the_fast_path_is_written_once_and_only_under_an_id_that_is_free() -> None:
+    confirming = {(phase, event) for phase, event, _, action in ROWS if event >= WireEvent.CONFIRM_QOS1 and action}
+    assert confirming == {(WirePhase.RESERVED, WireEvent.CONFIRM_QOS1), (WirePhase.RESERVED, WireEvent.CONFIRM_QOS2)}
+    assert {phase for phase, _, next_phase, _ in ROWS if next_phase is WirePhase.RESERVED} == {
+        WirePhase.ABSENT,
+        WirePhase.FINISHED,
+        WirePhase.RESERVED,
+    }

@@ -34,13 +34,16 @@ from state.dead_letters.quarantine import (
     not_restored,
     receive,
     restored,
+    session_after,
 )
 from state.dead_letters.refused_record import refuse_message
 from state.errors import UnreadableRecord
 from state.events import (
+    Capability,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
+    FastSent,
     MessageRefused,
     MessageReturned,
     MessageSubmitted,
@@ -49,7 +52,7 @@ from state.events import (
     PubRecReceived,
     Subscribed,
 )
-from state.model import Outcome
+from state.model import Outcome, Position, QoS
 from state.session_codec import encode_session
 from state.settings import SessionSettings
 from tests.scenarios.scenario import CLIENT, Scenario, message, will
@@ -241,3 +244,110 @@ def test_of_what_cannot_be_read_only_the_drop_is_told() -> None:
 
 def test_who_is_not_quarantined_is_told_so() -> None:
     assert "not quarantined" in not_quarantined(now_ms=NOW).detail
+
+
+# --- rule 7: the fast path --------------------------------------------------------------------------------------------------
+
+
+def fast_sent(name: str, offset: int, *, previous: int, connection_id: int = 1) -> FastSent:
+    return FastSent(
+        connection_id=connection_id,
+        position=Position(0, offset),
+        previous=previous,
+        packet_id=40_000 + offset,
+        qos=QoS.AT_LEAST_ONCE,
+        message=message(name),
+        sent_ms=NOW - 5,
+    )
+
+
+def read(name: str, offset: int) -> MessageSubmitted:
+    return MessageSubmitted(message=message(name), position=Position(0, offset))
+
+
+def fast() -> Scenario:
+    """The path is open after offset 0; "adopted" was sent by it and is not read; "slow" was read, and is in the window."""
+    s = Scenario().connect(capabilities=Capability.FAST_PATH).submit("first", at=Position(0, 0)).puback(1)
+    return s.submit("slow", at=Position(0, 1)).fast_sent("adopted", 40_002, at=Position(0, 2), previous=1)
+
+
+def after(held: Quarantine, *events: Any) -> tuple[Quarantine, dict[str, Outcome]]:
+    told: dict[str, Outcome] = {}
+    for event in events:
+        held, commands = receive(held, event, client_id=CLIENT, now_ms=NOW, commands_partitions=1)
+        assert told.keys().isdisjoint(outcomes(commands))
+        told |= outcomes(commands)
+    return held, told
+
+
+def test_a_message_that_was_adopted_before_the_quarantine_has_one_outcome() -> None:
+    held, told = after(held_of(fast()), read("adopted", 2), read("new", 3))
+    assert told == {"new": Outcome.QUARANTINED}
+    _, commands = restored(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
+    assert outcomes(commands) == {}
+    assert outcomes(dropped(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)) == dict.fromkeys(
+        ("adopted", "slow"), Outcome.SESSION_ENDED
+    )
+
+
+def test_what_a_gateway_sent_is_adopted_when_the_session_is_restored_and_its_message_is_ignored() -> None:
+    sent = fast_sent("sent", 3, previous=2)
+    held, told = after(held_of(fast()), sent, read("adopted", 2), read("sent", 3), fast_sent("slow", 1, previous=0))
+    assert told == {}
+    session, _ = restored(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
+    assert [(e.packet_id, e.delivery.message.message_id) for e in session.outbound.window] == [
+        (40_001, "slow"),
+        (40_002, "adopted"),
+        (40_003, "sent"),
+    ]
+    assert (session.outbound.positions.handled, session.outbound.positions.unread) == ({0: 3}, {})
+
+
+def test_a_message_that_has_ended_in_quarantine_is_not_adopted_afterwards_and_the_next_one_is() -> None:
+    held, told = after(held_of(fast()), read("ended", 3), fast_sent("ended", 3, previous=2), fast_sent("sent", 4, previous=3))
+    assert told == {"ended": Outcome.QUARANTINED}
+    held, told = after(held, fast_sent("missing before it", 6, previous=5), read("refused", 7))
+    assert told == {"refused": Outcome.QUARANTINED}
+    session, commands = restored(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
+    assert [entry.delivery.message.message_id for entry in session.outbound.window] == ["slow", "adopted", "sent"]
+    assert outcomes(commands) == {}
+    assert session.outbound.positions.latest == Position(0, 7)
+
+
+def test_what_counts_for_no_session_is_not_kept() -> None:
+    assert after(held_of(fast()), fast_sent("of an older connection", 3, previous=2, connection_id=0))[0].events == ()
+    assert after(UNREADABLE, fast_sent("of a session that nobody can read", 3, previous=2))[0].events == ()
+
+
+def test_a_message_without_a_position_changes_nothing_in_what_was_handled() -> None:
+    held, told = after(held_of(fast()), MessageSubmitted(message=message("m")), MessageRefused(message=message("n"), detail=""))
+    assert (held.handled, set(told)) == (None, {"m", "n"})
+    held, _ = after(held, MessageRefused(message=message("o"), detail="", position=Position(0, 9)))
+    assert held.handled == ((0, 9),)
+
+
+def test_a_session_that_fails_at_its_end_gives_up_what_was_sent_too() -> None:
+    held, _ = after(held_of(fast()), fast_sent("sent", 3, previous=2), fast_sent("slow", 1, previous=0))
+    commands = given_up(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
+    assert outcomes(commands) == dict.fromkeys(("sent", "adopted", "slow"), Outcome.QUARANTINED)
+    assert {receipt.message_id: receipt.fast_path for receipt in of(commands, SendReceipt)} == {
+        "sent": True,
+        "adopted": True,
+        "slow": False,  # said by the session as it was stored
+    }
+
+
+def test_the_session_that_comes_after_a_drop_does_not_take_a_message_as_new_that_had_its_outcome() -> None:
+    held, _ = after(held_of(fast()), fast_sent("sent", 3, previous=2))
+    session = session_after(held, client_id=CLIENT, settings=SETTINGS)
+    assert not session.is_empty
+    assert session.handle_all([read("adopted", 2), read("sent", 3)], now_ms=NOW) == ()
+    assert session.is_empty
+    assert outcomes(session.handle(read("new", 4), now_ms=NOW)) == {}
+    assert len(session.outbound.queue) == 1
+
+
+def test_the_payload_of_what_was_sent_counts_towards_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MAX_KEPT_BYTES", 70)
+    with pytest.raises(UnreadableRecord, match="bytes of what its device said are kept"):
+        after(held_of(fast()), fast_sent("long name", 3, previous=2))

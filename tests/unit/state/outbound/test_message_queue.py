@@ -90,12 +90,33 @@ def test_a_message_may_come_back_to_an_empty_queue_and_to_its_end() -> None:
     assert [one.order for one in queue] == [7, 9]
 
 
+def test_a_queue_within_its_limits_is_not_trimmed() -> None:
+    queue = MessageQueue(max_len=2, max_bytes=2)
+    assert queue.trim(newest_first=False) == []
+    for order in range(2):
+        queue.append(delivery(order))
+    assert queue.trim(newest_first=True) == []
+
+
+def test_a_queue_above_its_limits_gives_up_the_lowest_rank_or_the_newest() -> None:
+    def full() -> MessageQueue:
+        queue = MessageQueue(max_len=3, max_bytes=0)
+        for order, (qos, priority) in enumerate([(1, 0), (1, 9), (0, 9), (1, 0), (2, 0)]):
+            queue.append(delivery(order, qos=qos, priority=priority))
+        return queue
+
+    queue = full()
+    assert [one.order for one in queue.trim(newest_first=False)] == [2, 0]
+    assert [one.order for one in queue] == [1, 3, 4]
+    assert [one.order for one in full().trim(newest_first=True)] == [4, 3]
+
+
 def test_the_next_expiry_is_the_earliest_and_only_the_expired_are_taken() -> None:
     queue = unlimited()
     for order, expires_at_ms in enumerate((None, 30, 10, 20)):
         queue.append(delivery(order, expires_at_ms=expires_at_ms))
     assert queue.next_expiry_ms() == 10
-    assert [one.order for one in queue.take_expired(20)] == [2, 3]
+    assert [one.order for one in queue.take(queue.expired(20))] == [2, 3]
     assert queue.next_expiry_ms() == 30
-    assert [one.order for one in queue.take_expired(30)] == [1]
+    assert [one.order for one in queue.take(queue.expired(30))] == [1]
     assert queue.next_expiry_ms() is None

@@ -10,12 +10,13 @@ from state.commands import (
     CommandBatch,
     DropAwaitingRel,
     GatewayCommand,
+    OpenFastPath,
     SendPublish,
     SendPubRel,
     WithdrawPublish,
 )
 from state.errors import UnreadableRecord
-from state.model import ClientId, QoS, Value
+from state.model import ClientId, Position, QoS, Subscription, Value
 from state.records.commands import command_records, decode_command_batch
 from state.records.record import VERSION_BYTE
 from state.records.settings import RecordLimits
@@ -65,6 +66,22 @@ def test_the_topic_filters_of_a_session_count_with_their_length() -> None:
     records = list(command_records("c", "d", 3, commands, max_record_bytes=150_000))
     assert [decode_command_batch(record.value).commands for record in records] == [(commands[0],), (commands[1],)]
     assert all(len(record.value) <= 150_000 for record in records)
+
+
+def test_a_grant_counts_with_its_packet_ids_its_message_ids_and_its_topic_filters() -> None:
+    grant = OpenFastPath(
+        connection_id=1,
+        partition=3,
+        sequence=1,
+        after=Position(1 << 31, 1 << 62),
+        adopted=1 << 62,
+        ids_in_use=tuple(range(32_768, 65_536)),
+        recent_ids=b"8 bytes." * 100_000,
+        subscriptions=tuple(Subscription(topic_filter=f"ü/{number}", qos=QoS.EXACTLY_ONCE) for number in range(32)),
+    )
+    records = list(command_records("c", "d", 3, [grant, publish(2, payload=b"p" * 1_000)], max_record_bytes=900_000))
+    assert [decode_command_batch(record.value).commands for record in records] == [(grant,), (publish(2, payload=b"p" * 1_000),)]
+    assert all(len(record.value) <= 900_000 for record in records)
 
 
 def test_bytes_that_are_no_batch_of_commands_are_an_unreadable_record() -> None:

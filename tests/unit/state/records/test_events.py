@@ -1,10 +1,11 @@
 """state.records.events: what only the record of an event can say. tests/properties/test_codec.py has the codec."""
 
+import msgspec
 import pytest
 
 from state.errors import UnreadableRecord
-from state.events import ConnectionLost, LoggedEvent, MessageReturned, PublishReceived
-from state.model import Message
+from state.events import ConnectionLost, FastSent, LoggedEvent, MessageReturned, PublishReceived
+from state.model import Message, Position, QoS
 from state.records.events import completed, decode_event
 from state.records.record import VERSION_BYTE
 
@@ -25,6 +26,23 @@ PUBLICATION = PublishReceived(connection_id=1, packet_id=7, topic="t", payload=b
 )
 def test_an_event_is_completed_by_what_its_record_says(event: LoggedEvent, expected: LoggedEvent) -> None:
     assert completed(event, topic="events", partition=2, offset=9, accepted_ms=5) == expected
+
+
+@pytest.mark.parametrize(("kafka_ms", "accepted_ms"), [(3, 3), (0, 5), (-1, 5), (9, 5)])
+def test_what_a_gateway_sent_was_accepted_when_kafka_took_it_and_not_after_the_event(kafka_ms: int, accepted_ms: int) -> None:
+    def sent(accepted_ms: int, expires_at_ms: int | None) -> FastSent:
+        expiration_ms = None if expires_at_ms is None else 10
+        message = msgspec.structs.replace(
+            MESSAGE, accepted_ms=accepted_ms, expiration_ms=expiration_ms, expires_at_ms=expires_at_ms
+        )
+        return FastSent(
+            connection_id=1, position=Position(0, 7), previous=6, packet_id=40_000, qos=QoS(1), message=message, sent_ms=4
+        )
+
+    for expires in (False, True):
+        event = sent(kafka_ms, kafka_ms + 10 if expires else None)
+        expected = sent(accepted_ms, accepted_ms + 10 if expires else None)
+        assert completed(event, topic="events", partition=2, offset=9, accepted_ms=5) == expected
 
 
 def test_bytes_that_are_no_event_are_an_unreadable_record() -> None:

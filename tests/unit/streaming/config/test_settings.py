@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.bridge.settings import BridgeSettings
+from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
-from streaming.config.mqtt_sections import BridgeSection, GatewaySection
+from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
 from streaming.config.resources import conf_file
 from streaming.config.section import Section
@@ -68,7 +69,8 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
 @pytest.mark.parametrize(
     ("section", "plain", "only_in_section", "only_in_plain"),
     [
-        (GatewaySection, GatewaySettings, set(), FROM_KAFKA_AND_TOPICS),
+        (GatewaySection, GatewaySettings, set(), {"fast_path", "limits", "session", "profiles"} | FROM_KAFKA_AND_TOPICS),
+        (FastPathSection, FastPathSettings, set(), {"messages_topic", "routes_topic"}),
         (
             BridgeSection,
             BridgeSettings,
@@ -84,6 +86,7 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
                 "later_retry_intervals_ms",
                 "await_rel_timeout_ms",
                 "session_expiry_interval_s",
+                "fast_path",
                 "policy",
                 "exchanges",
             },
@@ -113,6 +116,25 @@ def test_every_gateway_setting_can_be_configured() -> None:
     assert (configured.group_instance_id, configured.credentials) == ("gw-1", {"ann": "secret"})
     assert (configured.events_topic, configured.commands_topic, configured.uplink_topic) == ("t.events", "t.commands", "t.uplink")
     assert configured.bootstrap_servers == "k:1"
+
+
+def test_gateways_are_told_what_they_say_for_the_engine_and_what_they_judge_like_it() -> None:
+    settings = Settings(
+        fast_path={"enabled": False, "max_payload_bytes": "1KiB"},
+        topics={"prefix": "t"},
+        engine={"max_payload_bytes": "2KiB"},
+        session={"max_awaiting_rel": 7},
+        profiles=[{"clients": "a*", "max_awaiting_rel": 8}],
+    )
+    gateway = gateway_settings(settings)
+    fast_path = gateway.fast_path
+    assert (fast_path.enabled, fast_path.max_payload_bytes) == (False, 1_024)
+    assert (fast_path.messages_topic, fast_path.routes_topic) == ("t.messages", "t.routes")
+    assert gateway.limits == settings.record_limits
+    assert (gateway.session_of("a").max_awaiting_rel, gateway.session_of("b").max_awaiting_rel) == (8, 7)
+    engine = pipeline_settings(settings, commands_partitions=1)
+    assert (engine.limits, engine.session, engine.topics.routes) == (gateway.limits, gateway.session, "t.routes")
+    assert [engine.session.fast_path, engine.profiles[0].session.fast_path] == [False, False]
 
 
 def test_what_is_shown_reads_back_as_the_same(file: Path) -> None:

@@ -22,11 +22,9 @@ def problems_of(name: str, changes: Mapping[str, str]) -> list[str]:
     return judge(PLANS[name], actual(PLANS[name], changes), brokers=1)[0]
 
 
-def test_there_are_nine_topics_with_the_names_of_the_design() -> None:
-    assert list(PLANS) == [
-        f"inflight.{name}"
-        for name in ("messages", "events", "commands", "uplink", "receipts", "dead-letters", "ledger", "throttle", "leases")
-    ]
+def test_there_are_ten_topics_with_the_names_of_the_design() -> None:
+    names = "messages", "events", "commands", "uplink", "receipts", "dead-letters", "ledger", "throttle", "leases", "routes"
+    assert list(PLANS) == [f"inflight.{name}" for name in names]
 
 
 def test_the_prefix_is_configurable() -> None:
@@ -40,10 +38,11 @@ def test_a_topic_that_inflight_created_has_no_fault_on_one_broker(plan: TopicPla
     assert judge(plan, actual(plan), brokers=1) == ([], [])
 
 
-def test_only_the_two_tables_are_compacted() -> None:
+def test_only_the_three_tables_are_compacted() -> None:
     assert [name for name, plan in PLANS.items() if plan.configs["cleanup.policy"] == "compact"] == [
         "inflight.throttle",
         "inflight.leases",
+        "inflight.routes",
     ]
 
 

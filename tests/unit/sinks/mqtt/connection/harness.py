@@ -22,12 +22,13 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
 class Harness:
-    """confirming: whether Kafka confirms at once."""
+    """confirming: whether Kafka confirms at once. knows_settings: those of the engine."""
 
-    def __init__(self, *, partition: int | None = 3, **settings: Any) -> None:
+    def __init__(self, *, partition: int | None = 3, knows_settings: bool = True, **settings: Any) -> None:
         self.now_ms = 1_000
         self.counters = GatewayCounters()
         self.partition = partition
+        self.knows_settings = knows_settings
         self.confirming = True
         self.waiting: list[Append] = []
         self.events: list[GatewayEvent] = []
@@ -37,7 +38,7 @@ class Harness:
 
     # Registrar
     def register(self, connection: Connection) -> Registration | None:
-        return None if self.partition is None else Registration(77, self.partition, "lease-1")
+        return None if self.partition is None else Registration(77, self.partition, "lease-1", self.knows_settings)
 
     def new_client_id(self) -> str:
         return "assigned"
@@ -88,7 +89,7 @@ def connected(
     level: int = 4, *, keep_alive_s: int = 10, properties: bytes = b"", accept: dict[str, Any] | None = None, **settings: Any
 ) -> Harness:
     harness = Harness(**settings)
-    assert harness.send(connect(level=level, keep_alive_s=keep_alive_s, properties=properties)) == b""
+    assert harness.send(connect(level=level, flags=0x00, keep_alive_s=keep_alive_s, properties=properties)) == b""
     answer = harness.command(AcceptConnection, **{"send_quota": 2, "max_awaiting_rel": 2, **(accept or {})})
     assert answer[0] == 0x20
     assert answer[3] == 0

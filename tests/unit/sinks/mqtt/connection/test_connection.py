@@ -36,20 +36,20 @@ class TestConnect:
 
     def test_an_empty_client_id_gets_one(self) -> None:
         harness = Harness()
-        harness.send(connect(level=5, payload=text("")))
+        harness.send(connect(level=5, flags=0x00, payload=text("")))
         assert harness.connection.client_id == "assigned"
         assert b"\x12" + text("assigned") in harness.command(AcceptConnection)
 
     def test_packets_sent_before_connack_wait_and_are_then_worked_off(self) -> None:
         """[MQTT-3.1.4-5]"""
         harness = Harness()
-        assert harness.send(connect(), PINGREQ, publish("t", first_byte=0x32, packet_id=5)) == b""
+        assert harness.send(connect(flags=0x00), PINGREQ, publish("t", first_byte=0x32, packet_id=5)) == b""
         assert harness.uplink == []
         assert harness.command(AcceptConnection) == bytes.fromhex("20020000") + PINGRESP + ack(0x40, 5)
 
     def test_an_early_flood_is_not_read_for_ever(self) -> None:
         harness = Harness()
-        harness.send(connect(), PINGREQ)
+        harness.send(connect(flags=0x00), PINGREQ)
         assert harness.connection.wants_data
         harness.send(PINGREQ * 40_000)
         assert not harness.connection.wants_data
@@ -59,14 +59,14 @@ class TestConnect:
     @pytest.mark.parametrize(("level", "answer"), [(4, "20020003"), (5, "2003008800")])
     def test_without_a_partition_the_server_is_unavailable(self, level: int, answer: str) -> None:
         harness = Harness(partition=None)
-        assert harness.send(connect(level=level)) == bytes.fromhex(answer)
+        assert harness.send(connect(level=level, flags=0x00)) == bytes.fromhex(answer)
         assert harness.connection.is_closed
         assert harness.events == []
 
     @pytest.mark.parametrize(("level", "answer"), [(4, "20020003"), (5, "2003008800")])
     def test_an_engine_that_does_not_answer_in_time_is_unavailable(self, level: int, answer: str) -> None:
         harness = Harness(accept_timeout_ms=30_000)
-        harness.send(connect(level=level))
+        harness.send(connect(level=level, flags=0x00))
         assert harness.pass_ms(29_999) == b""
         assert harness.pass_ms(1) == bytes.fromhex(answer)
         assert harness.last(ConnectionLost).connection_id == 77
@@ -80,21 +80,21 @@ class TestConnect:
 
     def test_a_client_that_leaves_before_connack_is_lost(self) -> None:
         harness = Harness()
-        harness.send(connect())
+        harness.send(connect(flags=0x00))
         harness.connection.peer_closed(harness.now_ms)
         harness.settle()
         harness.last(ConnectionLost)
 
     def test_an_engine_that_closes_instead_of_accepting_is_answered_with_connack(self) -> None:
         harness = Harness()
-        harness.send(connect(level=5))
+        harness.send(connect(level=5, flags=0x00))
         assert harness.command(CloseConnection, reason_code=0x97) == bytes.fromhex("2003009700")
         assert len(harness.events) == 1
 
     def test_a_connect_that_kafka_had_at_once_is_registered_again_above_a_newer_id(self) -> None:
         """The id was not above the newest because a clock is behind: the device does not notice."""
         harness = Harness()
-        harness.send(connect())
+        harness.send(connect(flags=0x00))
         assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == b""
         assert [type(event) for event in harness.events] == [ClientConnected] * 2
         harness.sequence = 0
@@ -104,7 +104,7 @@ class TestConnect:
         """[MQTT-3.1.4-3] It may have stood in a stalled gateway while the device connected elsewhere."""
         harness = Harness()
         harness.confirming = False
-        harness.send(connect())
+        harness.send(connect(flags=0x00))
         harness.now_ms += 1_001
         harness.confirming = True
         harness.settle()
@@ -114,19 +114,19 @@ class TestConnect:
 
     def test_who_cannot_be_held_any_more_is_not_registered_again(self) -> None:
         harness = Harness()
-        harness.send(connect())
+        harness.send(connect(flags=0x00))
         harness.partition = None
         assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("20020003")
 
     def test_a_reason_that_connack_cannot_carry_becomes_unavailable(self) -> None:
         harness = Harness()
-        harness.send(connect(level=5))
+        harness.send(connect(level=5, flags=0x00))
         assert harness.command(CloseConnection, reason_code=0x8E) == bytes.fromhex("2003008800")
 
     def test_a_second_connect_is_a_protocol_error(self) -> None:
         """[MQTT-3.1.0-2]"""
         harness = connected(5)
-        assert harness.send(connect(level=5)) == bytes.fromhex("e00182")
+        assert harness.send(connect(level=5, flags=0x00)) == bytes.fromhex("e00182")
         harness.last(ConnectionLost)
 
 
@@ -286,6 +286,6 @@ class TestOtherCode:
 
     def test_a_device_that_waits_for_its_connack_is_told_to_come_again(self) -> None:
         harness = Harness()
-        harness.send(connect(level=5))
+        harness.send(connect(level=5, flags=0x00))
         harness.command(SendPublish, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS(0))
         assert harness.command(AcceptConnection, sequence=1, code="b") == bytes.fromhex("2003008900")

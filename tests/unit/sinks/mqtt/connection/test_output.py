@@ -17,7 +17,7 @@ class TestMaximumPacketSizeOfTheClient:
     def test_a_connack_without_room_becomes_a_refusal(self) -> None:
         for limit, answer in ((10, "2003009500"), (4, "")):
             harness = Harness()
-            harness.send(connect(level=5, properties=b"\x27" + limit.to_bytes(4, "big")))
+            harness.send(connect(level=5, flags=0x00, properties=b"\x27" + limit.to_bytes(4, "big")))
             assert harness.command(AcceptConnection) == bytes.fromhex(answer)
             assert harness.connection.is_closed
             harness.last(ConnectionLost)

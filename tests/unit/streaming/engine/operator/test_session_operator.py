@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
-from state.commands import AcceptConnection, SendPublish
-from state.events import ClientConnected, ConnectionLost, PubAckReceived, Subscribed
+from state.commands import AcceptConnection, OpenFastPath, SendPublish
+from state.events import Capability, ClientConnected, ConnectionLost, FastSent, PubAckReceived, Subscribed
+from state.model import Message, Position, QoS
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.session import Session
@@ -238,3 +239,28 @@ def test_a_long_answer_is_several_cells_and_none_is_lost(monkeypatch) -> None:
     out = list(host.operator(("c",), iter([frame]), group_state()))
     assert len(out) >= 5
     assert all(len(frame) == 1 for frame in out)
+
+
+def test_what_a_gateway_has_sent_is_adopted_and_a_gateway_that_is_wrong_costs_one_record() -> None:
+    host = Host()
+    connected = ClientConnected(connection_id=1, commands_partition=1, clean_start=False, capabilities=Capability.FAST_PATH)
+    opened = host.run(host.event(connected), host.message(b"1"))
+    after = host.offset
+    assert [type(command) for command in commands(opened)] == [AcceptConnection, SendPublish, OpenFastPath]
+    assert commands(opened)[-1].after == Position(0, after)
+    assert len(of(opened, "routes")) == 1
+
+    def sent(offset: int, previous: int) -> bytes:
+        message = Message(message_id=f"m{offset}", topic="t", payload=b"p", accepted_ms=NOW + 5_000)
+        return host.event(
+            FastSent(
+                connection_id=1, position=Position(0, offset), previous=previous, packet_id=40_000, qos=QoS(1), message=message,
+                sent_ms=NOW,
+            )
+        )  # fmt: skip
+
+    told = host.run(sent(100, after), sent(101, 100), host.event(PubAckReceived(connection_id=1, packet_id=40_000)))
+    (receipt,) = [json.loads(record["value"]) for record in of(told, "receipts") if b'"m100"' in record["value"]]
+    assert (receipt["outcome"], receipt["fast_path"], receipt["accepted_ms"]) == ("delivered", True, NOW)
+    (letter,) = of(told, "dead-letters")
+    assert b"SessionMisuse" in letter["headers"]["x-detail"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived
-from state.model import Message, PublishProperties, QoS
+from state.model import Message, Position, PublishProperties, QoS
 from state.records.events import encode_event
 from state.records.record import Header
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
@@ -46,7 +46,7 @@ def refused(*headers: tuple[str, bytes | None], **fields) -> MessageRefused:
 def test_a_topic_is_all_that_a_message_needs() -> None:
     event = to_event(message_record(TOPIC), SETTINGS, now_ms=NOW)
     message = Message(message_id="inflight.messages-2-7", topic="a/b", payload=b"p", accepted_ms=SENT)
-    assert event == MessageSubmitted(message=message, explicit_id=False)
+    assert event == MessageSubmitted(message=message, explicit_id=False, position=Position(2, 7))
 
 
 def test_every_header_has_its_field() -> None:

@@ -3,20 +3,25 @@
 import json
 
 from state.commands import (
+    ClearRoute,
     CloseConnection,
+    CloseFastPath,
     DeadLetter,
     ForwardPublication,
+    OpenFastPath,
     RecordTransition,
     SendPublish,
     SendReceipt,
+    SetRoute,
     Transition,
 )
 from state.dead_letters.dead_letter import with_death
 from state.events import MessageReturned
-from state.model import Destination, DestinationKind, Message, Outcome, QoS
+from state.model import Destination, DestinationKind, Message, Outcome, Position, QoS
 from state.records.commands import decode_command_batch
 from state.records.events import decode_event
 from state.records.record import Header, SinkRecord
+from state.records.routes import Route, decode_route
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.to_records import to_records
 
@@ -52,6 +57,16 @@ def test_gateway_commands_are_one_record_for_each_partition_and_keep_their_order
     assert batches[1].commands == (close,)
     assert batches[0].client_id == "ü"
     assert records_of() == []
+
+
+def test_grants_go_with_the_other_commands_and_routes_to_their_own_topic() -> None:
+    opened = OpenFastPath(connection_id=1, partition=0, sequence=2, after=Position(3, 7))
+    closed = CloseFastPath(connection_id=1, partition=0, sequence=3)
+    route, cleared, batch = records_of(publish(1), SetRoute(connection_id=1, partition=0), opened, closed, ClearRoute())
+    assert decode_command_batch(batch.value).commands == (publish(1), opened, closed)
+    assert [(record.topic, record.key) for record in (route, cleared)] == [("inflight.routes", "ü".encode())] * 2
+    assert decode_route(route.value) == Route(connection_id=1, partition=0)
+    assert cleared.value is None
 
 
 def test_commands_for_a_partition_that_does_not_exist_are_not_written() -> None:

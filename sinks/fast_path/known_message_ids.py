@@ -1,0 +1,27 @@
+"""The message ids of which a repetition may be known to the session: those that grants name, and those taken since."""
+
+from collections.abc import Iterable
+
+from state.outbound.deduplication import DIGEST_BYTES
+
+
+class KnownMessageIds:
+    """As digests (state/outbound/deduplication.py). Now and then the session says all of its own; others are forgotten then."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests: set[bytes] = set()
+
+    def granted(self, recent_ids: bytes, *, of_all: bool, unadopted: Iterable[bytes]) -> None:
+        """recent_ids, of_all: as in OpenFastPath. unadopted: of what was taken and the session has not read yet."""
+        if of_all:
+            self._digests = set(unadopted)
+        for start in range(0, len(recent_ids), DIGEST_BYTES):
+            self._digests.add(recent_ids[start : start + DIGEST_BYTES])
+
+    def knows(self, digest: bytes) -> bool:
+        return digest in self._digests
+
+    def remember(self, digest: bytes) -> None:
+        self._digests.add(digest)

@@ -1,0 +1,120 @@
+"""Where other gateways hold connections with a fast path: the compacted topic `inflight.routes`, as far as it is followed here.
+
+Routes are read from the beginning of a partition when it is followed, and then as they come. What is not known yet, or not any
+more, costs latency and nothing else.
+"""
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from kafka import KafkaConsumer, TopicPartition
+
+from state.errors import UnreadableRecord
+from state.records.routes import Route, decode_route
+
+_log: Final = structlog.get_logger(__name__)
+_POLL_TIMEOUT_MS: Final = 500
+_RESTART_PAUSE_S: Final = 1.0
+
+
+class RouteTable:
+    """By partition of `inflight.routes`. One thread changes it; any may ask."""
+
+    def __init__(self) -> None:
+        self._routes: dict[int, dict[bytes, Route]] = {}
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        return frozenset(self._routes)
+
+    def follow(self, partition: int) -> None:
+        """It is read from its beginning."""
+        self._routes.setdefault(partition, {})
+
+    def leave(self, partition: int) -> None:
+        self._routes.pop(partition, None)
+
+    def read(self, partition: int, key: bytes | None, value: bytes | None) -> None:
+        """The next record of a partition that is followed. One that is none of ours says that there is no route."""
+        routes = self._routes.get(partition)
+        if routes is None or key is None:
+            return
+        routes.pop(key, None)
+        if value is not None:
+            with contextlib.suppress(UnreadableRecord):
+                routes[key] = decode_route(value)
+
+    def of(self, key: bytes) -> Route | None:
+        """key: a client id."""
+        for routes in list(self._routes.values()):
+            if (route := routes.get(key)) is not None:
+                return route
+        return None
+
+
+class RouteReader:
+    """Fills a table from Kafka in a thread of its own. `follow` says of which partitions, from any thread."""
+
+    def __init__(self, table: RouteTable, *, topic: str, config: Mapping[str, Any]) -> None:
+        self._table = table
+        self._topic = topic
+        self._config = {**config, "group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        self._wanted: frozenset[int] = frozenset()
+        self._messages_partitions = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inflight-routes", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def follow(self, partitions: frozenset[int], of: int) -> None:
+        """The routes of the clients whose messages are in these partitions, of so many."""
+        self._wanted, self._messages_partitions = partitions, of
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._read()
+            except Exception as error:  # noqa: BLE001 - whatever it was, a new consumer is the cure
+                _log.warning("routes_consumer_failed", error=repr(error), action="a new consumer starts in a second")
+            self._stopping.wait(_RESTART_PAUSE_S)
+
+    def _read(self) -> None:
+        consumer = KafkaConsumer(**self._config)
+        for partition in self._table.partitions:
+            self._table.leave(partition)
+        try:
+            while not self._stopping.is_set():
+                self._assign(consumer, consumer.partitions_for_topic(self._topic) or set())
+                if not self._table.partitions:
+                    self._stopping.wait(_POLL_TIMEOUT_MS / 1_000)
+                    continue
+                for partition, records in consumer.poll(timeout_ms=_POLL_TIMEOUT_MS).items():
+                    for record in records:
+                        self._table.read(partition.partition, record.key, record.value)
+        finally:
+            consumer.close(autocommit=False, timeout_ms=2_000)
+
+    def _assign(self, consumer: Any, existing: set[int]) -> None:
+        """A client's route has the number of its messages' partition, as long as both topics have as many partitions."""
+        wanted = self._wanted & existing if len(existing) == self._messages_partitions else frozenset(existing)
+        wanted = wanted if self._wanted else frozenset()
+        followed = self._table.partitions
+        if wanted == followed:
+            return
+        for partition in followed - wanted:
+            self._table.leave(partition)
+        for partition in wanted - followed:
+            self._table.follow(partition)
+        consumer.assign([TopicPartition(self._topic, partition) for partition in sorted(wanted)])
+        if new := [TopicPartition(self._topic, partition) for partition in sorted(wanted - followed)]:
+            consumer.seek_to_beginning(*new)

@@ -1,0 +1,49 @@
+"""What a router knows of the messages that it has read: which one was the last of its client.
+
+An offer says that there is no message of its client between `previous` and it. That is known only of what was read without a gap
+by this router, so what it knows ends with the assignment of the partition.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+_CLIENTS: Final = 65_536
+
+
+class _Partition:
+    """floor: nothing is known of messages up to this. last: the highest offset that was read."""
+
+    __slots__ = ("clients", "floor", "last")
+
+    def __init__(self, next_offset: int) -> None:
+        self.clients: OrderedDict[bytes, int] = OrderedDict()
+        self.floor = self.last = next_offset - 1
+
+
+class RouterMemory:
+    """clients: how many are remembered in each partition; beyond, the one that was silent for longest is forgotten."""
+
+    def __init__(self, clients: int = _CLIENTS) -> None:
+        self._most = clients
+        self._partitions: dict[int, _Partition] = {}
+
+    def assigned(self, partition: int, next_offset: int) -> None:
+        """From here on every message of the partition will be seen, unless this is called again."""
+        self._partitions[partition] = _Partition(next_offset)
+
+    def revoked(self, partition: int) -> None:
+        self._partitions.pop(partition, None)
+
+    def previous(self, partition: int, key: bytes, offset: int) -> int:
+        """The next message of an assigned partition. Returns the offset behind which there is no other message of its client."""
+        known = self._partitions[partition]
+        if offset <= known.last:  # the log was cut off, or somebody has set the offsets back
+            known = self._partitions[partition] = _Partition(offset)
+        known.last = offset
+        clients = known.clients
+        previous = clients.pop(key, known.floor)
+        clients[key] = offset
+        if len(clients) > self._most:
+            _, forgotten = clients.popitem(last=False)
+            known.floor = max(known.floor, forgotten)
+        return previous

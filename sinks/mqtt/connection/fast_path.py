@@ -1,0 +1,117 @@
+"""The grant of one connection, and what was taken under it (docs/protocol.md, 7). It knows neither the wire nor Kafka."""
+
+from typing import NamedTuple
+
+from sinks.fast_path.chain import Chain, Link
+from sinks.fast_path.known_message_ids import KnownMessageIds
+from sinks.fast_path.packet_ids import FastPacketIds
+from state.commands import OpenFastPath
+from state.inbound.subscriptions import Subscriptions
+from state.model import Message, PacketId, Position, QoS
+from state.outbound.deduplication import message_digest
+
+
+class Taken(NamedTuple):
+    """digest: of the message id, None = the backend did not name it. taken_ms: of a monotonic clock."""
+
+    packet_id: PacketId
+    digest: bytes | None
+    taken_ms: int
+
+
+class Adopted(NamedTuple):
+    """What a grant says that the session has read: so many messages, and the time from taking them to this, together."""
+
+    messages: int
+    delay_ms: int
+
+
+class FastPath:
+    """The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
+    another one is known until a grant speaks of that one again."""
+
+    __slots__ = ("_chains", "_is_open", "_known_ids", "_partition", "_subscriptions", "_taken", "packet_ids")
+
+    def __init__(self) -> None:
+        self.packet_ids = FastPacketIds()
+        self._is_open = False
+        self._partition = -1
+        self._chains: dict[int, Chain] = {}
+        self._taken: dict[Position, Taken] = {}
+        self._known_ids = KnownMessageIds()
+        self._subscriptions = Subscriptions()
+
+    # --- from the session -----------------------------------------------------------------------------------------------------
+
+    def open(self, grant: OpenFastPath, now_ms: int) -> Adopted:
+        partition, offset = grant.after
+        self._is_open, self._partition = True, partition
+        self._chains.setdefault(partition, Chain()).handled(offset)
+        adopted = self._forget_adopted(partition, grant.adopted, now_ms)
+        self.packet_ids.granted(grant.after, grant.ids_in_use, grant.last_id)
+        self._known_ids.granted(
+            grant.recent_ids,
+            of_all=grant.of_all,
+            unadopted=[taken.digest for taken in self._taken.values() if taken.digest is not None],
+        )
+        if grant.subscriptions is not None:
+            self._subscriptions = Subscriptions()
+            for subscription in grant.subscriptions:
+                self._subscriptions.add(subscription)
+        return adopted
+
+    def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> Adopted:
+        """What the session has read, it does not send as if for the first time."""
+        adopted = [position for position in self._taken if position.partition == partition and position.offset <= offset]
+        return Adopted(len(adopted), sum(now_ms - self._taken.pop(position).taken_ms for position in adopted))
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def was_taken(self, position: Position) -> bool:
+        """A PUBLISH of the session that is a second copy of what was taken here."""
+        return position in self._taken
+
+    def sent_by_session(self, position: Position) -> None:
+        """The session sends for the first time what was not taken here."""
+        chain = self._chains.get(position.partition)
+        if chain is not None and position.offset > chain.after:
+            chain.break_at(position.offset)
+
+    # --- offers -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    @property
+    def unadopted(self) -> int:
+        """Messages taken, of which the session has not said that it has read them."""
+        return len(self._taken)
+
+    def link(self, position: Position, previous: int) -> Link | None:
+        """None = the grant is for another partition."""
+        return self._chains[position.partition].link(previous, position.offset) if position.partition == self._partition else None
+
+    def refuse(self, position: Position) -> None:
+        """This offer is left to the session, and what follows it."""
+        if position.partition == self._partition:
+            self._chains[self._partition].break_at(position.offset)
+
+    def knows(self, message: Message) -> bool:
+        """A message whose id the backend has named may be a repetition."""
+        return self._known_ids.knows(message_digest(message.message_id))
+
+    def qos_of(self, message: Message) -> QoS:
+        """As the session caps it [MQTT-3.8.4-8]."""
+        return self._subscriptions.capped_qos(message.topic, message.qos)
+
+    def take(self, position: Position, message: Message, packet_id: PacketId, *, explicit_id: bool, now_ms: int) -> int:
+        """The offer is taken. Returns the offset up to which everything was handled or taken before."""
+        digest = message_digest(message.message_id) if explicit_id else None
+        self._taken[position] = Taken(packet_id, digest, now_ms)
+        if packet_id:
+            self.packet_ids.use(packet_id, position)
+        if digest is not None:
+            self._known_ids.remember(digest)
+        return self._chains[position.partition].take(position.offset)

@@ -1,0 +1,114 @@
+"""Adoption: the session learns from FastSent what a gateway has sent by the fast path, and goes on with it.
+
+1. A FastSent behind one that is missing is ignored: that one's append has failed, so the gateway has written neither. Both
+   messages come from `inflight.messages`.
+2. A message that is not handled yet enters the window as sent, with the packet id and QoS of the FastSent. When it is read,
+   later, it is ignored.
+3. One that the session has in its window already, because it had read it first, keeps its place and goes on under that id and
+   QoS; one from the queue becomes the youngest of the window. The gateway drops what the session has told it to send.
+4. One that has left the session is left alone.
+5. At QoS 0 it is over at once.
+
+Which FastSent count is the session's decision (state/session.py): those of the newest connection that it knows, also when that
+is over.
+"""
+
+from state.activation import Activation
+from state.commands import Transition
+from state.connection import Connection
+from state.errors import SessionMisuse
+from state.events import FastSent
+from state.model import Outcome, QoS
+from state.outbound.admission import new_delivery
+from state.outbound.inflight_window import Delivery, InflightEntry
+from state.outbound.outbound import Outbound
+from state.transitions import OutboundAction, OutboundEvent
+
+
+def adopt(outbound: Outbound, event: FastSent, connection: Connection | None, activation: Activation) -> None:
+    """connection: that of the event, None = it is over. Raises SessionMisuse for a packet id that another message has."""
+    _count(outbound, event, connection)
+    if outbound.positions.is_beyond(event.position):
+        if event.previous <= outbound.positions.handled_in(event.position.partition):  # 1
+            _adopt_new(outbound, event, connection, activation)  # 2
+        return
+    entry = outbound.window.at(event.position)
+    if entry is not None:  # 3
+        _adopt_from_window(outbound, entry, event, connection, activation)
+        return
+    waiting = next((delivery for delivery in outbound.queue if delivery.position == event.position), None)
+    if waiting is not None:  # 3
+        _check_id(outbound, event)
+        outbound.queue.take([waiting])
+        waiting.attempts += 1
+        _enter(outbound, waiting, event, connection, activation)
+
+
+def _count(outbound: Outbound, event: FastSent, connection: Connection | None) -> None:
+    """What the next grant has to say about it, whether it counts or not."""
+    if event.packet_id:
+        outbound.packet_ids.last_fast = event.packet_id
+    path = None if connection is None else connection.fast_path
+    if path is not None and path.opened_after is not None and path.opened_after.partition == event.position.partition:
+        path.adopted = max(path.adopted, event.position.offset)
+        path.since_grant += 1
+
+
+def _adopt_new(outbound: Outbound, event: FastSent, connection: Connection | None, activation: Activation) -> None:
+    _check_id(outbound, event)
+    message = event.message
+    outbound.positions.adopt(event.position)
+    if event.explicit_id and not outbound.recent_ids.knows(message.message_id):
+        outbound.recent_ids.remember(message.message_id)
+    delivery = new_delivery(outbound, message)
+    delivery.attempts = 1
+    activation.record(Transition.ACCEPTED, message.message_id, time_ms=message.accepted_ms)
+    _enter(outbound, delivery, event, connection, activation)
+
+
+def _adopt_from_window(
+    outbound: Outbound, entry: InflightEntry, event: FastSent, connection: Connection | None, activation: Activation
+) -> None:
+    _check_id(outbound, event)
+    place, window = outbound.window.place_of(entry), outbound.window
+    action = window.step(entry.packet_id, OutboundEvent.FAST_SENT)
+    assert action is OutboundAction.MOVE
+    _enter(outbound, entry.delivery, event, connection, activation)
+    if event.qos != QoS.AT_MOST_ONCE:
+        window.move_youngest(place)
+    elif connection is not None:
+        outbound.slot_freed(connection, activation.now_ms)
+
+
+def _enter(
+    outbound: Outbound, delivery: Delivery, event: FastSent, connection: Connection | None, activation: Activation
+) -> None:
+    """As it was sent: the first transmission, whatever the session thought. The youngest of the window, QoS 0 nowhere.
+
+    The wait for the answer counts from now: an engine that was away has the answer in the log behind this, and must not send
+    again or close a connection in front of it.
+    """
+    message, now_ms = delivery.message, activation.now_ms
+    delivery.qos, delivery.position, delivery.fast_path = event.qos, None, True
+    delivery.first_sent_ms = sent_ms = min(max(event.sent_ms, message.accepted_ms), now_ms)
+    if event.qos != QoS.AT_MOST_ONCE:
+        action = outbound.window.begin(event.packet_id, delivery, now_ms, connection_id=event.connection_id)
+        assert action is OutboundAction.SEND_PUBLISH
+    activation.record(
+        Transition.FAST_SENT,
+        message.message_id,
+        packet_id=event.packet_id or None,
+        attempt=delivery.attempts,
+        time_ms=sent_ms,
+    )
+    if event.qos == QoS.AT_MOST_ONCE:  # 5
+        activation.finish(delivery, Outcome.SENT)
+    elif connection is None and delivery.attempts:
+        action = outbound.window.step(event.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
+        assert action is OutboundAction.GIVE_ATTEMPT_BACK
+        delivery.attempts -= 1
+
+
+def _check_id(outbound: Outbound, event: FastSent) -> None:
+    if event.packet_id in outbound.window or event.packet_id in outbound.owed:
+        raise SessionMisuse(f"a gateway used packet id {event.packet_id} for two messages")

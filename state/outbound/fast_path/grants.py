@@ -1,0 +1,140 @@
+"""Grants: when a gateway may send by the fast path, and what the session may not do meanwhile (docs/protocol.md, section 7).
+
+The path of a connection is closed, open or closing. The last step of an activation decides (`end_of_activation`):
+
+ 1. It opens where nothing is in front of a new message: a connection, an empty queue, no backoff; and a message of this client
+    has been handled, so that there is a position to go on from. It stays closed while the gateway could not be told the
+    subscriptions, or too many adopted messages are unread.
+ 2. What an open path must know is told when there is something new: messages handled by the slow path, subscriptions, or many
+    FastSent. A grant that comes late costs latency and nothing else, and one in each activation would be a record for each.
+ 3. It closes when 1 holds no longer, when something waits for the fence, and when messages come from another partition.
+
+The fence: what a gateway may be sending does not expire, is not dropped and not given up (`Connection.may_be_sending`). The thing
+is done when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
+"""
+
+from typing import Final
+
+from state.activation import Activation
+from state.commands import ClearRoute, CloseFastPath, OpenFastPath, SetRoute
+from state.connection import Connection, FastPath, PathState
+from state.model import Position
+from state.outbound.outbound import Outbound
+from state.outbound.packet_ids import fast_ids
+
+MAX_SUBSCRIPTIONS: Final = 32
+MAX_SUBSCRIPTION_BYTES: Final = 4_096
+"""Of the subscriptions in a grant, as they are stored. A client with more has no fast path."""
+MAX_UNREAD: Final = 1_024
+"""Adopted messages that were not read as messages; they are in the state."""
+GRANT_AFTER: Final = 64
+"""FastSent since the last grant: the gateway remembers each until it knows that the session has read it."""
+
+
+def was_adopted(outbound: Outbound, position: Position | None, activation: Activation) -> bool:
+    """A message was read. True: it came by the fast path, and must be ignored now. position: None = it has none, as in tests."""
+    if position is None:
+        return False
+    if outbound.positions.read(position):
+        activation.fast_path.handled = True
+        return False
+    return True
+
+
+def closed(connection: Connection, activation: Activation) -> None:
+    """FastPathClosed of this connection was read. It means nothing if nobody had asked for it."""
+    path = connection.fast_path
+    if path is not None and path.state is PathState.CLOSING:
+        _close(path, activation)
+
+
+def connection_ended(connection: Connection, activation: Activation) -> None:
+    """The gateway sends nothing more by this path; what it had sent may still be in the log."""
+    path = connection.fast_path
+    if path is None:
+        return
+    _close(path, activation)
+    if path.has_route:
+        path.has_route = False
+        activation.add(ClearRoute())
+
+
+def end_of_activation(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
+    """Open the path, renew the grant or close it."""
+    path = None if connection is None else connection.fast_path
+    if connection is None or path is None or path.state is PathState.CLOSING:
+        return
+    after = _grantable(outbound, path, activation)
+    if path.state is PathState.CLOSED:
+        if after is not None:
+            _open(outbound, connection, path, after, activation)
+    elif path.opened_after is None or after is None or after.partition != path.opened_after.partition:
+        path.state = PathState.CLOSING
+        activation.add(
+            CloseFastPath(
+                connection_id=connection.connection_id, partition=connection.partition, sequence=connection.next_sequence()
+            )
+        )
+    elif activation.fast_path.is_news or path.since_grant >= GRANT_AFTER:
+        _grant(outbound, connection, path, after, activation)
+
+
+def _grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Position | None:
+    """`after` of a grant, None = there cannot be one (rule 1)."""
+    after = outbound.positions.latest
+    if after is None or not outbound.settings.fast_path or outbound.queue or outbound.blocked(activation.now_ms):
+        return None
+    if activation.fast_path.waits_for_fence or len(outbound.positions.unread) > MAX_UNREAD:
+        return None
+    if path.state is PathState.CLOSED or activation.fast_path.subscriptions:
+        subscriptions = outbound.subscriptions
+        if len(subscriptions.encoded()) > MAX_SUBSCRIPTION_BYTES or len(subscriptions) > MAX_SUBSCRIPTIONS:
+            return None
+    return after
+
+
+def _open(outbound: Outbound, connection: Connection, path: FastPath, after: Position, activation: Activation) -> None:
+    if path.opened_after is not None and path.opened_after.partition != after.partition:
+        path.adopted = -1
+    path.state, path.opened_after = PathState.OPEN, after
+    if not path.has_route:
+        path.has_route = True
+        activation.add(SetRoute(connection_id=connection.connection_id, partition=connection.partition))
+    _grant(outbound, connection, path, after, activation, is_first=True)
+
+
+def _grant(
+    outbound: Outbound,
+    connection: Connection,
+    path: FastPath,
+    after: Position,
+    activation: Activation,
+    *,
+    is_first: bool = False,
+) -> None:
+    news, recent = activation.fast_path, outbound.recent_ids
+    # All of them now and then, so that the gateway can forget those that the session has forgotten.
+    of_all = is_first or path.since_grant >= GRANT_AFTER or path.ids_told + len(news.remembered) > recent.window
+    path.ids_told = 0 if of_all else path.ids_told + len(news.remembered)
+    path.since_grant = 0
+    activation.add(
+        OpenFastPath(
+            connection_id=connection.connection_id,
+            partition=connection.partition,
+            sequence=connection.next_sequence(),
+            after=after,
+            adopted=path.adopted,
+            ids_in_use=fast_ids((entry.packet_id for entry in outbound.window), outbound.owed.phases),
+            last_id=outbound.packet_ids.last_fast,
+            recent_ids=b"".join(recent.digests if of_all else news.remembered),
+            of_all=of_all,
+            subscriptions=tuple(outbound.subscriptions) if is_first or news.subscriptions else None,
+        )
+    )
+
+
+def _close(path: FastPath, activation: Activation) -> None:
+    path.state = PathState.CLOSED
+    path.since_grant = 0
+    activation.fast_path.fence_fell |= path.over_limit
+    path.over_limit = False

@@ -1,0 +1,235 @@
+"""The fast path on a real Kafka and real sockets: routers, gateways, and an engine that gives grants and nothing else.
+
+So everything that a device receives here was sent without a micro-batch.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import CloseFastPath, OpenFastPath, SendPublish, SetRoute
+from state.events import ClientConnected, FastPathClosed, FastSent, GatewayEvent, PubAckReceived, PubCompReceived
+from state.model import Position, QoS
+from state.records.routes import route_record
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.gateway.own_topics import settings_on
+from tests.integration.gateway.test_gateway_kafka import Engine, accepted, running
+from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import publish
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+FIRST = 32_768
+
+
+@pytest.fixture
+def settings(kafka: SharedKafka) -> GatewaySettings:
+    own = settings_on(kafka, "fast", group_session_timeout_ms=6_000)
+    return replace(own, fast_path=replace(own.fast_path, pressure_loop_lag_ms=60_000))  # a test may stand still
+
+
+class Backend:
+    """Sends messages, and knows where they are."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._topic, self._routes = settings.fast_path.messages_topic, settings.fast_path.routes_topic
+        self._producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+
+    def send(self, client_id: str, payload: bytes = b"p", *, qos: int = 1) -> Position:
+        headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos)]
+        record = self._producer.send(self._topic, value=payload, key=client_id.encode(), headers=headers).get(30)
+        return Position(record.partition, record.offset)
+
+    def set_route(self, client_id: str, connected: ClientConnected) -> None:
+        command = SetRoute(connection_id=connected.connection_id, partition=connected.commands_partition)
+        record = route_record(self._routes, client_id, command)
+        self._producer.send(self._routes, value=record.value, key=record.key).get(30)
+
+
+class GrantingEngine(Engine):
+    """Adopts what gateways say that they have sent, as a session that is never in their way; and its backend."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__(settings)
+        self.accepting.fields = {"send_quota": 32, "max_awaiting_rel": 100}
+        self.backend = Backend(settings)
+
+    def grant(self, client_id: str, after: Position, **fields: Any) -> None:
+        self.command(client_id, OpenFastPath, after=after, of_all=True, subscriptions=(), **fields)
+
+    def open_for(self, client_id: str, device: RawClient) -> None:
+        """The first message is the session's; the next ones come by the fast path, as soon as a router reads them."""
+        self.wait_for(client_id, ClientConnected)
+        self.grant(client_id, self.backend.send(client_id, b"first"))
+        self.await_router(client_id, device)
+
+    def await_router(self, client_id: str, device: RawClient) -> None:
+        """Returns when messages reach the device by the fast path."""
+
+        def arrives() -> bool:
+            position = self.backend.send(client_id, b"probe", qos=0)
+            if not device.is_silent(0.5):
+                device.expect(publish("t", b"probe", v5=b""))
+                return True
+            self.grant(client_id, position)
+            return False
+
+        wait_until(arrives, f"a message reaches {client_id} by the fast path", within_s=60)
+
+
+def sent(packet_id: int, payload: bytes, *, qos: int = 1) -> bytes:
+    return publish("t", payload, first_byte=0x30 | qos << 1, packet_id=packet_id if qos else None, v5=b"")
+
+
+def ack(first_byte: int, packet_id: int) -> bytes:
+    return bytes((first_byte, 2)) + packet_id.to_bytes(2, "big")
+
+
+@contextmanager
+def device_of(engine: GrantingEngine, gateway: GatewayUnderTest, client_id: str) -> Iterator[RawClient]:
+    with accepted(gateway, client_id) as device:
+        engine.open_for(client_id, device)
+        yield device
+
+
+def told(engine: GrantingEngine, client_id: str, kind: type[GatewayEvent], count: int = 1) -> list[Any]:
+    return engine.wait_for(client_id, kind, count)
+
+
+def test_a_message_reaches_its_device_without_a_micro_batch(settings: GatewaySettings) -> None:
+    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
+        for number, qos in enumerate((1, 2, 0)):
+            position = engine.backend.send("d1", b"%d" % number, qos=qos)
+            packet_id = FIRST + number if qos else 0
+            device.expect(sent(packet_id, b"%d" % number, qos=qos))
+            fast = told(engine, "d1", FastSent, number + 2)[-1]
+            assert (fast.position, fast.packet_id, fast.qos, fast.message.payload) == (position, packet_id, qos, b"%d" % number)
+            assert fast.message.message_id == f"{settings.fast_path.messages_topic}-{position.partition}-{position.offset}"
+        device.send(ack(0x40, FIRST))
+        assert told(engine, "d1", PubAckReceived)[-1].packet_id == FIRST
+        device.send(ack(0x50, FIRST + 1))
+        device.expect(ack(0x62, FIRST + 1))
+        device.send(ack(0x70, FIRST + 1))
+        assert told(engine, "d1", PubCompReceived)[-1].packet_id == FIRST + 1
+        # What the micro-batch has to say about these comes later, and is known.
+        engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"0", qos=QoS(1), position=fast.position)
+        assert device.is_silent()
+        assert gateway.counters.copies_dropped == 1
+
+
+def test_it_takes_milliseconds(settings: GatewaySettings) -> None:
+    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
+        waits = []
+        for number in range(20):
+            started = time.monotonic()
+            engine.backend.send("d1", b"%d" % number)
+            device.expect(sent(FIRST + number, b"%d" % number))
+            waits.append(time.monotonic() - started)
+            device.send(ack(0x40, FIRST + number))
+        assert sorted(waits)[10] < 0.2, waits
+
+
+def test_devices_go_on_receiving_while_the_engine_is_silent(settings: GatewaySettings) -> None:
+    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
+        for number in range(300):
+            engine.backend.send("d1", b"%d" % number)
+            device.expect(sent(FIRST + number, b"%d" % number))
+            device.send(ack(0x40, FIRST + number))
+        fast = told(engine, "d1", FastSent, 301)
+        assert [event.previous for event in fast[1:]] == [event.position.offset for event in fast[:-1]]
+
+
+def test_a_grant_that_ends_leaves_the_rest_to_the_session(settings: GatewaySettings) -> None:
+    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
+        engine.backend.send("d1", b"1")
+        device.expect(sent(FIRST, b"1"))
+        engine.command("d1", CloseFastPath)
+        told(engine, "d1", FastPathClosed)
+        position = engine.backend.send("d1", b"2")
+        assert device.is_silent(1.0)
+        engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"2", qos=QoS(1), position=position)
+        device.expect(sent(1, b"2"))
+        applied, before = gateway.counters.commands_applied, len(engine.of("d1", FastSent))
+        engine.grant("d1", position, ids_in_use=(FIRST,))
+        wait_until(lambda: gateway.counters.commands_applied > applied, "the grant is there")
+        engine.backend.send("d1", b"3")
+        device.expect(sent(FIRST + 1, b"3"))
+        told(engine, "d1", FastSent, before + 1)
+        kinds = [type(event) for _, event in engine.events if isinstance(event, FastSent | FastPathClosed)]
+        assert kinds[-3:] == [FastSent, FastPathClosed, FastSent]
+
+
+def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings: GatewaySettings) -> None:
+    """Each of two gateways has a client in every partition of messages; so some of them are read by the other one's router."""
+    clients = [f"d{number}" for number in range(8)]
+    with GrantingEngine(settings) as engine, running(settings) as first, running(settings) as second:
+        devices = {name: accepted((first, second)[number % 2], name) for number, name in enumerate(clients)}
+        for name in clients:
+            engine.backend.set_route(name, engine.wait_for(name, ClientConnected)[-1])
+        for name in clients:
+            engine.open_for(name, devices[name])
+        for number in range(5):
+            for name in clients:
+                engine.backend.send(name, b"%d" % number)
+            for name in clients:
+                devices[name].expect(sent(FIRST + number, b"%d" % number))
+                devices[name].send(ack(0x40, FIRST + number))
+        for device in devices.values():
+            device.socket.close()
+
+
+def test_a_gateway_that_takes_over_reads_from_the_end(settings: GatewaySettings) -> None:
+    with GrantingEngine(settings) as engine, running(settings) as stays, ExitStack() as leaving:
+        leaving.enter_context(running(settings))
+        with accepted(stays, "d1") as device:
+            engine.backend.set_route("d1", engine.wait_for("d1", ClientConnected)[-1])
+            engine.open_for("d1", device)
+            leaving.close()
+            engine.await_router("d1", device)
+            count = len(engine.of("d1", FastSent))
+            engine.backend.send("d1", b"last")
+            device.expect(sent(FIRST, b"last"))
+            assert len(told(engine, "d1", FastSent, count + 1)) == count + 1
+
+
+def test_without_the_fast_path_nothing_is_read_and_nothing_taken(settings: GatewaySettings) -> None:
+    off = replace(settings, fast_path=replace(settings.fast_path, enabled=False))
+    with GrantingEngine(settings) as engine, running(off) as gateway, accepted(gateway, "d1") as device:
+        connected = engine.wait_for("d1", ClientConnected)[-1]
+        assert connected.capabilities == 0
+        engine.grant("d1", engine.backend.send("d1", b"first"))
+        engine.backend.send("d1", b"second")
+        assert device.is_silent(1.0)
+        assert not any(thread.name.startswith("inflight-rout") for thread in threading.enumerate())
+
+
+def test_a_router_that_is_behind_goes_on_at_the_end(settings: GatewaySettings) -> None:
+    lagging = replace(settings, fast_path=replace(settings.fast_path, max_lag=1, pressure_offers=1_000_000))
+    with GrantingEngine(settings) as engine, running(lagging) as gateway, device_of(engine, gateway, "d1") as device:
+        producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers, linger_ms=100)
+        headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"0")]
+        for _ in range(2_000):
+            producer.send(settings.fast_path.messages_topic, value=b"many", key=b"d1", headers=headers)
+        producer.flush()
+        producer.close()
+
+        def current() -> bool:
+            position = engine.backend.send("d1", b"now", qos=0)
+            device.socket.settimeout(1.0)
+            with suppress(TimeoutError):
+                while device.packet() != publish("t", b"now", v5=b""):
+                    pass
+                return True
+            engine.grant("d1", position)
+            return False
+
+        wait_until(current, "what is sent now arrives", within_s=60)
+        assert gateway.counters.offers_taken < 1_500

@@ -1,0 +1,128 @@
+"""Offers at a running gateway, on the in-process stand-in for Kafka: who may take them, and when they are all refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import CommandBatch, OfferPublish, OpenFastPath
+from state.events import ClientConnected, ConnectionLost, FastSent
+from state.model import Position
+from state.records.commands import encode_command_batch
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, Record, running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+CONNACK = "20020000"
+CALM = FastPathSettings(pressure_loop_lag_ms=60_000)
+
+
+def granted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
+    device = gateway.socket()
+    device.send(connect(payload=text(client_id), keep_alive_s=0))
+    device.expect(CONNACK)
+    gateway.kafka.wait_for(client_id, ClientConnected)
+    wait_until(lambda: gateway.counters.commands_applied, "the engine has accepted")
+    gateway.kafka.command(client_id, OpenFastPath, after=Position(0, 4), of_all=True, subscriptions=())
+    return device
+
+
+def offer(gateway: GatewayUnderTest, client_id: str, offset: int, *, to: str = "", **changes: Any) -> None:
+    """Over the commands topic, as from another gateway's router. to: the client whose connection it names."""
+    connected = gateway.kafka.of(to or client_id, ClientConnected)[-1]
+    made = OfferPublish(
+        connection_id=changes.pop("connection_id", connected.connection_id),
+        position=Position(0, offset),
+        previous=offset - 1,
+        timestamp_ms=1,
+        headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"0")),
+        payload=b"%d" % offset,
+    )
+    value = encode_command_batch(CommandBatch(client_id=client_id, commands=(made,)))
+    gateway.kafka.deliver(connected.commands_partition, [value])
+
+
+def test_an_offer_for_anybody_else_is_ignored_and_ends_no_connection() -> None:
+    with running_gateway(GatewaySettings(fast_path=CALM)) as gateway, granted(gateway, "d1") as device:
+        offer(gateway, "d1", 5, connection_id=99)
+        offer(gateway, "d2", 5, to="d1")
+        assert device.is_silent()
+        assert gateway.counters.offers_ignored == 2
+        assert gateway.counters.commands_without_connection == 0
+        offer(gateway, "d1", 5)
+        device.expect(publish("t", b"5"))
+        for client_id in ("d1", "d2"):
+            assert gateway.kafka.of(client_id, ConnectionLost) == []
+
+
+def test_nothing_is_written_before_kafka_has_confirmed_it() -> None:
+    with running_gateway(GatewaySettings(fast_path=CALM)) as gateway, granted(gateway, "d1") as device:
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        offer(gateway, "d1", 5)
+        gateway.kafka.wait_for("d1", FastSent)
+        assert device.is_silent()
+        gateway.kafka.release()
+        device.expect(publish("t", b"5"))
+
+
+def test_a_gateway_that_waits_for_kafka_leaves_messages_to_the_engine_for_a_while() -> None:
+    settings = replace(CALM, pressure_unconfirmed=2, pressure_hold_ms=300)
+    with running_gateway(GatewaySettings(fast_path=settings)) as gateway, granted(gateway, "d1") as device:
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        for offset in (5, 6, 7):
+            offer(gateway, "d1", offset)
+        refused = gateway.counters.offers_refused
+        offset = 7
+
+        def is_refused() -> bool:
+            nonlocal offset
+            offset += 1
+            offer(gateway, "d1", offset)
+            return bool(refused["pressure"])
+
+        wait_until(is_refused, "an offer is refused")
+        gateway.kafka.release()
+        for number in range(5, offset):
+            device.expect(publish("t", b"%d" % number))
+
+        def is_taken_again() -> bool:
+            nonlocal offset
+            gateway.kafka.command("d1", OpenFastPath, after=Position(0, offset))
+            offset += 1
+            offer(gateway, "d1", offset)
+            return not device.is_silent(0.05)
+
+        wait_until(is_taken_again, "the pressure has passed")
+
+
+def test_a_gateway_whose_lease_has_passed_writes_nothing_that_it_has_taken() -> None:
+    def lost(record: Record) -> bool:
+        return record.topic.endswith("leases")
+
+    with running_gateway(GatewaySettings(fast_path=CALM, lease_ms=1_000)) as gateway, granted(gateway, "d1") as device:
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        offer(gateway, "d1", 5)
+        gateway.kafka.failing = lost
+        wait_until(lambda: gateway.counters.leases_lost, "the lease passes")
+        gateway.kafka.release()
+        assert device.rest() == b""
+        offer(gateway, "d1", 6)
+        assert len(gateway.kafka.of("d1", FastSent)) == 1
+
+
+def test_a_clean_start_waits_for_the_engine_after_the_engine_has_said_something_else() -> None:
+    with running_gateway() as gateway:
+        gateway.kafka.accepting.fields = {"max_awaiting_rel": 7, "send_quota": 32}
+        with gateway.socket() as device:
+            device.send(connect(level=5, payload=text("d1")))
+            assert device.packet()[:1] == b"\x20"
+            assert device.rest() == bytes.fromhex("e00189")
+        with gateway.socket() as device:
+            device.send(connect(level=5, payload=text("d1")))
+            assert b"\x21\x00\x07" in device.packet()
+            device.send("c000")
+            device.expect("d000")

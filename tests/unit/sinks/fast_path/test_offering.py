@@ -1,0 +1,92 @@
+"""sinks.fast_path.offering"""
+
+from dataclasses import dataclass
+
+from sinks.fast_path.offering import Offering, Offers
+from sinks.fast_path.route_table import RouteTable
+from sinks.fast_path.router_memory import RouterMemory
+from state.commands import OfferPublish, SetRoute
+from state.model import Position
+from state.records.routes import Route, route_record
+
+
+@dataclass
+class Record:
+    key: bytes | None
+    offset: int
+    value: bytes | None = b"p"
+    headers: tuple[tuple[str, bytes | None], ...] = (("mqtt-topic", b"t"),)
+    timestamp: int = 1_000
+
+
+class Router:
+    """Partition 2, from offset 10. here: connections of this process by client id."""
+
+    def __init__(self, **here: int) -> None:
+        self.here = here
+        memory, self.routes = RouterMemory(), RouteTable()
+        memory.assigned(2, 10)
+        self.routes.follow(2)
+        self._offering = Offering(memory, self.routes, lambda client_id: here.get(client_id, 0), max_payload_bytes=3)
+
+    def route(self, client_id: str, connection_id: int) -> None:
+        record = route_record("routes", client_id, SetRoute(connection_id=connection_id, partition=7))
+        self.routes.read(2, record.key, record.value)
+
+    def read(self, *records: Record, under_pressure: bool = False) -> Offers:
+        offers = Offers()
+        self._offering.read(2, records, offers, under_pressure=under_pressure)
+        return offers
+
+
+def test_an_offer_says_everything_about_the_record_and_what_came_before_it() -> None:
+    router = Router(a=5)
+    offers = router.read(Record(b"a", 10), Record(b"b", 11), Record(b"a", 12, None, (("x", None),)))
+    assert offers.here == [
+        (
+            "a",
+            OfferPublish(
+                connection_id=5,
+                position=Position(2, 10),
+                previous=9,
+                timestamp_ms=1_000,
+                headers=(("mqtt-topic", b"t"),),
+                payload=b"p",
+            ),
+        ),
+        ("a", OfferPublish(connection_id=5, position=Position(2, 12), previous=10, timestamp_ms=1_000, headers=(("x", None),))),
+    ]
+    assert (offers.elsewhere, offers.dropped) == ([], 0)
+
+
+def test_the_later_connection_gets_the_offer_here_or_elsewhere() -> None:
+    router = Router(a=5)
+    for connection_id, is_here in ((4, True), (5, True), (6, False)):
+        router.route("a", connection_id)
+        offers = router.read(Record(b"a", 10 + connection_id))
+        assert bool(offers.here) is is_here
+        assert [(found.client_id, found.route) for found in offers.elsewhere] == (
+            [] if is_here else [("a", Route(connection_id=6, partition=7))]
+        )
+    assert offers.elsewhere[0].offer.connection_id == 6
+
+
+def test_what_is_too_large_is_not_sent_to_another_gateway_and_is_remembered() -> None:
+    router = Router()
+    router.route("a", 6)
+    assert router.read(Record(b"a", 10, b"long")).elsewhere == []
+    (found,) = router.read(Record(b"a", 11)).elsewhere
+    assert found.offer.previous == 10
+
+
+def test_under_pressure_nothing_is_offered_and_what_was_not_is_remembered() -> None:
+    router = Router(a=5)
+    offers = router.read(Record(b"a", 10), Record(b"b", 11), under_pressure=True)
+    assert (offers.here, offers.dropped) == ([], 1)
+    ((_, offer),) = router.read(Record(b"a", 12)).here
+    assert offer.previous == 10
+
+
+def test_records_for_nobody_are_passed_over() -> None:
+    router = Router(a=5)
+    assert router.read(Record(None, 10), Record(b"\xff", 11), Record(b"b", 12)).here == []

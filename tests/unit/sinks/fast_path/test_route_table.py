@@ -1,0 +1,46 @@
+"""sinks.fast_path.route_table: the table. tests/integration/gateway/test_fast_path.py has the reader."""
+
+from sinks.fast_path.route_table import RouteTable
+from state.commands import ClearRoute, SetRoute
+from state.records.routes import Route, route_record
+
+
+def record(client_id: str, command: SetRoute | ClearRoute) -> tuple[bytes, bytes | None]:
+    made = route_record("routes", client_id, command)
+    return made.key, made.value
+
+
+def test_the_latest_record_of_a_client_holds() -> None:
+    table = RouteTable()
+    table.follow(1)
+    assert table.of(b"a") is None
+    for connection_id in (5, 6):
+        table.read(1, *record("a", SetRoute(connection_id=connection_id, partition=3)))
+    assert table.of(b"a") == Route(connection_id=6, partition=3)
+    table.read(1, *record("a", ClearRoute()))
+    assert table.of(b"a") is None
+
+
+def test_a_record_that_is_none_of_ours_says_that_there_is_no_route() -> None:
+    table = RouteTable()
+    table.follow(1)
+    table.read(1, *record("a", SetRoute(connection_id=5, partition=3)))
+    table.read(1, None, b"?")
+    assert table.of(b"a") is not None
+    table.read(1, b"a", b"?")
+    assert table.of(b"a") is None
+
+
+def test_a_partition_that_is_left_takes_its_routes_along() -> None:
+    table = RouteTable()
+    table.follow(1)
+    table.follow(2)
+    table.follow(2)
+    table.read(2, *record("a", SetRoute(connection_id=5, partition=3)))
+    table.leave(1)
+    assert table.of(b"a") is not None
+    table.leave(2)
+    table.leave(2)
+    table.read(2, *record("a", SetRoute(connection_id=5, partition=3)))
+    assert table.of(b"a") is None
+    assert table.partitions == frozenset()

@@ -1,0 +1,65 @@
+"""sinks.fast_path.router_memory"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.fast_path.router_memory import RouterMemory
+
+
+def memory(next_offset: int = 10, *, clients: int = 100) -> RouterMemory:
+    made = RouterMemory(clients)
+    made.assigned(0, next_offset)
+    return made
+
+
+def test_before_the_assignment_nothing_is_known() -> None:
+    assert memory(10).previous(0, b"a", 12) == 9
+
+
+def test_the_last_message_of_the_client_is_the_previous_one() -> None:
+    router = memory()
+    assert [router.previous(0, key, offset) for key, offset in ((b"a", 10), (b"b", 11), (b"a", 15), (b"a", 16))] == [9, 9, 10, 15]
+
+
+def test_partitions_know_nothing_of_each_other() -> None:
+    router = memory()
+    router.assigned(1, 0)
+    router.previous(0, b"a", 10)
+    assert router.previous(1, b"a", 0) == -1
+
+
+def test_a_client_that_is_forgotten_raises_the_floor_for_all_that_are_not_known() -> None:
+    router = memory(clients=2)
+    for key, offset in ((b"a", 10), (b"b", 11), (b"a", 12), (b"c", 13)):
+        router.previous(0, key, offset)
+    assert router.previous(0, b"b", 20) == 11, "b was forgotten at 11"
+    assert router.previous(0, b"c", 21) == 13
+
+
+def test_a_new_assignment_forgets_everything() -> None:
+    router = memory()
+    router.previous(0, b"a", 10)
+    router.revoked(0)
+    router.revoked(7)
+    router.assigned(0, 30)
+    assert router.previous(0, b"a", 30) == 29
+
+
+def test_offsets_that_begin_again_forget_everything() -> None:
+    router = memory()
+    router.previous(0, b"a", 20)
+    assert router.previous(0, b"b", 20) == 19
+    assert router.previous(0, b"a", 22) == 19
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), max_size=60), st.integers(1, 4), st.integers(0, 3))
+def test_there_is_never_a_message_of_the_client_in_between(steps: list[tuple[int, int]], clients: int, start: int) -> None:
+    """steps: the client, and how many offsets later."""
+    router = memory(start, clients=clients)
+    offset = start - 1
+    seen: dict[int, int] = {}
+    for client, distance in steps:
+        offset += distance
+        previous = router.previous(0, b"%d" % client, offset)
+        assert seen.get(client, -1) <= previous < offset
+        seen[client] = offset

@@ -1,0 +1,131 @@
+"""sinks.mqtt.connection.connection: CONNACK for Clean Start, which does not wait for the engine."""
+
+import pytest
+
+from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.connection.connection import Phase
+from state.commands import AcceptConnection, CloseConnection
+from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
+from state.settings import SessionSettings
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
+
+CLEAN, KEPT = 0x02, 0x00
+CONNACK_3, CONNACK_5 = bytes.fromhex("20020000"), bytes.fromhex("201200000f210064220010270008000029002a00")
+DISCONNECT = b"\xe0\x00"
+
+
+def accept(harness: Harness, **fields: object) -> bytes:
+    """As a session with the default settings says it."""
+    return harness.command(AcceptConnection, **{"send_quota": 32, "max_awaiting_rel": 100, **fields})
+
+
+def test_connack_goes_out_when_the_connect_is_in_the_log() -> None:
+    harness = Harness()
+    harness.confirming = False
+    assert harness.send(connect(flags=CLEAN)) == b""
+    harness.confirming = True
+    assert harness.settle() == CONNACK_3
+    assert harness.connection.phase is Phase.ANSWERED
+    assert (harness.counters.connections_open, harness.counters.connections_accepted) == (1, 1)
+    assert accept(harness) == b"", "there is one CONNACK [MQTT-3.2.0-2]"
+    assert harness.connection.phase is Phase.CONNECTED
+    assert (harness.counters.connections_open, harness.counters.connections_accepted) == (1, 1)
+
+
+def test_an_engine_that_is_quicker_than_the_confirmation_is_answered_for_once() -> None:
+    harness = Harness()
+    harness.confirming = False
+    harness.send(connect(flags=CLEAN))
+    assert accept(harness) == CONNACK_3
+    harness.confirming = True
+    assert harness.settle() == b""
+    assert harness.connection.phase is Phase.CONNECTED
+
+
+def test_connack_says_what_the_engine_will_say() -> None:
+    harness = Harness()
+    assert harness.send(connect(level=5, flags=CLEAN)) == CONNACK_5
+    other = SessionSettings(max_awaiting_rel=7)
+    harness = Harness(profiles=(("x*", SessionSettings(max_awaiting_rel=9)), ("c?", other)))
+    assert harness.send(connect(level=5, flags=CLEAN)) == CONNACK_5.replace(b"\x21\x00\x64", b"\x21\x00\x07")
+
+
+@pytest.mark.parametrize(("flags", "knows_settings"), [(KEPT, True), (CLEAN, False)])
+def test_a_session_that_may_be_resumed_waits_for_the_engine_and_so_does_everybody_whose_settings_are_not_known(
+    flags: int, knows_settings: bool
+) -> None:
+    harness = Harness(knows_settings=knows_settings)
+    assert harness.send(connect(flags=flags)) == b""
+    assert accept(harness) == CONNACK_3
+
+
+@pytest.mark.parametrize(("enabled", "capabilities"), [(True, Capability.FAST_PATH), (False, Capability.NONE)])
+def test_the_engine_is_told_whether_the_gateway_has_the_fast_path(enabled: bool, capabilities: Capability) -> None:
+    harness = Harness(fast_path=FastPathSettings(enabled=enabled))
+    harness.send(connect())
+    event = harness.events[0]
+    assert isinstance(event, ClientConnected)
+    assert event.capabilities == capabilities
+
+
+def test_what_the_device_sends_at_once_waits_for_the_engine() -> None:
+    """A QoS 2 publication that the session does not know would be answered and lost."""
+    harness = Harness()
+    assert harness.send(connect(flags=CLEAN), PINGREQ, publish("t", first_byte=0x34, packet_id=5)) == CONNACK_3
+    assert harness.send(b"\x62\x02\x00\x05") == b""
+    assert [type(event) for event in harness.events] == [ClientConnected]
+    assert accept(harness) == PINGRESP + ack(0x50, 5) + ack(0x70, 5)
+    harness.last(PubRelReceived)
+
+
+def test_a_device_that_has_said_goodbye_before_the_engine_answers_has_no_will() -> None:
+    harness = Harness()
+    harness.send(connect(flags=CLEAN), publish("t"), DISCONNECT)
+    harness.connection.peer_closed(harness.now_ms)
+    harness.settle()
+    assert not harness.connection.is_closed
+    accept(harness)
+    assert len(harness.uplink) == 1
+    harness.last(ClientDisconnected)
+    assert harness.connection.is_closed
+    assert harness.counters.connections_open == 0
+
+
+def test_a_device_that_leaves_without_goodbye_before_the_engine_answers_is_lost() -> None:
+    harness = Harness()
+    harness.send(connect(flags=CLEAN))
+    harness.connection.peer_closed(harness.now_ms)
+    accept(harness)
+    harness.last(ConnectionLost)
+
+
+@pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, bytes.fromhex("e00189"))])
+def test_an_engine_that_does_not_answer_in_time_ends_the_connection(level: int, goodbye: bytes) -> None:
+    harness = Harness(accept_timeout_ms=30_000)
+    harness.send(connect(level=level, flags=CLEAN))
+    assert harness.pass_ms(29_999) == b""
+    assert harness.pass_ms(1) == goodbye
+    harness.last(ConnectionLost)
+    assert harness.counters.connections_open == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"max_awaiting_rel": 99}, {"session_expiry_interval_s": 5}, {"session_present": True}],
+    ids=lambda fields: min(fields),
+)
+def test_an_engine_that_promises_something_else_ends_the_connection(fields: dict[str, object]) -> None:
+    harness = Harness()
+    harness.send(connect(level=5, flags=CLEAN))
+    assert accept(harness, **fields) == bytes.fromhex("e00189")
+    harness.last(ConnectionLost)
+    assert harness.counters.connections_lost["configuration"] == 1
+
+
+def test_a_connect_that_is_not_the_newest_is_not_registered_again_once_it_was_answered() -> None:
+    harness = Harness()
+    harness.send(connect(level=5, flags=CLEAN))
+    assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("e00189")
+    assert [type(event) for event in harness.events] == [ClientConnected]
+    assert harness.connection.is_closed

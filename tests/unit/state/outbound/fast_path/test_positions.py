@@ -1,0 +1,40 @@
+"""state/outbound/fast_path/positions.py by itself; what a session does with it is in tests/spec/test_fast_path.py."""
+
+from state.model import Position
+from state.outbound.fast_path.positions import Positions
+
+
+def test_the_latest_is_the_highest_offset_in_the_partition_of_the_message_that_was_handled_last() -> None:
+    positions = Positions()
+    assert positions.latest is None
+    for partition, offset in ((3, 7), (3, 5), (0, 2)):
+        assert positions.read(Position(partition, offset))
+    assert positions.latest == Position(0, 2)
+    assert positions.read(Position(3, 6))
+    assert positions.latest == Position(3, 7)
+    assert (positions.handled_in(3), positions.handled_in(1)) == (7, -1)
+
+
+def test_what_is_beyond_was_not_handled_yet() -> None:
+    positions = Positions()
+    assert positions.is_beyond(Position(0, 0))
+    positions.read(Position(0, 4))
+    assert [positions.is_beyond(Position(0, offset)) for offset in (3, 4, 5)] == [False, False, True]
+    assert positions.is_beyond(Position(1, 0))
+
+
+def test_an_adopted_message_is_known_once_and_only_it() -> None:
+    positions = Positions()
+    positions.adopt(Position(0, 5))
+    positions.adopt(Position(0, 8))
+    positions.adopt(Position(1, 2))
+    assert [positions.read(Position(0, offset)) for offset in (4, 5, 6, 8, 8)] == [True, False, True, False, True]
+    assert list(positions.unread) == [Position(1, 2)]
+
+
+def test_what_kafka_has_not_any_more_is_not_waited_for() -> None:
+    positions = Positions()
+    positions.adopt(Position(0, 5))
+    positions.adopt(Position(0, 8))
+    assert positions.read(Position(0, 6))
+    assert list(positions.unread) == [Position(0, 8)]
