@@ -107,7 +107,7 @@ def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, connection: C
     Not where that could cost it more than its place: in a queue that is full, or with no time left to wait.
     """
     queue = outbound.queue
-    if not (queue and outbound.settings.mqueue_store_qos0 and outbound.may_dequeue(connection, now_ms)):
+    if not (queue and outbound.settings.mqueue_store_qos0 and (queue.has_qos0 or outbound.may_dequeue(connection, now_ms))):
         return False
     return not queue.would_overflow(len(delivery.message.payload)) and not delivery.expired(now_ms)
 

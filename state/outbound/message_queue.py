@@ -95,6 +95,11 @@ class MessageQueue:
         self._after_removal(priority, delivery)
         return delivery
 
+    @property
+    def has_qos0(self) -> bool:
+        """Whether a message of QoS 0 waits."""
+        return self._qos0 > 0
+
     def take_qos0(self) -> list[Delivery]:
         """Remove all QoS 0 messages, in order: they need no slot, only a connection."""
         if not self._qos0:

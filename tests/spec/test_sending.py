@@ -313,6 +313,15 @@ def test_a_new_qos_0_message_goes_behind_what_leaves_the_queue_in_the_same_activ
     assert s.sees() == ["PUBLISH 2 b", "PUBLISH qos0 x"]
 
 
+def test_a_new_qos_0_message_goes_behind_a_stored_one_that_needs_no_slot_either() -> None:
+    s = Scenario(max_inflight=1).connect().submit("a").lose_connection().submit("x", qos=0)
+    s.sees()
+    with s.micro_batch():
+        s.connect()
+        s.submit("y", qos=0)
+    assert s.sees() == ["CONNACK present", "PUBLISH 1 a DUP", "PUBLISH qos0 x", "PUBLISH qos0 y"]
+
+
 @pytest.mark.parametrize(
     ("settings", "fields"),
     [({"mqueue_store_qos0": False}, {}), ({"max_mqueue_len": 1}, {}), ({}, {"expiration_ms": 0, "expires_at_ms": 0})],
