@@ -151,8 +151,9 @@ bench-archive: jars ## Measure the archive with a million ledger rows, and `infl
 	@$(BIN)/python -m bench.archive
 
 .PHONY: soak
-soak: setup ## Hours of random histories: 25,000 for each property (INFLIGHT_SOAK=100: fewer)
+soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer)
 	@INFLIGHT_SOAK=$${INFLIGHT_SOAK:-25000} $(BIN)/pytest tests/properties -o timeout=0
+	$(BIN)/python -m tests.properties.fast_path.mutants
 
 # ---- developing ----------------------------------------------------------------------------------------------------------------
 
