@@ -94,13 +94,14 @@ class Received:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A receipt. value: the record's bytes, equal for copies."""
+    """A receipt. value: the record's bytes, equal for copies. fast_path: the message was first sent by a gateway's own word."""
 
     message_id: str
     client_id: str
     outcome: str
     final: bool
     value: bytes
+    fast_path: bool = False
 
 
 class Step(StrEnum):

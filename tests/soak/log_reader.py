@@ -3,6 +3,7 @@
 A thread, because kafka-python waits. What it has read only grows; the run and the account look at it at any time.
 """
 
+import contextlib
 import threading
 import time
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
 
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
@@ -94,9 +96,10 @@ class LogReader:
                     self._take(record)
             if time.time() - looked_s > 1:
                 looked_s = time.time()
-                ends = self._consumer.end_offsets(self._partitions)
-                if all(self._consumer.position(partition) >= end for partition, end in ends.items()):
-                    self._caught_up_s = looked_s
+                with contextlib.suppress(KafkaError):  # it is one of those that are killed
+                    ends = self._consumer.end_offsets(self._partitions)
+                    if all(self._consumer.position(partition) >= end for partition, end in ends.items()):
+                        self._caught_up_s = looked_s
 
     def _take(self, record: Any) -> None:
         if record.key == WAKE_UP_KEY:
@@ -136,6 +139,7 @@ class LogReader:
                 outcome=said["outcome"],
                 final=said["final"],
                 value=record.value,
+                fast_path=said["fast_path"],
             )
 
         return [outcome(record) for record in self.records["receipts"]]

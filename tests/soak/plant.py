@@ -24,6 +24,8 @@ _RESTART_S = 0.5
 _RECOVERY_S = 240.0
 _REST_S = 5.0
 _LOOK_S = 0.1
+_NAMES = {Victim.GATEWAY_A: "gateway", Victim.ENGINE: "engine", Victim.KAFKA: "kafka"}
+"""Of the processes of `inflight up`."""
 _OPTIONS = (
     f"gateway.lease_ms={LEASE_S}s",
     "gateway.group_session_timeout_ms=6s",
@@ -117,7 +119,7 @@ class Plant:
         return sorted((self.up.data_dir / "logs").glob("*.log"))
 
     async def harm(self, fault: Fault) -> None:
-        """Carries a fault out, and returns when the victim works again, the engine for some seconds."""
+        """Carries a fault out, and returns when the victim works again, the engine, which needs Kafka, for some seconds."""
         processes = await self._processes(fault)
         began_s = time.time()
         if fault.harm is not Harm.KILL:
@@ -133,7 +135,7 @@ class Plant:
             self._signal(processes, signal.SIGKILL)
         ended_s = time.time()
         self.done.append((fault, began_s, ended_s))
-        if fault.victim is Victim.ENGINE:
+        if fault.victim in (Victim.ENGINE, Victim.KAFKA):
             await self.until_engine_works(ended_s)
             self.outages.append(Outage(began_s=began_s, ended_s=time.time()))
             await asyncio.sleep(_REST_S)
@@ -168,8 +170,7 @@ class Plant:
     def _pid(self, victim: Victim) -> int | None:
         if victim is Victim.GATEWAY_B:
             return self._second.pid
-        name = "gateway" if victim is Victim.GATEWAY_A else "engine"
-        pid = Endpoints.read(self.up.data_dir).pids.get(name)
+        pid = Endpoints.read(self.up.data_dir).pids.get(_NAMES[victim])
         return pid if pid is not None and _runs(pid) else None
 
     @staticmethod

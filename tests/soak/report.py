@@ -83,6 +83,8 @@ def _endings(facts: Facts) -> Table:
     table = Table("", "", title="How it ended")
     for outcome, count in sorted(outcomes(facts.receipts).items()):
         table.add_row(f"receipts: {outcome}", f"{count:,}")
+    fast = {receipt.message_id for receipt in facts.receipts if receipt.fast_path}
+    table.add_row("messages first sent by the fast path", f"{len(fast):,} ({len(fast) / max(1, len(facts.sent)):.0%})")
     wills = {attempt.will for device in facts.devices for attempt in device.attempts}
     ends = Counter(connection.end for connection in facts.connections)
     attempts = Counter(attempt.end for device in facts.devices for attempt in device.attempts)

@@ -1,4 +1,4 @@
-"""Random kills and freezes of two gateways and the engine under 50 devices that come and go: `make soak-kills`.
+"""Random kills and freezes of two gateways, the engine and Kafka under 50 devices that come and go: `make soak-kills`.
 
     python -m tests.soak.run --minutes 30 --seed 7
 

@@ -19,6 +19,7 @@ class Victim(StrEnum):
     GATEWAY_A = "gateway a"
     GATEWAY_B = "gateway b"
     ENGINE = "engine"
+    KAFKA = "Kafka"
 
 
 class Harm(StrEnum):
@@ -39,7 +40,8 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """at_s: after the beginning of the traffic. frozen_s: 0 for a mere kill. part: ALL for a gateway, which is one process."""
+    """at_s: after the beginning of the traffic. frozen_s: 0 for a mere kill. part: ALL for the others, which are one
+    process each."""
 
     at_s: float
     victim: Victim
@@ -68,6 +70,13 @@ class Rhythm:
 
 GATEWAY_RHYTHM = Rhythm(pause_s=13.0, at_least_s=3.0, kills=0.4)
 ENGINE_RHYTHM = Rhythm(pause_s=45.0, at_least_s=25.0, kills=0.6)
+KAFKA_RHYTHM = Rhythm(pause_s=60.0, at_least_s=30.0, kills=0.4)
+RHYTHMS = {
+    Victim.GATEWAY_A: GATEWAY_RHYTHM,
+    Victim.GATEWAY_B: GATEWAY_RHYTHM,
+    Victim.ENGINE: ENGINE_RHYTHM,
+    Victim.KAFKA: KAFKA_RHYTHM,
+}
 FIRST_FAULT_S = 4.0
 
 
@@ -78,7 +87,7 @@ def faults(seed: int, seconds: float) -> tuple[Fault, ...]:
 
 
 def _faults_of(victim: Victim, dice: random.Random, seconds: float) -> Iterator[Fault]:
-    rhythm = ENGINE_RHYTHM if victim is Victim.ENGINE else GATEWAY_RHYTHM
+    rhythm = RHYTHMS[victim]
     now_s = FIRST_FAULT_S + dice.uniform(0.0, rhythm.pause_s / 2)
     while now_s < seconds:
         harm = _harm(dice, rhythm)
@@ -93,7 +102,7 @@ def _faults_of(victim: Victim, dice: random.Random, seconds: float) -> Iterator[
 def _harm(dice: random.Random, rhythm: Rhythm) -> Harm:
     if dice.random() < rhythm.kills:
         return Harm.KILL
-    return Harm.FREEZE_AND_KILL if dice.random() < 0.2 else Harm.FREEZE
+    return Harm.FREEZE_AND_KILL if dice.random() < 0.3 else Harm.FREEZE
 
 
 def _freeze_s(dice: random.Random) -> float:
