@@ -82,7 +82,7 @@ class Settings(Configuration, BaseSettings):
 
 def gateway_settings(settings: Settings) -> GatewaySettings:
     """What `sinks.mqtt.process.serve` takes."""
-    return settings.gateway.to_gateway_settings(settings.kafka, settings.topics)
+    return settings.gateway.to_gateway_settings(settings.kafka, settings.topics, settings.listeners, settings.rules)
 
 
 def bridge_settings(settings: Settings) -> BridgeSettings:

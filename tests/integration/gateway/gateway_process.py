@@ -6,18 +6,18 @@ reads from the file `clock` how many seconds its clock is ahead when it makes a 
 
 import asyncio
 import contextlib
-import json
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import uvloop
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -69,7 +69,7 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
             "-m",
             "tests.integration.gateway.gateway_process",
             str(directory),
-            json.dumps(asdict(settings)),
+            msgspec.json.encode(settings).decode(),
         ]
         child = start_child(command, stdout=output, stderr=output)
         try:
@@ -146,7 +146,7 @@ class SessionsOnKafka:
 
 
 def main() -> None:
-    directory, settings = Path(sys.argv[1]), GatewaySettings(**json.loads(sys.argv[2]))
+    directory, settings = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=GatewaySettings)
 
     def clock_ns() -> int:
         return time.time_ns() + int((directory / "clock").read_text()) * 1_000_000_000
