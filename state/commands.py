@@ -163,7 +163,10 @@ class OfferPublish(Value, frozen=True, tag=9):
 
 
 class ForwardPublication(Value, frozen=True, tag=20):
-    """Hand a device's publication (QoS 2, or a will) to the backends, once: a record of `inflight.uplink`."""
+    """Hand a device's publication (QoS 2, or a will) to the backends, once: a record of `inflight.uplink`.
+
+    username: who had logged in; empty = nobody.
+    """
 
     publication_id: str
     topic: str
@@ -173,6 +176,7 @@ class ForwardPublication(Value, frozen=True, tag=20):
     expiry_interval_s: int | None = None
     properties: PublishProperties = NO_PROPERTIES
     will: bool = False
+    username: str = ""
 
 
 class DeadLetter(Value, frozen=True, tag=21):

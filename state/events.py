@@ -88,7 +88,7 @@ class PublishReceived(Value, frozen=True, tag=7):
     """A QoS 2 PUBLISH of the device; QoS 0 and 1 never reach the session (they go to `inflight.uplink` directly).
 
     publication_id: unique per record, the `inflight-id` of the uplink record. Set from the record's Kafka position by the host;
-    a gateway leaves it empty.
+    a gateway leaves it empty. username: who has logged in on the connection; empty = nobody.
     """
 
     connection_id: int
@@ -100,6 +100,7 @@ class PublishReceived(Value, frozen=True, tag=7):
     expiry_interval_s: int | None = None
     properties: PublishProperties = NO_PROPERTIES
     publication_id: str = ""
+    username: str = ""
 
 
 class PubRelReceived(Value, frozen=True, tag=8):

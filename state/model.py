@@ -214,7 +214,10 @@ class Subscription(Value, frozen=True):
 
 
 class Will(Value, frozen=True):
-    """The will message of a connection, published to uplink unless the client says goodbye (MQTT 5, 3.1.2.5)."""
+    """The will message of a connection, published to uplink unless the client says goodbye (MQTT 5, 3.1.2.5).
+
+    username: who had logged in on the connection; empty = nobody.
+    """
 
     topic: str
     payload: bytes
@@ -223,3 +226,4 @@ class Will(Value, frozen=True):
     delay_s: int = 0
     expiry_interval_s: int | None = None
     properties: PublishProperties = NO_PROPERTIES
+    username: str = ""

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from inflight.cli import administration, bridging, history, processes, sending, sessions
+from inflight.cli import administration, bridging, history, processes, sending, sessions, users
 from state.errors import InflightError
 from streaming.config.errors import ConfigurationError
 
@@ -27,6 +27,7 @@ app.command()(administration.jars)
 app.command()(administration.config)
 history.add_to(app)
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(users.app, name="users")
 
 
 def main() -> None:

@@ -31,8 +31,11 @@ def up(
     from inflight.local.jars import ensure_jars
     from inflight.local.java import find_java
     from inflight.local.supervisor import READY, Supervisor, UpOptions
+    from sinks.mqtt.settings import NO_LISTENER
 
     settings = load(config, overrides, data_dir)
+    if settings.gateway.port == NO_LISTENER and mqtt_port is None:
+        raise typer.BadParameter("`inflight up` has a plain listener, on loopback: give it a gateway.port or --mqtt-port")
     find_java()
     jars = ensure_jars()
     started = time.monotonic()
@@ -90,7 +93,10 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
 
 def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonLogs = False) -> None:
-    """Run one gateway: the MQTT listener. Prints `ready mqtt=HOST:PORT` when devices can connect."""
+    """Run one gateway: the MQTT listeners. Prints `ready mqtt=HOST:PORT` when devices can connect.
+
+    Users, keys and certificates are read again when their files change, and on SIGHUP.
+    """
     import asyncio
 
     import uvloop
@@ -110,14 +116,17 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     counters = GatewayCounters()
 
     async def run() -> None:
-        stop = asyncio.Event()
+        stop, reload = asyncio.Event(), asyncio.Event()
         for number in signal.SIGINT, signal.SIGTERM:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        if not os.isatty(0):  # as in `engine`
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         await serve(
             settings,
             on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}{served}"),
             stop=stop,
             counters=counters,
+            reload=reload,
         )
 
     try:
@@ -127,8 +136,8 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
         raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
     except OSError as error:
         raise CannotListen(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
-            "Choose another gateway.port (0 = any free one), or stop what is listening there."
+            f"cannot listen on {error.filename or f'{settings.host}:{settings.port}'}: {error.strerror or error}. "
+            "Choose another port (0 = any free one) in [gateway] or [[listeners]], or stop what is listening there."
         ) from error
 
 

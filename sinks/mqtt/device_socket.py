@@ -5,7 +5,11 @@ from typing import Final, Protocol, cast
 
 import structlog
 
+from sinks.mqtt.access.entrance import Entrance
+from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
+from sinks.mqtt.access.logins import Judgement, Logins, Peer
 from sinks.mqtt.arrival import arrival_of
+from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.connection import Connection, Registration
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -21,6 +25,7 @@ class DeviceSocketOwner(Protocol):
 
     settings: GatewaySettings
     counters: GatewayCounters
+    logins: Logins
 
     def now_ms(self) -> int: ...
     def register(self, socket: "DeviceSocket") -> Registration | None: ...
@@ -32,10 +37,15 @@ class DeviceSocketOwner(Protocol):
 
 
 class DeviceSocket(asyncio.Protocol):
-    """The owner calls `write_out` after it was told by `touch`."""
+    """The owner calls `write_out` after it was told by `touch`.
 
-    def __init__(self, owner: DeviceSocketOwner) -> None:
+    entrance: of the listener that has accepted it. address: of the device; None = the socket's peer is the device.
+    """
+
+    def __init__(self, owner: DeviceSocketOwner, entrance: Entrance, address: str | None = None) -> None:
         self._owner = owner
+        self._entrance = entrance
+        self._address = address
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -82,6 +92,19 @@ class DeviceSocket(asyncio.Protocol):
             _log.info("connect_too_late", client_id=connection.client_id, waited_ms=arrival.waited_ms, gone=arrival.peer_is_gone)
             return None
         return self._owner.register(self)
+
+    def log_in(self, connection: Connection, connect: Connect) -> Grant | LoginRefused | None:
+        if self._entrance.asks_nothing:
+            return EVERYTHING
+        owner, transport = self._owner, self._transport
+        assert transport is not None  # it has just brought the CONNECT
+        address = self._address or str((transport.get_extra_info("peername") or ("",))[0])
+        peer = Peer(address, self._entrance, transport.get_extra_info("peercert") or None)
+        return owner.logins.log_in(connect, connection.client_id, peer, self._logged_in, owner.now_ms())
+
+    def _logged_in(self, judgement: Judgement) -> None:
+        self.connection.logged_in(judgement, self._owner.now_ms())
+        self._owner.touch(self)
 
     def new_client_id(self) -> str:
         return self._owner.new_client_id()

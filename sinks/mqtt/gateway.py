@@ -19,6 +19,8 @@ from sinks.ended_connections import EndedConnections
 from sinks.fast_path.pressure import Pressure
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.lease import HeldLease
+from sinks.mqtt.access.entrance import Entrance
+from sinks.mqtt.access.logins import Logins
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, Registration
 from sinks.mqtt.connection.fast_sender import Refusal
@@ -44,6 +46,7 @@ class Gateway:
     def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
         self.settings = settings
         self.counters = counters
+        self.logins = Logins(settings, counters)
         self.ready = asyncio.Event()
         """Devices can connect: there are a partition and a lease."""
         self._kafka = log
@@ -220,9 +223,9 @@ class Gateway:
         """Monotonic."""
         return int(self._loop.time() * 1_000)
 
-    def new_socket(self) -> DeviceSocket:
-        """The protocol of a socket that was just accepted."""
-        return DeviceSocket(self)
+    def new_socket(self, entrance: Entrance, address: str | None = None) -> DeviceSocket:
+        """The protocol of a socket that was just accepted. address: of the device, if a proxy has told it."""
+        return DeviceSocket(self, entrance, address)
 
     def opened(self, socket: DeviceSocket) -> None:
         self._sockets.add(socket)

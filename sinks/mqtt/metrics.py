@@ -19,6 +19,9 @@ class GatewayCounters:
     connections_open: int = 0  # gauge: CONNACK 0x00 sent, socket open
     connections_accepted: int = 0
     connections_refused: Counter[int] = field(default_factory=Counter)  # by CONNACK reason code
+    sockets_refused: Counter[str] = field(default_factory=Counter)  # by the step before MQTT that they did not get over
+    logins_refused: Counter[str] = field(default_factory=Counter)  # by reason
+    not_authorized: Counter[str] = field(default_factory=Counter)  # by what was refused: publish, subscribe
     connections_lost: Counter[str] = field(default_factory=Counter)  # by cause
     protocol_errors: Counter[int] = field(default_factory=Counter)  # by reason code
     packets_received: Counter[str] = field(default_factory=Counter)  # by packet type
@@ -90,6 +93,9 @@ class GatewayCollector(Collector):
             "code",
             {f"{k:#04x}": v for k, v in counters.connections_refused.copy().items()},
         )
+        yield _labelled("sockets_refused", "Sockets closed before MQTT", "step", counters.sockets_refused.copy())
+        yield _labelled("logins_refused", "CONNECT refused for who it is", "reason", counters.logins_refused.copy())
+        yield _labelled("not_authorized", "PUBLISH and SUBSCRIBE refused by a rule", "what", counters.not_authorized.copy())
         yield _labelled(
             "connections_lost", "Connections that ended without DISCONNECT", "cause", counters.connections_lost.copy()
         )

@@ -1,6 +1,7 @@
 """The gateway, its listening socket, and Kafka around it, as one coroutine. Run it with `uvloop.run(serve(...))`."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -10,12 +11,14 @@ from sinks.fast_path.router import KafkaRouter, Router
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.gateway import Gateway
+from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 
 _log: Final = structlog.get_logger(__name__)
 _RECORD_OVERHEAD_BYTES: Final = 65_536
 _OWNERSHIP_WARNING_S: Final = 15.0
+_LOOK_S: Final = 1.0
 
 
 async def serve(
@@ -24,13 +27,15 @@ async def serve(
     on_ready: Callable[[str, int], None] | None = None,
     stop: asyncio.Event,
     counters: GatewayCounters | None = None,
+    reload: asyncio.Event | None = None,
 ) -> None:
     """Run a gateway until `stop` is set.
 
     on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
-    Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, TopicMissing, GroupInstanceTaken
-    when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more partitions: `stop`
-    is set then.
+    reload: set it to have users, keys and certificates read again; the gateway clears it. They are read when they change, too.
+    Raises OSError when a port cannot be bound, UnusableFile for a file of users, keys or certificates, kafka.errors.KafkaError
+    when no broker answers, TopicMissing, GroupInstanceTaken when another process has the same `group_instance_id`, also later,
+    PartitionsAdded when a topic gets more partitions: `stop` is set then.
     Otherwise nothing that a device or Kafka does ends it once it is ready.
     """
     log = KafkaEventLog(
@@ -64,7 +69,7 @@ async def serve(
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
     counters = counters or GatewayCounters()
-    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters, router=router)
+    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters, router=router, reload=reload)
     tail.check()
     log.check()
 
@@ -78,12 +83,20 @@ async def run_gateway(
     stop: asyncio.Event,
     counters: GatewayCounters,
     router: Router | None = None,
+    reload: asyncio.Event | None = None,
+    on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
 ) -> None:
-    """`serve` on any Kafka. Closes log, tail and router. router: None = no messages are read here."""
-    gateway = Gateway(settings, log, counters)
-    loop = asyncio.get_running_loop()
+    """`serve` on any Kafka. Closes log, tail and router.
+
+    router: None = no messages are read here. on_listening: called before `on_ready`, with host and port of every listener.
+    """
     try:
-        server = await loop.create_server(gateway.new_socket, settings.host, settings.port, backlog=1_024)
+        gateway = Gateway(settings, log, counters)
+        listeners = Listeners(settings, gateway.new_socket, counters)
+        host, port = await listeners.open()
+        if on_listening is not None:
+            on_listening(listeners.addresses)
+        looking_after = asyncio.ensure_future(_look_after(gateway, listeners, reload or asyncio.Event()))
         tail.start(gateway)
         gateway.start()
         if router is not None:
@@ -92,19 +105,34 @@ async def run_gateway(
         try:
             await _until_ready(gateway, stopping)
             if not stop.is_set() and on_ready is not None:
-                host, port = server.sockets[0].getsockname()[:2]
                 on_ready(host, port)
             await stopping
         finally:
             # 1. nobody new, 2. goodbye to everybody, 3. the farewells into the log, 4. Kafka
             stopping.cancel()
-            server.close()
+            looking_after.cancel()
+            listeners.close()
             gateway.stop()
+            gateway.logins.close()
     finally:
         if router is not None:
             await router.close(settings.stop_timeout_ms / 1_000)
         await tail.close(settings.stop_timeout_ms / 1_000)
         await log.close(settings.stop_timeout_ms / 1_000)
+
+
+async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Event) -> None:
+    """Every second, and when `reload` is set."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reload.wait(), _LOOK_S)
+        read_files = reload.is_set()
+        reload.clear()
+        try:
+            gateway.logins.look_after(gateway.now_ms(), read_files=read_files)
+            listeners.look_after(read_files=read_files)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates
+            _log.error("not_looked_after", exc_info=error, action="please report this")
 
 
 async def _until_ready(gateway: Gateway, stopping: "asyncio.Future[Literal[True]]") -> None:

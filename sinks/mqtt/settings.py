@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.settings import AccessRule, LoginSettings
+from sinks.mqtt.listeners.settings import ListenerSettings
 from state.records.settings import RecordLimits
 from state.settings import SessionSettings
+
+NO_LISTENER: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +22,13 @@ class GatewaySettings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 1883  # 0 = any free one, told to `on_ready`
+    port: int = 1883  # 0 = any free one, told to `on_ready`; NO_LISTENER = only `listeners`
+    anonymous: bool = False
+    """Who does not log in is let in at this address, whatever it is. On loopback that is so anyway while `login` has no way to
+    log in."""
+    listeners: tuple[ListenerSettings, ...] = ()  # besides `host` and `port`
+    login: LoginSettings = field(default_factory=LoginSettings)
+    rules: tuple[AccessRule, ...] = ()  # none = sinks.mqtt.access.settings.DEFAULT_RULES
     bootstrap_servers: str = "127.0.0.1:9092"
     events_topic: str = "inflight.events"
     commands_topic: str = "inflight.commands"
@@ -32,7 +42,7 @@ class GatewaySettings:
     lease_ms: int = 30_000
     """A gateway whose renewals Kafka has not confirmed for this long closes its connections; after one and a half times this the
     engine ends those that are left."""
-    connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT, and how old one may be
+    connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT whose login is verified, and how old one may be
     accept_timeout_ms: int = 30_000  # from CONNECT to the engine's `AcceptConnection`
     append_timeout_ms: int = 30_000  # Kafka confirms a record within this, or the connection that wrote it is closed
     stop_timeout_ms: int = 5_000
@@ -50,7 +60,6 @@ class GatewaySettings:
     limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold."""
     producer_linger_ms: int = 0
     fetch_max_wait_ms: int = 20
-    credentials: Mapping[str, str] | None = None  # user name → password; None = anyone may connect
     kafka_options: Mapping[str, Any] = field(default_factory=dict)
     """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
@@ -62,3 +71,15 @@ class GatewaySettings:
     def session_of(self, client_id: str) -> SessionSettings:
         """Of one client, without what policies add."""
         return next((session for pattern, session in self.profiles if fnmatchcase(client_id, pattern)), self.session)
+
+    @property
+    def all_listeners(self) -> tuple[ListenerSettings, ...]:
+        """The plain one of `host` and `port` first, if it is wanted."""
+        if self.port == NO_LISTENER:
+            return self.listeners
+        return (self.plain_listener, *self.listeners)
+
+    @property
+    def plain_listener(self) -> ListenerSettings:
+        """That of `host` and `port`."""
+        return ListenerSettings(host=self.host, port=self.port, anonymous=self.anonymous)

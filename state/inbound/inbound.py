@@ -48,6 +48,7 @@ class Inbound:
                 retain=event.retain,
                 expiry_interval_s=event.expiry_interval_s,
                 properties=event.properties,
+                username=event.username,
             )
         )
         activation.record(Transition.PUBLICATION_FORWARDED, event.publication_id, packet_id=event.packet_id)

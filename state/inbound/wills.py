@@ -39,6 +39,7 @@ def publish_will(pending: PendingWill, activation: Activation) -> None:
             expiry_interval_s=will.expiry_interval_s,
             properties=will.properties,
             will=True,
+            username=will.username,
         )
     )
     activation.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")

@@ -14,6 +14,7 @@ otherwise:
 | `correlation-data` | MQTT 5, if given; bytes as they came |
 | `payload-format` | `1` = the payload is UTF-8 text, as the device says |
 | `message-expiry` | MQTT 5 Message Expiry Interval in seconds, if given |
+| `username` | who had logged in on the connection; not there if nobody had |
 | `user-…` | one per MQTT 5 user property, in order, names may repeat |
 """
 
@@ -36,6 +37,7 @@ from state.records.record import Header, SinkRecord
 CLIENT_ID: Final = "client-id"
 INFLIGHT_ID: Final = "inflight-id"
 MESSAGE_EXPIRY: Final = "message-expiry"
+USERNAME: Final = "username"
 TRUE: Final = b"true"
 
 _QOS: Final = ((QOS, b"0"), (QOS, b"1"), (QOS, b"2"))
@@ -51,6 +53,7 @@ def uplink_headers(
     retain: bool = False,
     expiry_interval_s: int | None = None,
     properties: PublishProperties = NO_PROPERTIES,
+    username: str = "",
 ) -> list[tuple[str, bytes]]:
     """As kafka-python takes them. inflight_id: gateways say `client:connection:counter`, the engine the publication id."""
     headers = [
@@ -62,6 +65,8 @@ def uplink_headers(
     ]
     if expiry_interval_s is not None:
         headers.append((MESSAGE_EXPIRY, b"%d" % expiry_interval_s))
+    if username:
+        headers.append((USERNAME, username.encode()))
     if properties is NO_PROPERTIES:
         return headers
     if properties.content_type is not None:
@@ -86,5 +91,6 @@ def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication) 
         properties=command.properties,
         inflight_id=command.publication_id,
         expiry_interval_s=command.expiry_interval_s,
+        username=command.username,
     )
     return SinkRecord(topic, client_id.encode(), command.payload, headers=tuple(Header(name, value) for name, value in headers))

@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel
 
+from streaming.config.access_sections import ListenerSection, RuleSection
 from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
 from streaming.config.sections import (
@@ -33,3 +34,5 @@ class Configuration(BaseModel):
     exchanges: tuple[ExchangeSection, ...] = ()
     policies: tuple[PolicySection, ...] = ()
     permissions: tuple[PermissionSection, ...] = ()
+    listeners: tuple[ListenerSection, ...] = ()
+    rules: tuple[RuleSection, ...] = ()

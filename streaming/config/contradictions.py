@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from streaming.config.access_sections import access_problems
 from streaming.config.configuration import Configuration
 from streaming.config.policy_sections import dead_letter_problems
 from streaming.config.section import KeyPath
@@ -72,6 +73,7 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
     ):
         if on and getattr(throttle, high) <= getattr(throttle, low):
             yield ("throttle", low), f"is not below {high}: lower it, or raise {high}"
+    yield from access_problems(gateway.plain_listener(), settings.listeners, gateway.login)
     yield from settings.bridge.problems(settings.kafka, settings.topics)
     if kafka.security_protocol.startswith("SASL") and not (kafka.sasl_username and kafka.sasl_password.get_secret_value()):
         yield ("kafka", "sasl_username"), f"security_protocol = {kafka.security_protocol} needs sasl_username and sasl_password"

@@ -15,6 +15,11 @@ from streaming.config.section import KeyPath, Section
 from streaming.config.units import Schedule
 
 _LINE_WIDTH: Final = 120
+_GONE: Final = {
+    "gateway.credentials": "is gone, a configuration is no place for passwords: write them with `inflight users add NAME`, and "
+    "set gateway.login.password_file to the file",
+}
+"""Keys that old configurations have, and what to do."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -57,6 +62,9 @@ def known_keys(model: type[BaseModel]) -> list[str]:
 
 def unknown_key(model: type[BaseModel], dotted: str) -> str:
     """The sentence for a key that does not exist, with the one that was probably meant."""
+    for gone, what_to_do in _GONE.items():
+        if dotted == gone or dotted.startswith(f"{gone}."):
+            return what_to_do
     by_last_part = {known.rpartition(".")[2]: known for known in known_keys(model)}
     close = difflib.get_close_matches(dotted, known_keys(model), n=1, cutoff=0.6)
     close += [by_last_part[name] for name in difflib.get_close_matches(dotted.rpartition(".")[2], by_last_part, n=1, cutoff=0.6)]

@@ -3,7 +3,7 @@
 Defaults: the GatewaySettings of sinks.mqtt, the FastPathSettings of sinks.fast_path and the BridgeSettings of sinks.bridge.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import Field, SecretStr
@@ -11,7 +11,9 @@ from pydantic import Field, SecretStr
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from sinks.fast_path.settings import FastPathSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
+from streaming.config.access_sections import ListenerSection, LoginSection, RuleSection
 from streaming.config.section import DurationMs, KeyPath, Secret, Section, SizeBytes, key
 from streaming.config.sections import BackoffSection, KafkaSection, TopicsSection
 from streaming.config.units import DAY, HOUR, KIB, MIB, MINUTE, SECOND
@@ -43,9 +45,11 @@ def kafka_side(kafka: KafkaSection, topics: TopicsSection) -> dict[str, Any]:
 class GatewaySection(Section, configures=GatewaySettings()):
     """The MQTT listener. Mirrors sinks.mqtt.settings.GatewaySettings, which says more about each."""
 
-    host: str = key("address to listen on; 0.0.0.0 = all, and then set credentials or a firewall")
-    port: int = key("0 = any free one", ge=0, le=65_535)
-    credentials: dict[str, Secret] = key("user name = password; empty = anyone may connect; never shown", {})
+    host: str = key("address to listen on without TLS; for the others see [[listeners]]")
+    port: int = key("0 = any free one, -1 = only [[listeners]]", ge=NO_LISTENER, le=65_535)
+    anonymous: bool = key(
+        "let devices in that do not log in; on loopback they are let in anyway while [gateway.login] has no way to log in"
+    )
     group_id: str = key("consumer group by which gateways share PREFIX.commands", min_length=1)
     group_instance_id: str = key(
         "a name that this gateway keeps over restarts and no other has: it then gets its partitions back at once", ""
@@ -79,13 +83,29 @@ class GatewaySection(Section, configures=GatewaySettings()):
     )
     producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)
     fetch_max_wait_ms: DurationMs = key("longest wait of Kafka for new commands", ge=1, le=SECOND)
+    login: LoginSection = LoginSection()
 
-    def to_gateway_settings(self, kafka: KafkaSection, topics: TopicsSection, **others: Any) -> GatewaySettings:
-        """The same for the gateway, which knows nothing of this file. others: its fields that are not of this section."""
+    def plain_listener(self) -> ListenerSettings | None:
+        """None = it is off."""
+        if self.port == NO_LISTENER:
+            return None
+        return ListenerSettings(host=self.host, port=self.port, anonymous=self.anonymous)
+
+    def to_gateway_settings(
+        self,
+        kafka: KafkaSection,
+        topics: TopicsSection,
+        listeners: Sequence[ListenerSection] = (),
+        rules: Sequence[RuleSection] = (),
+        **others: Any,
+    ) -> GatewaySettings:
+        """The same for the gateway, which knows nothing of this file. others: its fields that are not configured here."""
         return self.plain(
             GatewaySettings,
             group_instance_id=self.group_instance_id or None,
-            credentials={name: secret.get_secret_value() for name, secret in self.credentials.items()} or None,
+            login=self.login.to_login_settings(),
+            listeners=tuple(listener.to_listener_settings() for listener in listeners),
+            rules=tuple(rule.to_access_rule() for rule in rules),
             **kafka_side(kafka, topics),
             **others,
         )

@@ -107,6 +107,8 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
     return settings.gateway.to_gateway_settings(
         settings.kafka,
         settings.topics,
+        settings.listeners,
+        settings.rules,
         fast_path=settings.fast_path.to_fast_path_settings(settings.topics),
         limits=settings.record_limits,
         session=settings.session_settings,

@@ -7,6 +7,7 @@
    and which topic filters exist (`SubscriptionJudge`).
 """
 
+from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec.packets import (
     PING_RESP,
     Connect,
@@ -77,6 +78,7 @@ class ConnectedDevice:
         *,
         client_id: str,
         codec: Codec,
+        grant: Grant,
         output: ConnectionOutput,
         counters: GatewayCounters,
         settings: GatewaySettings,
@@ -105,6 +107,8 @@ class ConnectedDevice:
             connection_id=accept.connection_id,
             is_v5=connect.protocol_version >= 5,
             encode=codec.encode,
+            grant=grant,
+            counters=counters,
             publish_rate=PublishRate(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
             awaiting_rel=accept.awaiting_rel,
@@ -114,6 +118,7 @@ class ConnectedDevice:
             self._records.max_unanswered = accept.max_awaiting_rel
         self._subscriptions = SubscriptionJudge(
             accept.topic_filters,
+            grant=grant,
             max_subscriptions=accept.max_subscriptions,
             max_subscription_bytes=accept.max_subscription_bytes,
         )
@@ -207,12 +212,13 @@ class ConnectedDevice:
         taken = self._inbound.take(publish, self._records.unanswered, now_ms)
         if isinstance(taken, Append):
             self._records.add(taken)
-        else:
-            self._counters.publishes_refused += 1
+        elif taken is not None:
             self._output.answer_in_order(taken)
 
     def _on_subscribe(self, subscribe: Subscribe) -> None:
         answer, granted = self._subscriptions.subscribe(subscribe)
+        if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
+            self._counters.not_authorized["subscribe"] += refused
         if granted:  # [MQTT-3.8.4-1]
             self._output.tell(Subscribed(connection_id=self._connection_id, subscriptions=granted), answer)
         else:

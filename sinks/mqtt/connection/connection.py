@@ -3,11 +3,13 @@
 Theory of operation
 1. After every call the host takes `take_output()` (bytes for the device) and `take_appends()` (records for Kafka), closes the
    socket when `is_closed`, reads from it only while `wants_data`, and calls `tick` when `next_deadline_ms()` has come.
-2. CONNECT is judged, registered with the host (so that the answer finds us), and told to the engine; everything else waits in the
-   buffer until `AcceptConnection`. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then it is
-   a clock that is wrong and not the CONNECT that is late: it is registered again, above that id.
+2. CONNECT is judged and registered with the host (so that the answer finds us); when the host says what the login allows, at once
+   or later by `logged_in`, it is told to the engine. Everything else waits in the buffer until `AcceptConnection`. If the engine
+   knows a newer connection id, and Kafka had our CONNECT without delay, then it is a clock that is wrong and not the CONNECT that
+   is late: it is registered again, above that id.
    With Clean Start nothing old is owed to the device, so CONNACK does not wait for the engine but for Kafka's confirmation of the
-   CONNECT: what it says is known from the configuration. What the device then sends waits for `AcceptConnection` all the same.
+   CONNECT, which comes after the login: what it says is known from the configuration. What the device then sends waits for
+   `AcceptConnection` all the same.
 3. From then on packets and commands go to `ConnectedDevice`. Records are confirmed in any order, and answers leave in the order
    of the requests (`AppendQueue`).
 4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
@@ -19,6 +21,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from sinks.command_order import OTHER_CODE, CommandOrder, Order
+from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
 from sinks.mqtt.connection.appends import Append
@@ -44,6 +47,7 @@ _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 
 class Phase(Enum):
     AWAITING_CONNECT = "awaiting CONNECT"
+    AUTHENTICATING = "authenticating"
     AWAITING_ACCEPT = "awaiting AcceptConnection"
     ANSWERED = "CONNACK was sent, awaiting AcceptConnection"
     CONNECTED = "connected"
@@ -75,6 +79,9 @@ class Registrar(Protocol):
         From now on commands for that id reach the connection.
         """
 
+    def log_in(self, connection: "Connection", connect: Connect) -> Grant | LoginRefused | None:
+        """None: it takes a while, and `logged_in` will be called."""
+
     def new_client_id(self) -> str:
         """For a client that leaves the choice to the server."""
 
@@ -94,6 +101,8 @@ class Connection:
         self._frames = FrameBuffer(settings.max_packet_size_bytes)
         self._codec = V311  # until CONNECT says
         self._connect = _NO_CONNECT
+        self._grant = EVERYTHING
+        self._lease_id = ""
         self._assigned_client_id: str | None = None
         self._answer: ConnAck | None = None
         """The CONNACK that was sent in the phase ANSWERED."""
@@ -123,7 +132,7 @@ class Connection:
         """Whether to read from the socket. False is our back pressure on the device."""
         if self._device is not None:
             return not self._records.is_full and self._deadlines.blocked_since_ms is None
-        return self.phase not in _AWAITING_ACCEPT or len(self._frames) < _EARLY_BYTES
+        return self.phase is Phase.AWAITING_CONNECT or len(self._frames) < _EARLY_BYTES
 
     @property
     def unconfirmed(self) -> int:
@@ -200,10 +209,14 @@ class Connection:
         match self.phase:
             case Phase.AWAITING_CONNECT:
                 self._end("no CONNECT in time", cause="connect timeout")
+            case Phase.AUTHENTICATING:
+                self._end("the login was not verified in time", cause="login timeout", reason_code=ReasonCode.SERVER_BUSY)
             case Phase.AWAITING_ACCEPT:
                 self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_UNAVAILABLE)
             case Phase.ANSWERED:
                 self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_BUSY)
+            case Phase.CONNECTED if now_ms >= (self._deadlines.login_ends_ms or now_ms + 1):
+                self._end("the login has ended", cause="login ended", reason_code=ReasonCode.NOT_AUTHORIZED)
             case Phase.CONNECTED:  # [MQTT-3.1.2-22]
                 self._end("keep alive", cause="keep alive", reason_code=ReasonCode.KEEP_ALIVE_TIMEOUT)
             case Phase.CLOSED:
@@ -282,7 +295,7 @@ class Connection:
             self._end(violation.reason, cause="protocol error", reason_code=violation.reason_code)
 
     def _open(self, packet: bytes, body_start: int, *, now_ms: int) -> None:
-        """1. judge, 2. register, 3. tell the engine; 4. CONNACK is `_accept`."""
+        """1. judge, 2. register, 3. log in, 4. `logged_in` tells the engine; 5. CONNACK is `_accept`."""
         self._codec, connect = read_connect(packet, body_start, self._settings)
         if not connect.client_id:
             self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
@@ -293,6 +306,23 @@ class Connection:
         self._connect_read_ms = now_ms
         if not self._register():
             raise ConnectionRefused("nobody is taken in now", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
+        self.phase = Phase.AUTHENTICATING
+        login = self._registrar.log_in(self, connect)
+        if login is not None:
+            self.logged_in(login, now_ms)
+
+    def logged_in(self, login: Grant | LoginRefused, now_ms: int) -> None:
+        """What the host has found out. Nothing happens if the connection has ended meanwhile, or its time is over."""
+        self.tick(now_ms)
+        if self.phase is not Phase.AUTHENTICATING:
+            return
+        if isinstance(login, LoginRefused):  # [MQTT-3.1.4-2]
+            self._refuse(ConnectionRefused(str(login.refusal), reason_code=login.reason_code, codec=self._codec))
+            return
+        self._grant = login
+        if login.valid_ms is not None:
+            self._deadlines.login_ends_ms = now_ms + login.valid_ms
+        self._tell_connected()
         self.phase = Phase.AWAITING_ACCEPT
         self._deadlines.connect_received(now_ms)
 
@@ -301,23 +331,29 @@ class Connection:
         registered = self._registrar.register(self)
         if registered is None:
             return False
-        self.connection_id, self.partition, lease_id, self._knows_settings = registered
+        self.connection_id, self.partition, self._lease_id, self._knows_settings = registered
         self._order = CommandOrder()
+        return True
+
+    def _tell_connected(self) -> None:
         self._was_prompt = False
         self._connect_append = self._output.tell(
             connected_event(
                 self._connect,
                 connection_id=self.connection_id,
                 partition=self.partition,
-                lease_id=lease_id,
+                lease_id=self._lease_id,
                 has_fast_path=self._settings.fast_path.enabled,
+                username=self._grant.username,
             )
         )
-        return True
 
     def _register_again(self) -> bool:
         """With an id above the one that the engine has told; see the module, 2."""
-        return self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._register()
+        if self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._register():
+            self._tell_connected()
+            return True
+        return False
 
     def _answer_clean_start(self) -> None:
         """CONNECT is in the log: every later one comes behind it. See the module, 2."""
@@ -350,6 +386,7 @@ class Connection:
             accept,
             client_id=self.client_id,
             codec=self._codec,
+            grant=self._grant,
             output=self._output,
             counters=self._counters,
             settings=self._settings,
@@ -376,7 +413,7 @@ class Connection:
         """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words."""
         if self.phase is Phase.CLOSED:
             return
-        if self.phase is Phase.AWAITING_ACCEPT:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+        if self.phase in (Phase.AUTHENTICATING, Phase.AWAITING_ACCEPT):  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self._counters.connections_refused[reason_code] += 1
             if reason_code:
                 self._output.write_first_that_fits(
@@ -390,7 +427,7 @@ class Connection:
                     Disconnect(reason_code=reason_code),
                     Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
                 )
-        if self.connection_id and tell_engine:
+        if self._connect_append is not None and tell_engine:
             self._output.tell_end(ConnectionLost(connection_id=self.connection_id, reason=reason))
         self._close()
 

@@ -1,7 +1,6 @@
-"""CONNECT: which version speaks, whether the gateway lets it in, and the two answers. Pure."""
+"""CONNECT: which version speaks, whether the packet can be taken, and the two answers. Pure."""
 
-import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -70,7 +69,7 @@ def choose_codec(packet: bytes, body_start: int) -> Codec:
 
 
 def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> tuple[Codec, Connect]:
-    """The first packet of a connection, judged by everything but the session. Raises ConnectionRefused."""
+    """The first packet of a connection, judged by everything but the login and the session. Raises ConnectionRefused."""
     codec = choose_codec(packet, body_start)
     try:
         connect = codec.decode(packet, body_start)
@@ -96,22 +95,16 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> t
             reason_code=ReasonCode.CLIENT_ID_NOT_VALID,
             codec=codec,
         )
-    if settings.credentials is not None and not _knows(settings.credentials, connect):  # [MQTT-3.1.4-2]
-        raise ConnectionRefused("wrong user name or password", reason_code=ReasonCode.BAD_USER_NAME_OR_PASSWORD, codec=codec)
     return codec, connect
 
 
-def _knows(credentials: Mapping[str, str], connect: Connect) -> bool:
-    """Takes the same time for an unknown user as for a wrong password."""
-    expected = credentials.get(connect.username) if connect.username is not None else None
-    matches = hmac.compare_digest((expected or "").encode(), connect.password or b"")
-    return matches and expected is not None and connect.password is not None
-
-
 def connected_event(
-    connect: Connect, *, connection_id: int, partition: int, lease_id: str, has_fast_path: bool = False
+    connect: Connect, *, connection_id: int, partition: int, lease_id: str, has_fast_path: bool = False, username: str = ""
 ) -> ClientConnected:
-    """What the engine is told."""
+    """What the engine is told. username: verified; empty = nobody has logged in."""
+    will = connect.will
+    if will is not None and username:
+        will = msgspec.structs.replace(will, username=username)
     return ClientConnected(
         connection_id=connection_id,
         commands_partition=partition,
@@ -120,7 +113,7 @@ def connected_event(
         session_expiry_interval_s=connect.session_expiry_interval_s,
         receive_maximum=connect.receive_maximum,
         maximum_packet_size_bytes=connect.maximum_packet_size_bytes,
-        will=connect.will,
+        will=will,
         lease_id=lease_id,
         capabilities=Capability.FAST_PATH if has_fast_path else Capability.NONE,
     )

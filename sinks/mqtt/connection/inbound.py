@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
+from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.publish_rate import PublishRate
+from sinks.mqtt.metrics import GatewayCounters
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
 from state.model import PacketId, QoS, ReasonCode
@@ -14,6 +16,7 @@ from state.records.uplink import uplink_headers
 
 class Inbound:
     """client_id, connection_id: part of each publication's `inflight-id`. encode: of the version that the device speaks.
+    grant: what the login allows.
 
     awaiting_rel: ids that the session already holds. max_awaiting_rel: the Receive Maximum of CONNACK, 0 = no limit. MQTT 3.1.1
     has none, and its devices send PUBREL behind any number of PUBLISHes: there the host does not read on while that many QoS 2
@@ -26,7 +29,9 @@ class Inbound:
         "_client_id",
         "_connection_id",
         "_count",
+        "_counters",
         "_encode",
+        "_grant",
         "_id_prefix",
         "_is_v5",
         "_max_awaiting_rel",
@@ -41,6 +46,8 @@ class Inbound:
         connection_id: int,
         is_v5: bool,
         encode: Callable[[ServerPacket], bytes],
+        grant: Grant,
+        counters: GatewayCounters,
         publish_rate: PublishRate,
         topic_alias_maximum: int,
         awaiting_rel: Iterable[PacketId],
@@ -51,6 +58,8 @@ class Inbound:
         self._id_prefix = f"{client_id}:{connection_id}:"
         self._is_v5 = is_v5
         self._encode = encode
+        self._grant = grant
+        self._counters = counters
         self._publish_rate = publish_rate
         self._topic_alias_maximum = topic_alias_maximum
         self._awaiting_rel = set(awaiting_rel)
@@ -58,13 +67,15 @@ class Inbound:
         self._aliases: dict[int, str] = {}
         self._count = 0
 
-    def take(self, publish: Publish, unanswered: int, now_ms: int) -> Append | PubAck | PubRec:
-        """The record for a publication, with the answer that it sets free; or a refusal, which needs no record.
+    def take(self, publish: Publish, unanswered: int, now_ms: int) -> Append | PubAck | PubRec | None:
+        """The record for a publication, with the answer that it sets free; or a refusal, which needs no record; or neither.
 
         unanswered: publications that count and are not answered (`Append.counts`): in MQTT 5 those of QoS 1, because those of
         QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. Raises ProtocolViolation.
         """
         topic = self.topic_of(publish)
+        if self._grant.publish and not self._grant.may_publish(topic):
+            return self._not_authorized(publish, topic)
         refusal = self._refusal(publish, now_ms)
         if refusal is not None:
             return refusal
@@ -87,6 +98,7 @@ class Inbound:
             retain=publish.retain,
             expiry_interval_s=publish.expiry_interval_s,
             properties=publish.properties,
+            username=self._grant.username,
         )
         append = Append(encode_event(received), self._encode(PubRec(packet_id=packet_id)))  # [MQTT-4.3.3-8]
         append.counts = not self._is_v5
@@ -102,8 +114,18 @@ class Inbound:
             return None  # it was accepted, and only our answer was lost
         if self._publish_rate.admit(now_ms):
             return None
-        answer = PubAck if qos == QoS.AT_LEAST_ONCE else PubRec
-        return answer(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED)
+        self._counters.publishes_refused += 1
+        return _refused(publish, ReasonCode.QUOTA_EXCEEDED)
+
+    def _not_authorized(self, publish: Publish, topic: str) -> PubAck | PubRec | None:
+        """Also a repetition of what was accepted: it may have another topic. QoS 0 is dropped. MQTT 3.1.1 has no answer that does
+        not say the opposite, so the connection ends [MQTT-3.3.5-2] of MQTT 3.1.1. Raises ProtocolViolation."""
+        self._counters.not_authorized["publish"] += 1
+        if publish.qos == QoS.AT_MOST_ONCE:
+            return None
+        if self._is_v5:
+            return _refused(publish, ReasonCode.NOT_AUTHORIZED)
+        raise ProtocolViolation(f"may not publish to {topic!r}", reason_code=ReasonCode.NOT_AUTHORIZED)
 
     def topic_of(self, publish: Publish) -> str:
         """The topic name, alias resolved and remembered [MQTT-3.3.2-12] for this connection [MQTT-3.3.2-7]. Raises
@@ -162,6 +184,7 @@ class Inbound:
             retain=publish.retain,
             expiry_interval_s=publish.expiry_interval_s,
             properties=publish.properties,
+            username=self._grant.username,
         )
 
     def _require_room(self, taken: int) -> None:
@@ -170,3 +193,8 @@ class Inbound:
                 f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-7]",
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
+
+
+def _refused(publish: Publish, reason_code: ReasonCode) -> PubAck | PubRec:
+    answer = PubAck if publish.qos == QoS.AT_LEAST_ONCE else PubRec
+    return answer(packet_id=publish.packet_id, reason_code=reason_code)

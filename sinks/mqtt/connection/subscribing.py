@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
 from sinks.mqtt_topics import is_shared, is_topic_filter
 from state.errors import ProtocolViolation
@@ -13,15 +14,22 @@ class SubscriptionJudge:
     [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
 
     topic_filters: those that the session holds; None = too many to be told, so any may be among them.
+    grant: what the login allows; a filter that it does not cover is refused with 0x87.
     max_subscriptions: how many there may be, max_subscription_bytes: how long together; 0 = no limit. One more is refused with
     0x97, the same one again is not one more.
     """
 
-    __slots__ = ("_bytes", "_max_subscription_bytes", "_max_subscriptions", "_topic_filters")
+    __slots__ = ("_bytes", "_login", "_max_subscription_bytes", "_max_subscriptions", "_topic_filters")
 
     def __init__(
-        self, topic_filters: Iterable[str] | None, *, max_subscriptions: int = 0, max_subscription_bytes: int = 0
+        self,
+        topic_filters: Iterable[str] | None,
+        *,
+        grant: Grant = EVERYTHING,
+        max_subscriptions: int = 0,
+        max_subscription_bytes: int = 0,
     ) -> None:
+        self._login = grant
         self._topic_filters = None if topic_filters is None else set(topic_filters)
         self._max_subscriptions = max_subscriptions
         self._max_subscription_bytes = max_subscription_bytes
@@ -51,6 +59,8 @@ class SubscriptionJudge:
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if not is_topic_filter(topic_filter):
             return ReasonCode.TOPIC_FILTER_INVALID
+        if not self._login.may_subscribe(topic_filter):
+            return ReasonCode.NOT_AUTHORIZED
         if self._topic_filters is None:
             return ReasonCode.QUOTA_EXCEEDED if self._max_subscription_bytes else asked.qos  # it is over the limit already
         if topic_filter not in self._topic_filters:

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import uvloop
@@ -137,6 +137,9 @@ class GatewayUnderTest:
     host: str
     port: int
     stop: Callable[[], None]
+    addresses: list[tuple[str, int]] = field(default_factory=list)
+    """Of every listener, in the order of the settings."""
+    reload: Callable[[], None] = lambda: None
 
     def socket(self) -> "RawClient":
         return RawClient(socket.create_connection((self.host, self.port), timeout=DEADLINE_S))
@@ -222,13 +225,16 @@ def running_gateway(
     kafka, counters = FakeKafka(partitions), GatewayCounters()
     ready = threading.Event()
     address: list[tuple[str, int]] = []
+    addresses: list[tuple[str, int]] = []
+    reloading: list[Callable[[], None]] = []
     failure: list[BaseException] = []
     stopping: list[Callable[[], None]] = []
 
     async def main() -> None:
         kafka.loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
+        stop, reload = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
+        reloading.append(lambda: loop.call_soon_threadsafe(reload.set))
         stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
 
         def on_ready(host: str, port: int) -> None:
@@ -237,7 +243,14 @@ def running_gateway(
 
         used = settings or GatewaySettings()
         await run_gateway(
-            dataclasses.replace(used, host="127.0.0.1", port=0), kafka, kafka, on_ready=on_ready, stop=stop, counters=counters
+            dataclasses.replace(used, host="127.0.0.1", port=0),
+            kafka,
+            kafka,
+            on_ready=on_ready,
+            stop=stop,
+            counters=counters,
+            reload=reload,
+            on_listening=addresses.extend,
         )
 
     def run() -> None:
@@ -252,7 +265,7 @@ def running_gateway(
     assert ready.wait(DEADLINE_S), "the gateway is not ready"
     if failure:
         raise failure[0]
-    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0])
+    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0], addresses, reloading[0])
     try:
         yield gateway
     finally:

@@ -16,7 +16,8 @@ import msgspec
 
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
-from sinks.mqtt.codec.packets import Publish, PubRel
+from sinks.mqtt.access.grant import EVERYTHING, Grant
+from sinks.mqtt.codec.packets import Connect, Publish, PubRel
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connection import Connection, Registration
 from sinks.mqtt.metrics import GatewayCounters
@@ -406,6 +407,9 @@ class World:
     def register(self, connection: Connection) -> Registration:
         self.next_id += 1
         return Registration(self.next_id, 0, "lease")
+
+    def log_in(self, connection: Connection, connect: Connect) -> Grant:
+        return EVERYTHING
 
     def new_client_id(self) -> str:
         raise AssertionError("the device has a client id")

@@ -20,7 +20,7 @@ from state.records.events import decode_event
 from streaming.config.resources import conf_file
 
 RUNNER = CliRunner()
-COMMANDS = ("sessions", "up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
+COMMANDS = ("sessions", "users", "up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib")
 
@@ -249,3 +249,10 @@ def test_a_free_port_is_outside_the_range_of_outgoing_connections() -> None:
     port = free_port()
     assert port < first_outgoing
     assert is_free(port)
+
+
+def test_up_has_a_plain_listener() -> None:
+    tls = 'listeners=[{"host": "0.0.0.0", "anonymous": true, "tls_certfile": "server.pem"}]'
+    refused = RUNNER.invoke(app, ["up", "--set", "gateway.port=-1", "--set", tls])
+    assert refused.exit_code == 2
+    assert "plain listener" in refused.output

@@ -61,3 +61,10 @@ def test_the_engine_writes_the_payload_under_the_clients_key_with_the_same_heade
     assert uplink_record("up", "ü", publication) == SinkRecord(
         "up", "ü".encode(), b"p", headers=tuple(Header(name, value) for name, value in headers)
     )
+
+
+def test_who_had_logged_in_has_a_header_of_its_own() -> None:
+    headers = uplink_headers(client_id="c", inflight_id="i", topic="t", qos=QoS.AT_LEAST_ONCE, username="ädä")
+    assert headers[5:] == [("username", "ädä".encode())]
+    publication = ForwardPublication(publication_id="i", topic="t", payload=b"", qos=QoS.AT_LEAST_ONCE, username="ädä")
+    assert uplink_record("up", "c", publication).headers[5:] == (Header("username", "ädä".encode()),)

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.settings import AccessRule, LoginSettings
+from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
+from streaming.config.access_sections import ListenerSection, LoginSection, RuleSection
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
 from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
@@ -51,7 +54,7 @@ def test_the_file_in_conf_explains_every_key() -> None:
     text = conf_file("inflight.toml").read_text(encoding="utf-8")
     assert render_toml(Settings()) in text
     for key in known_keys(Settings):
-        if key not in ("profiles", "exchanges", "policies", "permissions"):
+        if key not in ("profiles", "exchanges", "policies", "permissions", "listeners", "rules"):
             assert f"\n{key.rpartition('.')[2]} = " in text
 
 
@@ -69,7 +72,15 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
 @pytest.mark.parametrize(
     ("section", "plain", "only_in_section", "only_in_plain"),
     [
-        (GatewaySection, GatewaySettings, set(), {"fast_path", "limits", "session", "profiles"} | FROM_KAFKA_AND_TOPICS),
+        (
+            GatewaySection,
+            GatewaySettings,
+            set(),
+            {"fast_path", "limits", "session", "profiles", "listeners", "rules"} | FROM_KAFKA_AND_TOPICS,
+        ),
+        (LoginSection, LoginSettings, set(), set()),
+        (ListenerSection, ListenerSettings, set(), set()),
+        (RuleSection, AccessRule, set(), set()),
         (FastPathSection, FastPathSettings, set(), {"messages_topic", "routes_topic"}),
         (
             BridgeSection,
@@ -108,12 +119,16 @@ def test_no_key_exists_in_the_section_or_in_the_plain_class_only(
 def test_every_gateway_setting_can_be_configured() -> None:
     configured = gateway_settings(
         Settings(
-            gateway={"group_instance_id": "gw-1", "credentials": {"ann": "secret"}},
+            gateway={"group_instance_id": "gw-1", "anonymous": True, "login": {"password_file": "users"}},
+            listeners=({"port": 1884, "anonymous": True},),
+            rules=({"users": ("ann",), "publish": ("a/#",)},),
             topics={"prefix": "t"},
             kafka={"bootstrap_servers": "k:1"},
         )
     )
-    assert (configured.group_instance_id, configured.credentials) == ("gw-1", {"ann": "secret"})
+    assert (configured.group_instance_id, configured.anonymous, configured.login.password_file) == ("gw-1", True, "users")
+    assert configured.listeners == (ListenerSettings(port=1884, anonymous=True),)
+    assert configured.rules == (AccessRule(users=("ann",), publish=("a/#",)),)
     assert (configured.events_topic, configured.commands_topic, configured.uplink_topic) == ("t.events", "t.commands", "t.uplink")
     assert configured.bootstrap_servers == "k:1"
 
@@ -285,7 +300,7 @@ def test_a_wrong_schedule_is_refused_before_anything_starts(schedule: str, words
         ("retry_mqtt5=never", "allowed: reconnect, timer, wait"),
         ("mqueue_store_qos0=perhaps", "allowed: true, false"),
         ("session_expiry_interval=1500ms", "multiple of 1000"),
-        ("gateway.port=70000", "allowed: 0 … 65535"),
+        ("gateway.port=70000", "allowed: -1 … 65535"),
         ("topics.prefix=a/b", "letters, digits"),
         ("kafka.bootstrap_servers=localhost", "write host:port"),
         ("kafka.security_protocol=TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
@@ -358,7 +373,7 @@ def test_a_flag_without_a_value_is_explained() -> None:
 
 
 def test_secrets_are_never_shown() -> None:
-    overrides = ["kafka.sasl_password=hunter2", 'gateway.credentials={"ann": "hunter2"}']
+    overrides = ["kafka.sasl_password=hunter2", "bridge.password=hunter2"]
     settings = load_settings(overrides=overrides)
     assert "hunter2" not in repr(settings) + render_toml(settings)
     assert "hunter2" not in "".join(complaints('gateway.credentials={"ann": ["hunter2"]}'))

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
+from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connection import Connection, Registration
 from sinks.mqtt.metrics import GatewayCounters
@@ -22,9 +24,18 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
 class Harness:
-    """confirming: whether Kafka confirms at once. knows_settings: those of the engine."""
+    """confirming: whether Kafka confirms at once. knows_settings: those of the engine. login: what the host says of it; None =
+    nothing yet."""
 
-    def __init__(self, *, partition: int | None = 3, knows_settings: bool = True, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partition: int | None = 3,
+        knows_settings: bool = True,
+        login: Grant | LoginRefused | None = EVERYTHING,
+        **settings: Any,
+    ) -> None:
+        self.login = login
         self.now_ms = 1_000
         self.counters = GatewayCounters()
         self.partition = partition
@@ -39,6 +50,9 @@ class Harness:
     # Registrar
     def register(self, connection: Connection) -> Registration | None:
         return None if self.partition is None else Registration(77, self.partition, "lease-1", self.knows_settings)
+
+    def log_in(self, connection: Connection, connect: Connect) -> Grant | LoginRefused | None:
+        return self.login
 
     def new_client_id(self) -> str:
         return "assigned"
@@ -68,6 +82,10 @@ class Harness:
         self.connection.receive(b"".join(data), self.now_ms)
         return self.settle()
 
+    def logged_in(self, login: Grant | LoginRefused) -> bytes:
+        self.connection.logged_in(login, self.now_ms)
+        return self.settle()
+
     def command(self, kind: type[GatewayCommand], *, sequence: int | None = None, code: str = "", **fields: Any) -> bytes:
         self.sequence += 1
         command = kind(connection_id=77, partition=3, sequence=sequence or self.sequence, **fields)
@@ -86,9 +104,9 @@ class Harness:
 
 
 def connected(
-    level: int = 4, *, keep_alive_s: int = 10, properties: bytes = b"", accept: dict[str, Any] | None = None, **settings: Any
+    level: int = 4, *, keep_alive_s: int = 10, properties: bytes = b"", accept: dict[str, Any] | None = None, **others: Any
 ) -> Harness:
-    harness = Harness(**settings)
+    harness = Harness(**others)
     assert harness.send(connect(level=level, flags=0x00, keep_alive_s=keep_alive_s, properties=properties)) == b""
     answer = harness.command(AcceptConnection, **{"send_quota": 2, "max_awaiting_rel": 2, **(accept or {})})
     assert answer[0] == 0x20

@@ -7,7 +7,7 @@ from sinks.mqtt.connection.handshake import V5, V311, ConnectionRefused, connack
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected
-from state.model import ReasonCode
+from state.model import Will
 from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, packet, text
 
 SETTINGS = GatewaySettings(max_client_id_bytes=10)
@@ -67,31 +67,6 @@ def test_client_ids_that_are_too_long_or_have_control_characters_are_refused(cli
     assert refused(connect(level=5, payload=text(client_id))).answer == bytes.fromhex("2003008500")
 
 
-GUARDED = GatewaySettings(credentials={"ada": "pässword"})
-
-
-@pytest.mark.parametrize(
-    ("flags", "payload"),
-    [
-        (0x02, text("c")),
-        (0x82, text("c") + text("ada")),
-        (0xC2, text("c") + text("ada") + text("wrong")),
-        (0xC2, text("c") + text("eve") + text("pässword")),
-        (0xC2, text("c") + text("eve") + text("")),
-        (0xC2, text("c") + text("ada") + text(b"\xff")),
-    ],
-)
-def test_wrong_credentials_are_refused(flags: int, payload: bytes) -> None:
-    assert refused(connect(flags=flags, payload=payload), GUARDED).answer == bytes.fromhex("20020004")
-    assert refused(connect(level=5, flags=flags, payload=payload), GUARDED).reason_code is ReasonCode.BAD_USER_NAME_OR_PASSWORD
-
-
-def test_right_credentials_let_in_and_without_any_everybody_is_let_in() -> None:
-    data = connect(flags=0xC2, payload=text("c") + text("ada") + text("pässword"))
-    assert read_connect(data, body_start(data), GUARDED)[1].username == "ada"
-    assert read_connect(data, body_start(data), SETTINGS)[1].username == "ada"
-
-
 def test_the_engine_is_told_what_the_client_asked_for() -> None:
     asked = Connect(
         protocol_version=5,
@@ -122,3 +97,9 @@ def test_connack_says_only_what_is_not_the_case_anyway() -> None:
     answer = connack(asked, other, SETTINGS, assigned_client_id="x")
     assert (answer.session_expiry_interval_s, answer.receive_maximum, answer.assigned_client_id) == (30, 10, "x")
     assert answer.maximum_packet_size_bytes == SETTINGS.max_packet_size_bytes
+
+
+def test_the_engine_is_told_who_has_logged_in_with_the_will() -> None:
+    asked = Connect(protocol_version=5, client_id="c", clean_start=True, will=Will(topic="gone", payload=b""))
+    said = connected_event(asked, connection_id=7, partition=3, lease_id="l", username="ada")
+    assert said.will == Will(topic="gone", payload=b"", username="ada")

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
+from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.codec.packets import Publish, PubRec
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.inbound import Inbound
 from sinks.mqtt.connection.publish_rate import PublishRate
+from sinks.mqtt.metrics import GatewayCounters
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode
 
@@ -19,6 +21,8 @@ def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: 
         connection_id=7,
         is_v5=v5,
         encode=(V5 if v5 else V311).encode,
+        grant=EVERYTHING,
+        counters=GatewayCounters(),
         publish_rate=PublishRate(rate, 0),
         topic_alias_maximum=2,
         awaiting_rel=awaiting_rel,

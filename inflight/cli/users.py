@@ -1,0 +1,76 @@
+"""The command `users`: who may connect to the gateways with a password. Gateways see changes of the file within seconds."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from inflight.cli.options import Config, Overrides, load
+
+app = typer.Typer(help="Users and passwords of devices: the file gateway.login.password_file.", no_args_is_help=True)
+
+File: TypeAlias = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="The password file; default: gateway.login.password_file.")
+]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+@app.command()
+def add(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
+    """Add a user, or give one another password: asked for at the terminal, else the first line of standard input."""
+    from sinks.mqtt.access.users.password_file import HASHER, write_password_file
+    from sinks.mqtt.access.users.usernames import WHAT_IS_ALLOWED, is_username
+
+    if not is_username(name):
+        raise typer.BadParameter(f"a user name has {WHAT_IS_ALLOWED}")
+    path = _path(file, config, overrides)
+    users = _users(path)
+    password = _password()
+    if not password:
+        raise typer.BadParameter("a password has at least one character")
+    is_new = name not in users
+    write_password_file(path, users | {name: HASHER.hash(password)})
+    typer.echo(f"{'added' if is_new else 'changed'} {name} in {path}")
+
+
+@app.command()
+def remove(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
+    """Remove a user. A connection that exists goes on until it ends; the next login is refused."""
+    from sinks.mqtt.access.users.password_file import write_password_file
+
+    path = _path(file, config, overrides)
+    users = _users(path)
+    if users.pop(name, None) is None:
+        raise typer.BadParameter(f"{path} has no user {name}")
+    write_password_file(path, users)
+    typer.echo(f"removed {name} from {path}")
+
+
+@app.command("list")
+def list_users(file: File = None, config: Config = None, overrides: Overrides = None) -> None:
+    """The user names, a line for each."""
+    for name in sorted(_users(_path(file, config, overrides))):
+        typer.echo(name)
+
+
+def _path(file: Path | None, config: Path | None, overrides: list[str] | None) -> Path:
+    if file is not None:
+        return file
+    configured = load(config, overrides).gateway.login.password_file
+    if not configured:
+        raise typer.BadParameter("say --file FILE, or set gateway.login.password_file")
+    return Path(configured)
+
+
+def _users(path: Path) -> dict[str, str]:
+    """None, if there is no file yet."""
+    from sinks.mqtt.access.users.password_file import read_password_file
+
+    return read_password_file(path) if path.exists() else {}
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    return sys.stdin.readline().removesuffix("\n").removesuffix("\r")

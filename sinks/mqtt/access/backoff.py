@@ -1,0 +1,54 @@
+"""Addresses from which logins failed, and how long each must wait until another password is hashed for it."""
+
+import ipaddress
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from sinks.mqtt.access.settings import LoginSettings
+
+_MAX_ADDRESSES: Final = 10_000
+_NETWORK_OF_ONE_HOST: Final = 64
+"""IPv6 gives this much to one host, which can take any address in it."""
+_MAX_DOUBLINGS: Final = 32
+
+
+class _Failures(NamedTuple):
+    failed: int
+    blocked_until_ms: int
+
+
+class FailedLogins:
+    """A bounded table: beyond 10,000 addresses the one that has failed least recently is forgotten. Times: a monotonic clock."""
+
+    def __init__(self, settings: LoginSettings) -> None:
+        self._settings = settings
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    def is_blocked(self, address: str, now_ms: int) -> bool:
+        failures = self._failures.get(_host(address))
+        return failures is not None and now_ms < failures.blocked_until_ms
+
+    def failed(self, address: str, now_ms: int) -> None:
+        """After a quiet time of `max_failure_wait_ms`, failures count from the beginning."""
+        settings, host = self._settings, _host(address)
+        if not settings.max_failures:
+            return
+        before = self._failures.pop(host, _Failures(0, now_ms))
+        count = 1 if now_ms > before.blocked_until_ms + settings.max_failure_wait_ms else before.failed + 1
+        over = count - settings.max_failures
+        wait_ms = 0 if over < 0 else min(settings.failure_wait_ms << min(over, _MAX_DOUBLINGS), settings.max_failure_wait_ms)
+        self._failures[host] = _Failures(count, now_ms + wait_ms)
+        if len(self._failures) > _MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, address: str) -> None:
+        self._failures.pop(_host(address), None)
+
+
+def _host(address: str) -> str:
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], _NETWORK_OF_ONE_HOST), strict=False))
+    except ValueError:
+        return address

@@ -1,0 +1,69 @@
+"""The password file: a line for each user, `NAME:HASH`, written by `inflight users`. Empty lines and lines with `#` are skipped.
+
+A hash is argon2id in its usual text form (RFC 9106), with its parameters: each line may have its own.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import argon2
+
+from sinks.mqtt.access.errors import UnusableFile
+from sinks.mqtt.access.users.usernames import WHAT_IS_ALLOWED, is_username
+
+HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+"""19 MiB and two passes, some 20 ms of one core: what OWASP asks for, and no more memory than a gateway can spare."""
+_MAX_HASH_MEMORY_KIB: Final = 1 << 20
+
+
+def read_password_file(path: Path) -> dict[str, str]:
+    """Hashes by user name. Raises UnusableFile."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnusableFile(f"{path} cannot be read: {error.strerror}. Make it with `inflight users add`.") from error
+    except UnicodeDecodeError as error:
+        raise UnusableFile(f"{path} is not UTF-8 text. Make it with `inflight users add`.") from error
+    users: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, hashed = line.strip().rpartition(":")
+        if not is_username(name) or not _is_hash(hashed):
+            raise UnusableFile(
+                f"{path}:{number}: is not NAME:HASH with an argon2id hash and a name of {WHAT_IS_ALLOWED}. Write it with "
+                "`inflight users add`; a password in plain text does not belong here."
+            )
+        if name in users:
+            raise UnusableFile(f"{path}:{number}: the user {name!r} stands here a second time. Remove one of the lines.")
+        users[name] = hashed
+    return users
+
+
+def write_password_file(path: Path, users: Mapping[str, str]) -> None:
+    """In one step: a gateway that reads meanwhile gets the old file or the new one. Only its owner may read a new file."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    descriptor, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.writelines(f"{name}:{hashed}\n" for name, hashed in sorted(users.items()))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+def _is_hash(text: str) -> bool:
+    try:
+        parameters = argon2.extract_parameters(text)
+    except argon2.exceptions.InvalidHash:
+        return False
+    return parameters.type is argon2.Type.ID and parameters.memory_cost <= _MAX_HASH_MEMORY_KIB

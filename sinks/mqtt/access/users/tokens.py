@@ -1,0 +1,101 @@
+"""JSON Web Tokens (RFC 7519) in the password field: signed by somebody else, checked here with a public key.
+
+| claim | meaning |
+|---|---|
+| `exp` | must be there, and not be over; the connection ends then |
+| `sub`, or `token_username_claim` | the user |
+| `iss`, `aud` | checked if the configuration names one |
+| `client_id` | the only client id that the token is for |
+| `publish`, `subscribe` | lists of topic filters: nothing else is allowed, and these only as far as a rule allows them |
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from sinks.mqtt.access.errors import UnusableFile
+from sinks.mqtt.access.grant import LoginRefused, Refusal, User
+from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.access.users.usernames import is_username
+
+_CLOCKS_DIFFER_S: Final = 10
+_PARTS: Final = 3
+
+
+def looks_like_token(password: bytes) -> bool:
+    """Header, claims and signature; every header begins with `{"`, which is `eyJ` in base64."""
+    return password.startswith(b"eyJ") and password.count(b".") == _PARTS - 1
+
+
+def read_token_key(path: Path) -> PublicKeyTypes:
+    """Raises UnusableFile."""
+    try:
+        return load_pem_public_key(path.read_bytes())
+    except OSError as error:
+        raise UnusableFile(f"{path} cannot be read: {error.strerror}. gateway.login.token_keyfile names it.") from error
+    except ValueError as error:
+        raise UnusableFile(
+            f"{path} is not a public key in PEM: {error}. Give the public key of who signs the tokens (openssl pkey -pubout)."
+        ) from error
+
+
+class Tokens:
+    """key: of who signs the tokens. clock_s: Unix time."""
+
+    def __init__(self, settings: LoginSettings, key: PublicKeyTypes, clock_s: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._clock_s = clock_s
+        self._key: Any = key
+
+    def user_of(self, token: bytes, username: str | None) -> User | LoginRefused:
+        """username: of CONNECT; who gives one has to give the token's."""
+        settings = self._settings
+        try:
+            claims = jwt.decode(
+                token,
+                self._key,
+                algorithms=list(settings.token_algorithms),
+                issuer=settings.token_issuer or None,
+                audience=settings.token_audience or None,
+                leeway=_CLOCKS_DIFFER_S,
+                options={
+                    "require": ["exp", settings.token_username_claim],
+                    "verify_aud": bool(settings.token_audience),
+                },
+            )
+            valid_s = int(claims["exp"]) + _CLOCKS_DIFFER_S - self._clock_s()
+            return _user_of(claims, settings.token_username_claim, username, valid_ms=max(0, int(valid_s * 1_000)))
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            return LoginRefused(Refusal.TOKEN, f"{type(error).__name__}: {error}")
+
+
+def _user_of(claims: Mapping[str, Any], username_claim: str, username: str | None, *, valid_ms: int) -> User:
+    """Raises ValueError for claims that mean nothing."""
+    name, client_id = claims[username_claim], claims.get("client_id")
+    if not isinstance(name, str) or not is_username(name):
+        raise ValueError(f"{username_claim} is not a user name")
+    if username and username != name:
+        raise ValueError("CONNECT has another user name")
+    if client_id is not None and not isinstance(client_id, str):
+        raise ValueError("client_id is not a text")
+    return User(
+        name=name,
+        client_id=client_id,
+        publish=_topic_filters(claims, "publish"),
+        subscribe=_topic_filters(claims, "subscribe"),
+        valid_ms=valid_ms,
+    )
+
+
+def _topic_filters(claims: Mapping[str, Any], claim: str) -> tuple[str, ...] | None:
+    if claim not in claims:
+        return None
+    found = claims[claim]
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise ValueError(f"{claim} is not a list of topic filters")
+    return tuple(found)

@@ -1,0 +1,103 @@
+"""Every address on which a gateway listens."""
+
+import asyncio
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from sinks.mqtt.access.entrance import Entrance, entrance_of
+from sinks.mqtt.listeners.listener import Listener
+from sinks.mqtt.listeners.refused_sockets import RefusedSockets
+from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
+from sinks.mqtt.listeners.websocket import WebSocketProtocol
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
+
+_log: Final = structlog.get_logger(__name__)
+_BACKLOG: Final = 1_024
+
+
+class ProtocolFactory(Protocol):
+    """address: of the device, if a proxy has told it."""
+
+    def __call__(self, entrance: Entrance, address: str | None = None) -> asyncio.Protocol: ...
+
+
+class Listeners:
+    """Those of one gateway. new_protocol: what reads MQTT from a socket."""
+
+    def __init__(self, settings: GatewaySettings, new_protocol: ProtocolFactory, counters: GatewayCounters) -> None:
+        self._settings = settings
+        self._new_protocol = new_protocol
+        self._refused = RefusedSockets(counters)
+        self._plain: asyncio.Server | None = None
+        self._others: list[Listener] = []
+
+    async def open(self) -> tuple[str, int]:
+        """Host and port of the first one. Raises OSError and UnusableFile; none is open then."""
+        settings = self._settings
+        try:
+            if settings.port != NO_LISTENER:
+                loop = asyncio.get_running_loop()
+                plain = partial(self._new_protocol, entrance_of(settings.plain_listener, settings))
+                self._plain = await loop.create_server(plain, settings.host, settings.port, backlog=_BACKLOG)
+            for listener in settings.listeners:
+                self._others.append(self._open(listener))
+        except BaseException:
+            self.close()
+            raise
+        for listener in settings.all_listeners:
+            self._announce(listener)
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each, in the order of `GatewaySettings.all_listeners`."""
+        plain = [] if self._plain is None else [self._plain.sockets[0].getsockname()[:2]]
+        return plain + [listener.address for listener in self._others]
+
+    def look_after(self, *, read_files: bool = False) -> None:
+        """As `Listener.look_after`."""
+        self._refused.catch_up()
+        for listener in self._others:
+            listener.look_after(read_files=read_files)
+
+    def close(self) -> None:
+        """Take nobody in any more. Protocols that exist stay."""
+        if self._plain is not None:
+            self._plain.close()
+        for listener in self._others:
+            listener.close()
+
+    def _open(self, settings: ListenerSettings) -> Listener:
+        entrance = entrance_of(settings, self._settings)
+
+        def new_protocol(address: str | None) -> asyncio.Protocol:
+            inside = self._new_protocol(entrance, address)
+            return (
+                WebSocketProtocol(settings, inside, self._refused, address)
+                if settings.transport is Transport.WEBSOCKET
+                else inside
+            )
+
+        return Listener(settings, new_protocol, self._refused, timeout_s=self._settings.connect_timeout_ms / 1_000)
+
+    def _announce(self, listener: ListenerSettings) -> None:
+        anonymous = entrance_of(listener, self._settings).is_anonymous_allowed
+        _log.info(
+            "listening",
+            host=listener.host,
+            port=listener.port,
+            transport=str(listener.transport),
+            tls=bool(listener.tls_certfile),
+            client_certificate=str(listener.client_certificate),
+            anonymous=anonymous,
+        )
+        if anonymous and not is_loopback(listener.host):
+            _log.warning(
+                "anonymous_devices_from_the_network",
+                host=listener.host,
+                port=listener.port,
+                action="who reaches this address can do everything that the rules allow anonymous devices: see docs/security.md",
+            )

@@ -1,0 +1,49 @@
+"""The header by which a load balancer says for whom it connects: version 2 of the PROXY protocol, the binary one.
+
+https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt, 2.2. What may follow the addresses (TLVs) is skipped.
+"""
+
+import ipaddress
+import struct
+from typing import Final, NamedTuple
+
+_SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+_START: Final = struct.Struct("!12sBBH")
+START_BYTES: Final = _START.size
+_LOCAL, _PROXY = 0x20, 0x21
+_ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
+"""Of TCP over IPv4 and IPv6: the length of the source address, which stands first."""
+_PORTS_BYTES: Final = 4
+_MAX_BODY_BYTES: Final = 4_096
+
+
+class ProxyHeaderInvalid(ValueError):
+    """What came is no such header, or of another version."""
+
+
+class HeaderStart(NamedTuple):
+    """is_proxied: False = the proxy speaks for itself, for example to see whether we live. body_bytes: what still follows."""
+
+    is_proxied: bool
+    family: int
+    body_bytes: int
+
+
+def read_start(start: bytes) -> HeaderStart:
+    """Of the first START_BYTES bytes. Raises ProxyHeaderInvalid."""
+    signature, command, family, body_bytes = _START.unpack(start)
+    if signature != _SIGNATURE or command not in (_LOCAL, _PROXY):
+        raise ProxyHeaderInvalid("no PROXY protocol v2 header")
+    if body_bytes > _MAX_BODY_BYTES:
+        raise ProxyHeaderInvalid(f"a header of {body_bytes} bytes")
+    return HeaderStart(command == _PROXY, family, body_bytes)
+
+
+def read_address(start: HeaderStart, body: bytes) -> str | None:
+    """The address of the device; None = the header names none. Raises ProxyHeaderInvalid."""
+    size = _ADDRESS_BYTES.get(start.family)
+    if not start.is_proxied or size is None:
+        return None
+    if len(body) < 2 * size + _PORTS_BYTES:
+        raise ProxyHeaderInvalid("the addresses are cut off")
+    return str(ipaddress.ip_address(body[:size]))

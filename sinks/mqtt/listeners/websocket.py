@@ -1,0 +1,163 @@
+"""MQTT over WebSocket (MQTT 5, chapter 6; RFC 6455): a protocol around the one that reads MQTT, and a transport for that one.
+
+1. The HTTP request is judged: path, origin, subprotocol. 2. Then the payload of binary frames is the MQTT stream, whatever the
+borders of the frames [MQTT-6.0.0-2]; a text frame closes [MQTT-6.0.0-1].
+Pauses and full buffers pass through: the socket's own are the only ones.
+"""
+
+import asyncio
+from typing import Any, Final, cast
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, RejectConnection, Request, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import ProtocolError
+
+from sinks.mqtt.listeners.origins import is_origin_allowed
+from sinks.mqtt.listeners.refused_sockets import RefusedSockets, Step
+from sinks.mqtt.listeners.settings import ListenerSettings
+
+_SUBPROTOCOL: Final = "mqtt"
+_BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
+
+
+class WebSocketProtocol(asyncio.Protocol):
+    """inside: reads MQTT; it gets a transport of its own as soon as the socket is there. address: of the device, if a proxy has
+    told it."""
+
+    def __init__(
+        self, listener: ListenerSettings, inside: asyncio.Protocol, refused: RefusedSockets, address: str | None = None
+    ) -> None:
+        self._listener = listener
+        self._refused = refused
+        self._address = address
+        self._inside = inside
+        self._websocket = WSConnection(ConnectionType.SERVER)
+        self._transport: asyncio.Transport | None = None
+        self._is_open = False
+        self._is_blocked = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._inside.connection_made(WebSocketTransport(self._transport, self))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inside.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+        self._inside.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        self._inside.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        received: list[bytes] = []
+        try:
+            self._websocket.receive_data(data)
+            for event in self._websocket.events():
+                self._take(event, received)
+        except ProtocolError as error:
+            self._note(str(error))
+            self._close(CloseReason.PROTOCOL_ERROR)
+        if received:
+            self._inside.data_received(b"".join(received))
+
+    # --- for WebSocketTransport -----------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if self._is_open:
+            self._send(BytesMessage(data=data))
+
+    def say_goodbye(self) -> None:
+        self._close(CloseReason.NORMAL_CLOSURE)
+
+    # --- frames ---------------------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event, received: list[bytes]) -> None:
+        match event:
+            case Request():
+                self._answer(event)
+            case BytesMessage(data=payload):
+                received.append(bytes(payload))
+            case TextMessage():
+                self._note("a text frame")
+                self._close(CloseReason.UNSUPPORTED_DATA)
+            case Ping() if not self._is_blocked:  # else a device that never reads would fill our memory with answers
+                self._send(event.response())
+            case CloseConnection():
+                self._close(CloseReason.NORMAL_CLOSURE)
+            case _:
+                pass
+
+    def _answer(self, request: Request) -> None:
+        listener = self._listener
+        origins = [value.decode("latin-1") for name, value in request.extra_headers if name.lower() == b"origin"]
+        if request.target.partition("?")[0] != listener.websocket_path:
+            self._reject(_NOT_FOUND, "path", request.target)
+        elif not is_origin_allowed(
+            origins, host=request.host, allowed=listener.websocket_origins, is_tls=bool(listener.tls_certfile)
+        ):
+            self._reject(_FORBIDDEN, "origin", ", ".join(origins))
+        elif _SUBPROTOCOL not in request.subprotocols:
+            self._reject(_BAD_REQUEST, "subprotocol", ", ".join(request.subprotocols))
+        else:
+            self._is_open = True
+            self._send(AcceptConnection(subprotocol=_SUBPROTOCOL))  # [MQTT-6.0.0-4]
+
+    def _reject(self, status: int, what: str, value: str) -> None:
+        self._note(f"another {what}: {value}")
+        self._send(RejectConnection(status_code=status))
+        self._shut()
+
+    def _note(self, reason: str) -> None:
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        self._refused.refused(Step.WEBSOCKET, self._address or str((peer or ("",))[0]), reason)
+
+    def _close(self, reason: CloseReason) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._send(CloseConnection(code=reason))
+        self._shut()
+
+    def _send(self, event: Event) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._websocket.send(event))
+
+    def _shut(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class WebSocketTransport(asyncio.Transport):
+    """What is written becomes a binary frame; everything else is the socket's."""
+
+    def __init__(self, below: asyncio.Transport, protocol: WebSocketProtocol) -> None:
+        super().__init__()
+        self._below = below
+        self._protocol = protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._protocol.write(bytes(data))
+
+    def close(self) -> None:
+        self._protocol.say_goodbye()
+
+    def abort(self) -> None:
+        self._below.abort()
+
+    def is_closing(self) -> bool:
+        return self._below.is_closing()
+
+    def pause_reading(self) -> None:
+        self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._below.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._below.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._below.get_extra_info(name, default)

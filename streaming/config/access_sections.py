@@ -1,0 +1,149 @@
+"""[gateway.login], [[listeners]] and [[rules]]: who may connect to a gateway, where, and what for (docs/security.md).
+
+Defaults: sinks.mqtt.access.settings and sinks.mqtt.listeners.settings.
+"""
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from sinks.mqtt.access.settings import TOKEN_ALGORITHMS, AccessRule, LoginSettings
+from sinks.mqtt.access.users.certificates import CertificateUser
+from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
+from sinks.mqtt_topics import is_topic_filter
+from streaming.config.section import DurationMs, KeyPath, Section, key
+from streaming.config.units import DAY, HOUR, SECOND
+
+_LISTENER: Final = ListenerSettings()
+_RULE: Final = AccessRule()
+
+
+def _network(value: str) -> str:
+    try:
+        ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError("write an address or a network, for example 10.0.0.0/8") from None
+    return value
+
+
+def _algorithm(value: str) -> str:
+    if value not in TOKEN_ALGORITHMS:
+        raise ValueError(f"these are possible: {', '.join(TOKEN_ALGORITHMS)}")
+    return value
+
+
+def _topic_filter(value: str) -> str:
+    if not is_topic_filter(value):
+        raise ValueError("this is no topic filter: + and # stand for whole levels, # for the last ones")
+    return value
+
+
+_Networks = tuple[Annotated[str, AfterValidator(_network)], ...]
+_TopicFilters = tuple[Annotated[str, AfterValidator(_topic_filter)], ...]
+_Path = Annotated[str, Field(pattern=r"^/[^?#\s]*$")]
+
+
+class LoginSection(Section, configures=LoginSettings()):
+    """How devices say who they are (docs/security.md). Client certificates are a matter of [[listeners]]."""
+
+    password_file: str = key("users and hashes of passwords, written by `inflight users`; empty = no passwords")
+    password_cache_ms: DurationMs = key(
+        "a password that was right is not hashed again for this long, unless the file changes for its user", ge=0, le=30 * DAY
+    )
+    max_waiting: int = key(
+        "passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89", ge=1, le=1_000_000
+    )
+    token_keyfile: str = key("PEM file of the public key of who signs JSON Web Tokens; empty = no tokens")
+    token_algorithms: tuple[Annotated[str, AfterValidator(_algorithm)], ...] = key(
+        f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1
+    )
+    token_username_claim: str = key("claim that is the user name", min_length=1)
+    token_issuer: str = key("`iss` that a token must have; empty = any")
+    token_audience: str = key("`aud` that a token must name; empty = any")
+    max_failures: int = key(
+        "wrong passwords in a row from one address; from then on no new one is looked at for a while; 0 = always, as behind a "
+        "load balancer that does not tell addresses",
+        ge=0,
+        le=1_000_000,
+    )
+    failure_wait_ms: DurationMs = key("the first such while; it doubles with each failure", ge=1, le=HOUR)
+    max_failure_wait_ms: DurationMs = key("and ends here", ge=SECOND, le=DAY)
+
+    def to_login_settings(self) -> LoginSettings:
+        return self.plain(LoginSettings)
+
+
+class ListenerSection(Section, configures=_LISTENER):
+    """One more address of the MQTT listener, besides gateway.host and gateway.port."""
+
+    host: str = key("address to listen on; 0.0.0.0 = all", min_length=1)
+    port: int = key("0 = any free one", ge=0, le=65_535)
+    transport: Transport = key("what carries MQTT: tcp or websocket")
+    anonymous: bool = key("let devices in that do not log in")
+    tls_certfile: str = key("PEM file of the certificate and its chain, read again when it changes; empty = no TLS")
+    tls_keyfile: str = key("PEM file of its key, without a password; empty = it is in tls_certfile")
+    client_certificate: ClientCertificate = key("whether devices show one: none, optional or required; it is their login")
+    client_cafile: str = key("PEM file of the authorities that may have signed it")
+    certificate_user: CertificateUser = key("what of it is the user name: cn, or san = the first DNS name or e-mail address")
+    proxies: _Networks = key(
+        "addresses or networks of load balancers that send PROXY protocol v2; then nobody else may connect here"
+    )
+    websocket_path: _Path = key("of the URL")
+    websocket_origins: tuple[str, ...] = key(
+        'web sites whose pages may connect, for example "https://app.example.com"; "*" = all; other devices name none'
+    )
+
+    def to_listener_settings(self) -> ListenerSettings:
+        return self.plain(ListenerSettings)
+
+    def problems(self, path: KeyPath, login: LoginSection) -> Iterator[tuple[KeyPath, str]]:
+        """What the keys are not allowed to be together, and what to change."""
+        asks = self.client_certificate is not ClientCertificate.NONE
+        if asks and not (self.tls_certfile and self.client_cafile):
+            yield (*path, "client_certificate"), "needs tls_certfile and client_cafile, the authorities that may have signed it"
+        if self.tls_keyfile and not self.tls_certfile:
+            yield (*path, "tls_keyfile"), "is the key of no certificate: set tls_certfile, too"
+        listener = self.to_listener_settings()
+        if not asks:
+            yield from nobody_can_log_in(listener, login, path)
+
+
+class RuleSection(Section, configures=_RULE):
+    """What some users may do; the first rule whose `users` match holds, alone."""
+
+    users: tuple[str, ...] = key(
+        "patterns of user names: * any text, ? one character; who does not log in has an empty one", min_length=1
+    )
+    client_ids: tuple[str, ...] = key("patterns of client ids that they may use; an empty one = the gateway chooses")
+    publish: _TopicFilters = key("topics that they may publish to")
+    subscribe: _TopicFilters = key("topics that they may subscribe to")
+
+    def to_access_rule(self) -> AccessRule:
+        return self.plain(AccessRule)
+
+
+def nobody_can_log_in(listener: ListenerSettings, login: LoginSection, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """path: of the keys of the listener."""
+    is_configured = login.to_login_settings().is_configured
+    if not is_configured and not listener.lets_anonymous_in(is_login_configured=is_configured):
+        yield (
+            (*path, "host"),
+            f"is {listener.host}, which others reach, and nobody could log in there: set gateway.login.password_file or "
+            "gateway.login.token_keyfile, ask for client certificates in [[listeners]], or say anonymous = true for everybody",
+        )
+
+
+def access_problems(
+    plain: ListenerSettings | None, listeners: Sequence[ListenerSection], login: LoginSection
+) -> Iterator[tuple[KeyPath, str]]:
+    """plain: that of gateway.host and gateway.port; None = it is off."""
+    if plain is not None:
+        yield from nobody_can_log_in(plain, login, ("gateway",))
+    elif not listeners:
+        yield ("gateway", "port"), "is -1, so there must be [[listeners]]"
+    for index, listener in enumerate(listeners):
+        yield from listener.problems(("listeners", index), login)
+    if login.max_failure_wait_ms < login.failure_wait_ms:
+        yield ("gateway", "login", "max_failure_wait_ms"), "is less than failure_wait_ms: raise it"

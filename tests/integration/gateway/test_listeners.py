@@ -1,0 +1,62 @@
+"""A gateway's listeners as a whole: what is said at the start, and what stops it."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sinks.mqtt.access.errors import UnusableFile
+from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.settings import GatewaySettings
+from tests.integration.gateway.gateway_fakes import running_gateway
+from tests.unit.sinks.mqtt.mqtt_bytes import connect
+
+
+def test_the_log_says_where_devices_connect_and_where_without_a_login() -> None:
+    everywhere = ListenerSettings(host="0.0.0.0", port=0, anonymous=True)
+    with capture_logs() as lines, running_gateway(GatewaySettings(listeners=(everywhere,))) as gateway:
+        assert [host for host, _ in gateway.addresses] == ["127.0.0.1", "0.0.0.0"]
+    said = [(line["host"], line["anonymous"], line["tls"]) for line in lines if line["event"] == "listening"]
+    assert said == [("127.0.0.1", True, False), ("0.0.0.0", True, False)]
+    assert [line["host"] for line in lines if line["event"] == "anonymous_devices_from_the_network"] == ["0.0.0.0"]
+
+
+def test_a_network_listener_without_a_login_lets_nobody_in() -> None:
+    """The configuration refuses it before; a gateway would, too."""
+    with running_gateway(GatewaySettings(listeners=(ListenerSettings(host="0.0.0.0", port=0),))) as gateway:
+        with gateway.socket() as local:
+            local.send(connect())
+            local.expect("20020000")
+        with socket.create_connection(("127.0.0.1", gateway.addresses[1][1])) as remote:
+            remote.sendall(connect())
+            assert remote.recv(100) == bytes.fromhex("20020004")
+
+
+def test_a_taken_port_is_named_and_nothing_stays_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as probe:
+        free = probe.getsockname()[1]
+        probe.close()
+        used = taken.getsockname()[1]
+        listeners = (ListenerSettings(port=free), ListenerSettings(port=used))
+        with (
+            pytest.raises(OSError, match="Address already in use") as caught,
+            running_gateway(GatewaySettings(listeners=listeners)),
+        ):
+            pass
+        assert caught.value.filename == f"127.0.0.1:{used}"
+        socket.create_server(("127.0.0.1", free)).close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GatewaySettings(login=LoginSettings(password_file="missing")),
+        GatewaySettings(login=LoginSettings(token_keyfile="missing")),
+        GatewaySettings(listeners=(ListenerSettings(port=0, tls_certfile="missing"),)),
+    ],
+)
+def test_a_file_that_cannot_be_used_stops_the_start(settings: GatewaySettings, tmp_path: Path) -> None:
+    with pytest.raises(UnusableFile, match="missing"), running_gateway(settings):
+        pass

@@ -1,0 +1,92 @@
+"""mosquitto_pub and mosquitto_sub at a gateway with TLS, passwords and client certificates."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinks.mqtt.access.settings import AccessRule, LoginSettings
+from sinks.mqtt.access.users.password_file import HASHER, write_password_file
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import SendPublish
+from state.events import PublishReceived, Subscribed
+from state.model import QoS
+from tests.integration.gateway.certificates import Authority
+from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.interop
+
+VERSIONS = ["mqttv311", "mqttv5"]
+PASSWORDS, CERTIFICATES = 1, 2
+
+
+@pytest.fixture(scope="module")
+def gateway(authority: Authority) -> Iterator[GatewayUnderTest]:
+    users = authority.directory / "users"
+    write_password_file(users, {"ada": HASHER.hash("right")})
+    settings = GatewaySettings(
+        login=LoginSettings(password_file=str(users), max_failures=0),
+        rules=(AccessRule(publish=("devices/{username}/#",)),),
+        listeners=(authority.listener(anonymous=False), authority.listener(anonymous=False, asking=True)),
+    )
+    with running_gateway(settings) as running:
+        yield running
+
+
+def command(tool: str, gateway: GatewayUnderTest, cafile: Path, client_id: str, version: str, *, listener: int) -> list[str]:
+    port = str(gateway.addresses[listener][1])
+    return [tool, "-h", "localhost", "-p", port, "--cafile", str(cafile), "-i", client_id, "-V", version, "-q", "2"]
+
+
+def publish(*parts: str) -> int:
+    return subprocess.run([*parts, "-m", "p"], capture_output=True, timeout=DEADLINE_S, check=False).returncode
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mosquitto_pub_logs_in_with_a_password(gateway: GatewayUnderTest, authority: Authority, version: str) -> None:
+    client_id = f"ada/{version}"
+    call = [*command("mosquitto_pub", gateway, authority.file, client_id, version, listener=PASSWORDS), "-t", "devices/ada/up"]
+    assert publish(*call, "-u", "ada", "-P", "right") == 0
+    assert [event.username for event in gateway.kafka.of(client_id, PublishReceived)] == ["ada"]
+    assert publish(*call, "-u", "ada", "-P", "wrong") != 0
+    assert publish(*call) != 0
+    assert len(gateway.kafka.of(client_id, PublishReceived)) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mosquitto_pub_logs_in_with_a_certificate(
+    gateway: GatewayUnderTest, authority: Authority, tmp_path: Path, version: str
+) -> None:
+    client_id = f"bob/{version}"
+    call = command("mosquitto_pub", gateway, authority.file, client_id, version, listener=CERTIFICATES)
+    mine, strange = authority.client("bob"), Authority(tmp_path / "other").client("bob")
+    assert publish(*call, "-t", "devices/bob/up", "--cert", str(mine), "--key", str(mine)) == 0
+    assert [event.username for event in gateway.kafka.of(client_id, PublishReceived)] == ["bob"]
+    assert publish(*call, "-t", "devices/bob/up", "--cert", str(strange), "--key", str(strange)) != 0
+    assert len(gateway.kafka.of(client_id, PublishReceived)) == 1
+
+
+def test_mosquitto_pub_hears_that_it_may_not(gateway: GatewayUnderTest, authority: Authority) -> None:
+    call = command("mosquitto_pub", gateway, authority.file, "ada/forbidden", "mqttv5", listener=PASSWORDS)
+    done = subprocess.run(
+        [*call, "-t", "devices/eve/up", "-u", "ada", "-P", "right", "-m", "p"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert "Not authorized" in done.stderr + done.stdout
+    assert gateway.kafka.of("ada/forbidden", PublishReceived) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mosquitto_sub_receives(gateway: GatewayUnderTest, authority: Authority, version: str) -> None:
+    client_id = f"ada/sub-{version}"
+    call = command("mosquitto_sub", gateway, authority.file, client_id, version, listener=PASSWORDS)
+    with subprocess.Popen([*call, "-t", "down/#", "-u", "ada", "-P", "right", "-C", "1"], stdout=subprocess.PIPE) as child:
+        wait_until(lambda: gateway.kafka.of(client_id, Subscribed), "it has subscribed", within_s=DEADLINE_S)
+        gateway.kafka.command(client_id, SendPublish, packet_id=1, topic="down/x", payload=b"to mosquitto", qos=QoS(1))
+        output, _ = child.communicate(timeout=DEADLINE_S)
+    assert output == b"to mosquitto\n"

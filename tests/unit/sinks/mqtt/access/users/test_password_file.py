@@ -1,0 +1,69 @@
+"""sinks.mqtt.access.users.password_file"""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from sinks.mqtt.access.errors import UnusableFile
+from sinks.mqtt.access.users.password_file import HASHER, read_password_file, write_password_file
+
+HASH = HASHER.hash("x")
+
+
+def complaint(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(UnusableFile) as caught:
+        read_password_file(path)
+    return str(caught.value)
+
+
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    write_password_file(path, {"ü:x": HASH, "ada": HASH})
+    assert path.read_text(encoding="utf-8") == f"ada:{HASH}\nü:x:{HASH}\n"
+    assert read_password_file(path) == {"ada": HASH, "ü:x": HASH}
+    assert [file.name for file in tmp_path.iterdir()] == ["users"]
+
+
+def test_only_the_owner_reads_a_new_file_and_an_old_one_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    write_password_file(path, {})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    write_password_file(path, {})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_empty_lines_and_comments_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"# devices\n\nada:{HASH}\n", encoding="utf-8")
+    assert read_password_file(path) == {"ada": HASH}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ada",
+        "ada:secret",
+        ":HASH",
+        "a/b:HASH",
+        "ada:$argon2i$v=19$m=16,t=2,p=1$c29tZXNhbHQ$9sTbSlTio3Biev89thdrlA",
+        "ada:$argon2id$v=19$m=99999999,t=2,p=1$c29tZXNhbHQ$9sTbSlTio3Biev89thdrlA",
+    ],
+)
+def test_a_line_that_is_none_is_named_and_not_shown(tmp_path: Path, line: str) -> None:
+    problem = complaint(tmp_path / "users", f"ok:{HASH}\n{line.replace('HASH', HASH)}\n")
+    assert "users:2: " in problem
+    assert "secret" not in problem
+    assert "`inflight users add`" in problem
+
+
+def test_a_user_stands_in_it_once(tmp_path: Path) -> None:
+    assert "users:2: the user 'ada'" in complaint(tmp_path / "users", f"ada:{HASH}\nada:{HASH}\n")
+
+
+def test_what_is_no_text_or_not_there_is_said(tmp_path: Path) -> None:
+    assert "not UTF-8" in complaint(tmp_path / "users", b"\xff")
+    with pytest.raises(UnusableFile, match="No such file"):
+        read_password_file(tmp_path / "missing")

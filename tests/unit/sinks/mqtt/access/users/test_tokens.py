@@ -1,0 +1,146 @@
+"""sinks.mqtt.access.users.tokens"""
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.mqtt.access.errors import UnusableFile
+from sinks.mqtt.access.grant import LoginRefused, Refusal, User
+from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.access.users.tokens import Tokens, looks_like_token, read_token_key
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+NOW_S = int(time.time())
+TOKENS = Tokens(LoginSettings(), KEY.public_key(), clock_s=lambda: NOW_S)
+
+
+def token(claims: dict[str, Any] | None = None, *, key: Any = KEY, algorithm: str = "ES256", without: str = "") -> bytes:
+    said = {"sub": "ada", "exp": NOW_S + 3_600, **(claims or {})}
+    said.pop(without, None)
+    return jwt.encode(said, key, algorithm=algorithm).encode()
+
+
+def refused(data: bytes, *, tokens: Tokens = TOKENS, username: str | None = None) -> str:
+    judged = tokens.user_of(data, username)
+    assert isinstance(judged, LoginRefused), judged
+    assert judged.refusal is Refusal.TOKEN
+    return judged.detail
+
+
+def test_a_token_names_its_user() -> None:
+    assert TOKENS.user_of(token(), None) == User("ada", valid_ms=3_610_000)
+    assert TOKENS.user_of(token(), "ada") == User("ada", valid_ms=3_610_000)
+    assert TOKENS.user_of(token(), "") == User("ada", valid_ms=3_610_000)
+
+
+def test_claims_say_what_it_is_for() -> None:
+    said = {"client_id": "ada/1", "publish": ["up/#"], "subscribe": []}
+    assert TOKENS.user_of(token(said), None) == User("ada", "ada/1", ("up/#",), (), valid_ms=3_610_000)
+
+
+def test_an_expired_token_is_refused() -> None:
+    assert "expired" in refused(token({"exp": NOW_S - 60})).lower()
+
+
+def test_a_token_that_never_ends_is_refused() -> None:
+    assert "exp" in refused(token(without="exp"))
+
+
+def test_a_token_of_another_signer_is_refused() -> None:
+    refused(token(key=ec.generate_private_key(ec.SECP256R1())))
+
+
+def test_a_token_whose_claims_were_changed_is_refused() -> None:
+    header, _, signature = token().split(b".")
+    claims = base64.urlsafe_b64encode(json.dumps({"sub": "root", "exp": NOW_S + 3_600}).encode()).rstrip(b"=")
+    refused(b".".join((header, claims, signature)))
+
+
+def test_only_the_configured_algorithms_count() -> None:
+    """Neither none, nor a MAC whose key is the public key, nor another signature."""
+    public = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    refused(token(key=None, algorithm="none"))
+    header = base64.urlsafe_b64encode(b'{"alg":"HS256"}').rstrip(b"=")
+    mac = jwt.api_jws.PyJWS().get_algorithm_by_name("HS256")
+    body = header + b"." + token().split(b".")[1]
+    refused(body + b"." + base64.urlsafe_b64encode(mac.sign(body, public)).rstrip(b"="))
+    rsa_key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    refused(token(key=rsa_key, algorithm="RS256"))
+    only_ed = Tokens(LoginSettings(token_algorithms=("EdDSA",)), KEY.public_key())
+    refused(token(), tokens=only_ed)
+
+
+def test_a_token_for_another_user_name_is_refused() -> None:
+    assert "another user name" in refused(token(), username="eve")
+
+
+@pytest.mark.parametrize(
+    "claims", [{"sub": "a/b"}, {"sub": ""}, {"client_id": 7}, {"publish": "up"}, {"subscribe": [1]}, {"publish": None}]
+)
+def test_claims_that_mean_nothing_are_refused(claims: dict[str, Any]) -> None:
+    refused(token(claims))
+
+
+def test_issuer_audience_and_user_claim_can_be_asked_for() -> None:
+    settings = LoginSettings(token_issuer="us", token_audience="inflight", token_username_claim="device")
+    strict = Tokens(settings, KEY.public_key(), clock_s=lambda: NOW_S)
+    right = {"iss": "us", "aud": ["inflight", "other"], "device": "d1"}
+    assert strict.user_of(token(right), None) == User("d1", valid_ms=3_610_000)
+    for wrong in ({"iss": "them"}, {"aud": "other"}, {"device": 7}):
+        refused(token(right | wrong), tokens=strict)
+    for missing in right:
+        refused(token(right, without=missing), tokens=strict)
+    assert isinstance(TOKENS.user_of(token({"aud": "whoever"}), None), User)
+
+
+def test_garbage_is_refused() -> None:
+    deep = base64.urlsafe_b64encode(b'{"alg":' + b"[" * 40_000).rstrip(b"=")
+    for data in (b"eyJ..", b"eyJ.\xff.\x00", deep + b".e30.AA", b"eyJhbGciOiJFUzI1NiJ9.e30."):
+        refused(data)
+
+
+def test_what_looks_like_a_token() -> None:
+    assert looks_like_token(token())
+    assert not looks_like_token(b"password.with.dots")
+    assert not looks_like_token(b"eyJust a password")
+
+
+def test_a_key_is_a_public_one(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    with pytest.raises(UnusableFile, match="No such file"):
+        read_token_key(path)
+    private = ed25519.Ed25519PrivateKey.generate()
+    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    with pytest.raises(UnusableFile, match="not a public key"):
+        read_token_key(path)
+    path.write_bytes(private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    tokens = Tokens(LoginSettings(token_algorithms=("EdDSA",)), read_token_key(path))
+    assert isinstance(tokens.user_of(token(key=private, algorithm="EdDSA"), None), User)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=3, max_size=3), st.one_of(st.none(), st.text(max_size=5)))
+def test_whatever_is_sent_is_refused_and_nothing_else_happens(parts: list[bytes], username: str | None) -> None:
+    encoded = (base64.urlsafe_b64encode(part).rstrip(b"=") for part in (b'{"' + parts[0], *parts[1:]))
+    for data in (b".".join(encoded), b"eyJ" + b".".join(parts)):
+        refused(data, username=username)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["sub", "exp", "nbf", "iat", "aud", "iss", "client_id", "publish", "subscribe"]),
+        st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5), st.lists, max_leaves=3),
+    )
+)
+def test_signed_claims_of_any_kind_are_judged(claims: dict[str, Any]) -> None:
+    """The signer is trusted, but may have bugs."""
+    signed = jwt.api_jws.encode(json.dumps({"sub": "ada", "exp": NOW_S + 3_600, **claims}).encode(), KEY, algorithm="ES256")
+    assert isinstance(TOKENS.user_of(signed.encode(), None), User | LoginRefused)

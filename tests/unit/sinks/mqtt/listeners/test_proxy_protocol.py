@@ -1,0 +1,68 @@
+"""sinks.mqtt.listeners.proxy_protocol"""
+
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.mqtt.listeners.proxy_protocol import START_BYTES, HeaderStart, ProxyHeaderInvalid, read_address, read_start
+
+SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
+
+
+def header(command: int = 0x21, family: int = 0x11, body: bytes = b"") -> tuple[bytes, bytes]:
+    return SIGNATURE + struct.pack("!BBH", command, family, len(body)), body
+
+
+def address(start: bytes, body: bytes) -> str | None:
+    assert len(start) == START_BYTES
+    return read_address(read_start(start), body)
+
+
+def ports() -> bytes:
+    return struct.pack("!HH", 40_000, 1_883)
+
+
+def test_the_address_of_the_device_is_read() -> None:
+    v4 = socket.inet_aton("192.0.2.7") + socket.inet_aton("10.0.0.1") + ports()
+    assert address(*header(body=v4)) == "192.0.2.7"
+    assert address(*header(body=v4 + b"\x04\x00\x01x")) == "192.0.2.7"  # what follows is not ours
+    v6 = socket.inet_pton(socket.AF_INET6, "2001:db8::7") + bytes(16) + ports()
+    assert address(*header(family=0x21, body=v6)) == "2001:db8::7"
+
+
+@pytest.mark.parametrize("command", [0x20, 0x21])
+def test_a_header_may_name_none(command: int) -> None:
+    assert address(*header(command=command, family=0x00)) is None
+    assert address(*header(command=0x20, body=bytes(12))) is None
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 1883\r\n"[:START_BYTES],
+        b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x0a\x00\x02c1",
+        SIGNATURE + b"\x11\x11\x00\x0c",
+        SIGNATURE + b"\x22\x11\x00\x0c",
+        SIGNATURE + b"\x21\x11\xff\xff",
+    ],
+)
+def test_anything_else_is_refused(start: bytes) -> None:
+    with pytest.raises(ProxyHeaderInvalid):
+        read_start(start)
+
+
+def test_addresses_that_are_cut_off_are_refused() -> None:
+    with pytest.raises(ProxyHeaderInvalid):
+        read_address(HeaderStart(True, 0x11, 11), bytes(11))
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=80))
+def test_any_header_has_an_address_or_none_or_is_refused(command: int, family: int, body: bytes) -> None:
+    try:
+        found = address(*header(command, family, body))
+    except ProxyHeaderInvalid:
+        return
+    assert found is None or ":" in found or found.count(".") == 3

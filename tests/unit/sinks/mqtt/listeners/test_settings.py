@@ -1,0 +1,44 @@
+"""sinks.mqtt.listeners.settings"""
+
+import pytest
+
+from sinks.mqtt.listeners.settings import ListenerSettings, is_loopback
+from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.1", False),
+        ("gateway.example.com", False),
+        ("", False),
+    ],
+)
+def test_only_this_machine_reaches_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_anonymous_devices_are_let_in_where_that_is_said_or_nobody_else_connects() -> None:
+    for host, anonymous, configured, let_in in (
+        ("127.0.0.1", False, False, True),
+        ("127.0.0.1", False, True, False),
+        ("127.0.0.1", True, True, True),
+        ("0.0.0.0", False, False, False),
+        ("0.0.0.0", True, False, True),
+    ):
+        listener = ListenerSettings(host=host, anonymous=anonymous)
+        assert listener.lets_anonymous_in(is_login_configured=configured) is let_in
+    assert not ListenerSettings(proxies=("127.0.0.1",)).lets_anonymous_in(is_login_configured=False)
+
+
+def test_the_plain_listener_is_the_first_one_unless_it_is_off() -> None:
+    other = ListenerSettings(port=8883)
+    plain = ListenerSettings(host="127.0.0.1", port=1883, anonymous=True)
+    assert GatewaySettings(anonymous=True, listeners=(other,)).all_listeners == (plain, other)
+    assert GatewaySettings(port=NO_LISTENER, listeners=(other,)).all_listeners == (other,)
