@@ -71,7 +71,7 @@ def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: SharedK
     with gateway(kafka, "twice", tmp_path / "first") as first:
         with first.ready().socket() as device, gateway(kafka, "twice", tmp_path / "second") as second:
             assert REFUSED.format("twice") in second.refusal()
-            device.send(connect(level=5, keep_alive_s=0, payload=text("d")))
+            device.send(connect(level=5, flags=0, keep_alive_s=0, payload=text("d")))
             assert device.is_silent(), "accepted by the engine only, and still attached"
         assert first.process.poll() is None
         first.process.terminate()
