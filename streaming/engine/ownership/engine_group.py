@@ -62,7 +62,7 @@ class EngineGroup:
 
     def __enter__(self) -> Self:
         try:
-            self._await_others_gone(time.monotonic() + SESSION_TIMEOUT_MS / 1_000 + _LOOK_AROUND_S)
+            self.await_others_gone()
             self._thread.start()
             if not self._joined.wait(_JOIN_TIMEOUT_S):
                 raise EngineRuns(f"Kafka has not let this engine into the group {self._name} within {_JOIN_TIMEOUT_S:.0f} s")
@@ -77,6 +77,10 @@ class EngineGroup:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopping.set()
         self._thread.join(SESSION_TIMEOUT_MS / 1_000)
+
+    def await_others_gone(self) -> None:
+        """Waits as long as Kafka takes to forget a member that was killed. Raises EngineRuns, and KafkaError."""
+        self._await_others_gone(time.monotonic() + SESSION_TIMEOUT_MS / 1_000 + _LOOK_AROUND_S)
 
     def committed(self) -> Offsets:
         """How far the engines before this one were, or the oldest record that is left. Empty when there was none.
@@ -232,6 +236,16 @@ class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
         self.assigned = True
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None: ...
+
+
+def await_no_engine(settings: Settings) -> None:
+    """Returns when no engine is in the group; one that was killed is there for a while. Raises EngineRuns, KafkaUnreachable."""
+    try:
+        EngineGroup(settings, checkpoint_id="").await_others_gone()
+    except EngineRuns as error:
+        raise EngineRuns(f"an engine works on the topics {settings.topics.prefix}.*: stop it first") from error
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
 
 
 def checkpoint_id(files: CheckpointFiles) -> str:
