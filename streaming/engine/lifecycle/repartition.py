@@ -17,6 +17,7 @@ Steps:
 from collections.abc import Callable
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -72,7 +73,12 @@ def divide(files: CheckpointFiles, state: CheckpointFiles, state_partitions: int
         division.begin(files)  # 3
     if recorded != state_partitions or not last.is_committed:
         _remove_beyond(state, division.before)  # 4
-        work()  # 5
+        try:
+            work()  # 5
+        except CannotRepartition:
+            if recorded_state_partitions(files) == division.before:  # Spark has not begun
+                division.end(files)
+            raise
     _remove_beyond(state, state_partitions)  # 6
     division.end(files)
 
@@ -87,7 +93,8 @@ def _let_spark_work(spark: SparkSession, location: str, state_partitions: int) -
     try:
         _ = spark.streams.active  # makes Spark's coordinator of state stores, which a session without queries lacks
         spark._streamingCheckpointManager.repartition(location, state_partitions)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise CannotRepartition(
-            f"Spark could not divide the sessions in {location}: {error}\nNothing is lost: run the same command again"
+            f"Spark could not divide the sessions in {location}: {error}\nNothing is lost: run the same command again. If it "
+            "fails each time, put the copy of the checkpoint back"
         ) from error

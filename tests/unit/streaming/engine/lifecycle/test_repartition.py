@@ -94,6 +94,24 @@ def test_after_a_kill_the_same_command_finishes_the_work(made: int) -> None:
     check_state_partitions(files, 5)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_has_begun(begun: bool) -> None:
+    files, state = Checkpoint().has(2, 7), folders(2)
+
+    def refuse() -> None:
+        if begun:
+            files.has(5, 8, committed=False)
+        raise CannotRepartition
+
+    with pytest.raises(CannotRepartition):
+        divide(files, state, 5, refuse)
+    if begun:
+        with pytest.raises(CheckpointMismatch, match="run `inflight sessions repartition 5` again"):
+            check_state_partitions(files, 2)
+    else:
+        check_state_partitions(files, 2)
+
+
 def test_after_a_kill_when_spark_was_ready_the_rest_is_done() -> None:
     files, state = Checkpoint(found={MARK: b"5 2"}).has(2, 8), folders(4)
     divide(files, state, 2, nothing)
