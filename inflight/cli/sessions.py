@@ -1,4 +1,6 @@
-"""The command `sessions`: lists the live sessions; `sessions restore` and `sessions drop` end the quarantine of clients."""
+"""The command `sessions`: lists the live sessions; `sessions restore` and `sessions drop` end the quarantine of clients, and
+`sessions repartition` divides them into another number of state partitions.
+"""
 
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -89,6 +91,23 @@ def drop(
     from state.events import DropRequested
 
     _ask(DropRequested(), clients, every, data_dir, config, overrides)
+
+
+@app.command()
+def repartition(
+    state_partitions: Annotated[int, typer.Argument(min=1, max=10_000, metavar="N", help="How many there shall be.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Divide the sessions of a stopped engine into N state partitions. Nothing is lost, and nothing is sent twice."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.engine.lifecycle.repartition import repartition as divide
+    from streaming.engine.spark_session import under_spark_submit
+
+    settings = load(config, overrides, data_dir)
+    divide(settings, state_partitions, jars=None if under_spark_submit() else spark_jars())
+    typer.echo(f"now set engine.state_partitions = {state_partitions}, and start the engine")
 
 
 def _ask(

@@ -188,8 +188,8 @@ class EngineSection(Section):
     master: str = key("Spark's master; spark-submit's own --master holds when the job runs under it", "local[*]")
     driver_memory: str = key("heap of the engine's JVM, in Spark's notation", "2g", pattern=r"^\d+[kmgKMG]$")
     state_partitions: int = key(
-        "partitions of the session state, about one for each core that the engine will ever have; fixed for the life of a "
-        "checkpoint, and each costs some 20 ms a micro-batch",
+        "partitions of the session state, about one for each core that the engine will have; each costs some 20 ms a "
+        "micro-batch; `inflight sessions repartition` changes it for a checkpoint that has sessions",
         2,
         ge=1,
         le=10_000,

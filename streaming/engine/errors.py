@@ -11,6 +11,10 @@ class CheckpointMismatch(InflightError):
     """The configuration does not fit the checkpoint."""
 
 
+class CannotRepartition(InflightError):
+    """The sessions stay in the state partitions in which they are."""
+
+
 class EngineRuns(InflightError):
     """Another engine, with another checkpoint, works on the same topics."""
 

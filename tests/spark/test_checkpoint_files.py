@@ -1,6 +1,7 @@
 """Our own files in a checkpoint, on a real file system."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,6 +23,55 @@ def test_a_file_is_whole_also_after_a_write_that_was_killed(spark: SparkSession,
     assert (files.names(), files.read("name")) == (["name"], b"new\x00\xff")
     assert files.path() in files.path("name")
     files.delete("name")
+    assert files.names() == []
+
+
+class KilledBeforeRename:
+    """A file system of Hadoop."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def rename(self, old: Any, new: Any) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_a_file_that_is_written_again_is_there_at_every_moment(spark: SparkSession, tmp_path: Path) -> None:
+    HadoopFiles(spark, str(tmp_path)).write("name", b"old")
+    killed = HadoopFiles(spark, str(tmp_path))
+    killed._files = KilledBeforeRename(killed._files)
+    with pytest.raises(KeyboardInterrupt):
+        killed.write("name", b"new")
+    files = HadoopFiles(spark, str(tmp_path))
+    assert files.read("name") == b"old"
+    files.write("name", b"newer")
+    assert (files.read("name"), [path.name for path in tmp_path.iterdir()]) == (b"newer", ["name"])
+
+
+def test_a_file_that_an_older_version_wrote_with_a_checksum_can_be_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "name"))
+    with_checksums = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    stream = with_checksums.create(path, True)
+    stream.write(bytearray(b"old"))
+    stream.close()
+    checksum = tmp_path / ".name.crc"
+    data = checksum.read_bytes()
+    files = HadoopFiles(spark, str(tmp_path))
+    files.write("name", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]
+    checksum.write_bytes(data)  # killed after the file was renamed
+    assert (files.names(), files.read("name")) == (["name"], b"new")
+
+
+def test_a_folder_is_deleted_with_all_that_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "folder/4").mkdir(parents=True)
+    (tmp_path / "folder/4/file").write_text("text")
+    files = HadoopFiles(spark, str(tmp_path), "folder")
+    files.delete("4")
     assert files.names() == []
 
 

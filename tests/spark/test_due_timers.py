@@ -11,6 +11,7 @@ import pytest
 from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.events import encode_event
+from streaming.engine.operator.due_timers import CALLED_OF, FIRST_MS, STEP_MS
 from streaming.engine.progress import BatchProgress, ProgressReader
 from tests.spark.conftest import Pipeline
 from tests.spark.test_recovery import crashed_in
@@ -20,9 +21,13 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 CLIENTS, LIMIT, PARTITIONS = 60, 10, 2
-SHARE = 2 * LIMIT * PARTITIONS + CLIENTS // 10
+SHARE = 2 * LIMIT * PARTITIONS + CLIENTS // CALLED_OF
 """What one micro-batch calls at most: all are late by about the same time, which may lie on both sides of a power of two, and a
 tenth of those that are too many is called, too."""
+PUT_OFF = (CLIENTS // PARTITIONS - 2 * LIMIT) * (CALLED_OF - 1) // CALLED_OF
+"""At least, in the partition that has more of them."""
+TENTH = 3
+"""Of so many beyond the limit at least, however the clients fall on the partitions."""
 STANDSTILL_S = 10.0
 
 
@@ -90,6 +95,9 @@ def test_what_is_due_is_worked_off_in_shares_and_a_message_does_not_wait_for_all
     by_time = receipts(pipeline)
     assert sorted(key for found in by_time.values() for key in found) == sorted(b"away-%d" % n for n in range(CLIENTS))
     assert sum(len(found) for found in by_time.values()) == CLIENTS, "each has one receipt"
+    first_ms, last_ms = min(by_time), max(by_time)
+    assert len(by_time[first_ms]) >= LIMIT * PARTITIONS + TENTH
+    assert last_ms - first_ms >= FIRST_MS + STEP_MS * (PUT_OFF - 1) // LIMIT, "each that is put off has a place of its own"
 
 
 def test_a_micro_batch_that_is_executed_again_puts_off_the_same_sessions(pipeline: Pipeline, tmp_path: Path) -> None:

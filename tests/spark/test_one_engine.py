@@ -23,7 +23,7 @@ EXIT_S = 90.0
 
 
 class Topics:
-    """What one client gets and what becomes of its messages, on topics with a prefix of their own."""
+    """What clients get, `c` unless another one is named, and what becomes of messages, on topics with a prefix of their own."""
 
     def __init__(self, kafka: SharedKafka, prefix: str) -> None:
         self.kafka, self.prefix = kafka.bootstrap_servers, prefix
@@ -36,15 +36,22 @@ class Topics:
             "engine": {"data_dir": str(directory), "driver_memory": "512m", "master": "local[2]"},
         }
 
-    def connect(self, connection_id: int) -> None:
+    def connect(
+        self, connection_id: int, client: bytes = b"c", *, protocol_version: int = 4, receive_maximum: int = 65_535
+    ) -> None:
         event = ClientConnected(
-            connection_id=connection_id, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600
+            connection_id=connection_id,
+            commands_partition=0,
+            protocol_version=protocol_version,
+            clean_start=False,
+            session_expiry_interval_s=3_600,
+            receive_maximum=receive_maximum,
         )
-        self.producer.send(f"{self.prefix}.events", encode_event(event), key=b"c").get(30)
+        self.producer.send(f"{self.prefix}.events", encode_event(event), key=client).get(30)
 
-    def send(self, payload: bytes) -> None:
-        headers = [("mqtt-topic", b"t"), ("message-id", payload)]
-        self.producer.send(f"{self.prefix}.messages", payload, key=b"c", headers=headers).get(30)
+    def send(self, payload: bytes, client: bytes = b"c", *headers: tuple[str, bytes]) -> None:
+        every = [("mqtt-topic", b"t"), ("message-id", payload), *headers]
+        self.producer.send(f"{self.prefix}.messages", payload, key=client, headers=every).get(30)
 
     def sent(self, count: int) -> list[SendPublish]:
         """All PUBLISH commands so far, as soon as there are so many."""
@@ -55,14 +62,17 @@ class Topics:
 
         return publishes(read_topic(self.kafka, f"{self.prefix}.commands", lambda found: len(publishes(found)) >= count))
 
-    def acknowledge(self, publish: SendPublish) -> None:
+    def acknowledge(self, publish: SendPublish, client: bytes = b"c") -> None:
         event = PubAckReceived(connection_id=publish.connection_id, packet_id=publish.packet_id)
-        self.producer.send(f"{self.prefix}.events", encode_event(event), key=b"c").get(30)
+        self.producer.send(f"{self.prefix}.events", encode_event(event), key=client).get(30)
 
     def outcomes(self, count: int) -> dict[str, str]:
+        """By message id, as soon as there are so many receipts. Each message has one."""
         records = read_topic(self.kafka, f"{self.prefix}.receipts", lambda found: len(found) >= count)
         receipts = [msgspec.json.decode(record.value or b"") for record in records]
-        return {receipt["message_id"]: receipt["outcome"] for receipt in receipts}
+        found = {receipt["message_id"]: receipt["outcome"] for receipt in receipts}
+        assert len(found) == len(receipts)
+        return found
 
     def deliver(self, payload: bytes, *, before: int) -> None:
         """before: how many PUBLISH commands there were."""

@@ -2,7 +2,8 @@
 
 import json
 import time
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +14,7 @@ from streaming.engine.spark_session import is_local_path
 _LOCK_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.05
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_DIVISION: Final = "inflight.repartition"
 
 
 def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = _LOCK_TIMEOUT_S) -> Any:
@@ -43,15 +45,45 @@ def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = _L
 def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
     """Raises CheckpointMismatch when the checkpoint was made with another number of state partitions.
 
-    Spark itself would go on with the old number and say so only in its log.
+    Spark itself would go on with the old number and say so only in its log. Also raises it when the sessions were being divided
+    anew, and that was not finished.
     """
+    if (division := Division.unfinished(files)) is not None:
+        raise CheckpointMismatch(
+            f"the sessions in {files.path()} are being divided into {division.after} state partitions, and that was not "
+            f"finished: run `inflight sessions repartition {division.after}` again"
+        )
     recorded = recorded_state_partitions(files)
     if recorded is not None and recorded != configured:
         raise CheckpointMismatch(
             f"the checkpoint {files.path()} was made with engine.state_partitions = {recorded}, the configuration says "
-            f"{configured}: the number is fixed for the life of a checkpoint. Set it to {recorded}, or start with a new "
-            "engine.checkpoint_location, which has no sessions"
+            f"{configured}. Set it to {recorded}, or take the sessions along: `inflight sessions repartition {configured}`"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A mark in the checkpoint: its sessions are being divided anew (streaming/engine/lifecycle/repartition.py).
+
+    before, after: numbers of state partitions.
+    """
+
+    before: int
+    after: int
+
+    @classmethod
+    def unfinished(cls, files: CheckpointFiles) -> Self | None:
+        """The mark that is there."""
+        if _DIVISION not in files.names():
+            return None
+        before, after = files.read(_DIVISION).decode().split()
+        return cls(int(before), int(after))
+
+    def begin(self, files: CheckpointFiles) -> None:
+        files.write(_DIVISION, f"{self.before} {self.after}".encode())
+
+    def end(self, files: CheckpointFiles) -> None:
+        files.delete(_DIVISION)
 
 
 def recorded_state_partitions(files: CheckpointFiles) -> int | None:

@@ -36,6 +36,8 @@ _EARLIEST: Final = -2
 """Spark's word for the beginning of a partition."""
 _LOOK_S: Final = 0.2
 _LOOK_AROUND_S: Final = 5.0
+_FORGOTTEN_S: Final = SESSION_TIMEOUT_MS / 1_000 + _LOOK_AROUND_S
+"""After this Kafka has forgotten an engine that was killed."""
 _JOIN_TIMEOUT_S: Final = 60.0
 _FILE: Final = "inflight.id"
 
@@ -62,11 +64,11 @@ class EngineGroup:
 
     def __enter__(self) -> Self:
         try:
-            self._await_others_gone(time.monotonic() + SESSION_TIMEOUT_MS / 1_000 + _LOOK_AROUND_S)
+            self.await_others_gone(_FORGOTTEN_S)
             self._thread.start()
             if not self._joined.wait(_JOIN_TIMEOUT_S):
                 raise EngineRuns(f"Kafka has not let this engine into the group {self._name} within {_JOIN_TIMEOUT_S:.0f} s")
-            self._await_others_gone(time.monotonic())
+            self.await_others_gone(0)
         except BaseException as error:
             self._stopping.set()
             if isinstance(error, KafkaError):
@@ -77,6 +79,22 @@ class EngineGroup:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopping.set()
         self._thread.join(SESSION_TIMEOUT_MS / 1_000)
+
+    def await_others_gone(self, patience_s: float) -> None:
+        """Raises EngineRuns when there are some after this time, and KafkaError when Kafka has not answered for a while."""
+        deadline, answer_by = time.monotonic() + patience_s, time.monotonic() + _JOIN_TIMEOUT_S
+        while True:
+            try:
+                others = self._others()
+            except KafkaError as error:  # a new Kafka makes its topic of groups when it is asked for the first one
+                if not error.retriable or time.monotonic() >= answer_by:
+                    raise
+            else:
+                if not others:
+                    return
+                if time.monotonic() >= deadline:
+                    raise EngineRuns(_beside(others, self._settings.topics.prefix))
+            time.sleep(_LOOK_S)
 
     def committed(self) -> Offsets:
         """How far the engines before this one were, or the oldest record that is left. Empty when there was none.
@@ -203,22 +221,6 @@ class EngineGroup:
             f"nothing is sent twice. Run one engine for the topics {self._settings.topics.prefix}.*"
         )
 
-    def _await_others_gone(self, deadline: float) -> None:
-        """Raises EngineRuns at the deadline, and KafkaError when Kafka has not answered for a while."""
-        answer_by = time.monotonic() + _JOIN_TIMEOUT_S
-        while True:
-            try:
-                others = self._others()
-            except KafkaError as error:  # a new Kafka makes its topic of groups when it is asked for the first one
-                if not error.retriable or time.monotonic() >= answer_by:
-                    raise
-            else:
-                if not others:
-                    return
-                if time.monotonic() >= deadline:
-                    raise EngineRuns(_beside(others, self._settings.topics.prefix))
-            time.sleep(_LOOK_S)
-
 
 class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
     """The group is for its membership: no partition is fetched."""
@@ -232,6 +234,16 @@ class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
         self.assigned = True
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None: ...
+
+
+def await_no_engine(settings: Settings) -> None:
+    """Returns when no engine is in the group; one that was killed is there for a while. Raises EngineRuns, KafkaUnreachable."""
+    try:
+        EngineGroup(settings, checkpoint_id="").await_others_gone(_FORGOTTEN_S)
+    except EngineRuns as error:
+        raise EngineRuns(f"an engine works on the topics {settings.topics.prefix}.*: stop it first") from error
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
 
 
 def checkpoint_id(files: CheckpointFiles) -> str:

@@ -2,8 +2,13 @@ import json
 from uuid import UUID
 
 import pytest
+from kafka.errors import GroupAuthorizationFailedError
 
-from streaming.engine.ownership.engine_group import checkpoint_id, starting_offsets
+from streaming.config.errors import KafkaUnreachable
+from streaming.config.settings import Settings
+from streaming.engine.errors import EngineRuns
+from streaming.engine.ownership import engine_group
+from streaming.engine.ownership.engine_group import EngineGroup, await_no_engine, checkpoint_id, starting_offsets
 from streaming.engine.progress import batch_progress
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
@@ -38,3 +43,27 @@ def test_a_checkpoint_whose_name_was_half_written_gets_a_new_one(torn: bytes) ->
     name = checkpoint_id(files)
     assert str(UUID(name)) == name
     assert checkpoint_id(files) == name
+
+
+def others(group: EngineGroup) -> list[str]:
+    return ["another"]
+
+
+def none(group: EngineGroup) -> list[str]:
+    return []
+
+
+def locked_out(group: EngineGroup) -> list[str]:
+    raise GroupAuthorizationFailedError
+
+
+def test_who_works_on_the_checkpoint_without_an_engine_waits_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_group, "_FORGOTTEN_S", 0)
+    monkeypatch.setattr(EngineGroup, "_others", none)
+    await_no_engine(Settings())
+    monkeypatch.setattr(EngineGroup, "_others", others)
+    with pytest.raises(EngineRuns, match=r"works on the topics inflight\.\*: stop it first"):
+        await_no_engine(Settings())
+    monkeypatch.setattr(EngineGroup, "_others", locked_out)
+    with pytest.raises(KafkaUnreachable):
+        await_no_engine(Settings())

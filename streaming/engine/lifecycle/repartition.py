@@ -1,0 +1,100 @@
+"""Divides the sessions of a stopped engine into another number of state partitions, within their checkpoint.
+
+Spark does it (`StreamingCheckpointManager.repartition`, new in 4.2): it adds a micro-batch to the checkpoint that reads and
+writes no records, and has all sessions with their timers in the new number of partitions. The offsets, the id of the checkpoint
+and the recorded settings stay as they are, so the engine goes on where it was, and sends nothing twice.
+
+Steps:
+1. start Spark, take the lock of the checkpoint, and see that no engine is at work elsewhere;
+2. see that the last micro-batch is committed: one that has to be executed again needs the old partitions;
+3. leave a mark in the checkpoint, by which an engine does not start on half of the work;
+4. remove the folders of partitions that there were not before: a division that was killed has left them. Spark reads a state
+   store in every folder that it finds, whatever the number of partitions;
+5. let Spark work; begun again after a kill, it goes on with the same number;
+6. remove the folders of partitions that there are no longer, and the mark.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streaming.config.settings import Settings
+from streaming.engine.errors import CannotRepartition
+from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
+from streaming.engine.lifecycle.spark import start_spark
+from streaming.engine.ownership.checkpoint import Division, lock_checkpoint, recorded_state_partitions
+from streaming.engine.ownership.checkpoint_files import CheckpointFiles, HadoopFiles
+from streaming.engine.ownership.engine_group import await_no_engine
+from streaming.engine.spark_session import SparkJars, is_local_path
+
+_LOCK_TIMEOUT_S: Final = 10.0
+_STATE_FOLDER: Final = "state/0"
+"""Where Spark keeps the state of a query's only stateful operator: a folder for each partition, named by its number."""
+
+
+def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
+    """Divides them into `state_partitions`. jars: None under spark-submit, which brings them.
+
+    Raises CannotRepartition, CheckpointInUse, EngineRuns, KafkaUnreachable (only where the checkpoint is not on a local path).
+    """
+    location = sessions_checkpoint(settings)
+    spark = start_spark(settings, jars)  # 1
+    try:
+        lock = lock_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
+        if not is_local_path(location):
+            await_no_engine(settings)
+        files, state = HadoopFiles(spark, location), HadoopFiles(spark, location, _STATE_FOLDER)
+        divide(files, state, state_partitions, lambda: _let_spark_work(spark, location, state_partitions))
+        del lock
+    finally:
+        spark.stop()
+
+
+def divide(files: CheckpointFiles, state: CheckpointFiles, state_partitions: int, work: Callable[[], None]) -> None:
+    """Steps 2 to 6. files: of the checkpoint; state: of the operator. work: Spark's part. Raises CannotRepartition."""
+    last, recorded = files.last_batch(), recorded_state_partitions(files)
+    if last is None or recorded is None:
+        raise CannotRepartition(f"there are no sessions in {files.path()}: set engine.state_partitions, and start the engine")
+    if (division := Division.unfinished(files)) is not None:
+        if division.after != state_partitions:
+            raise CannotRepartition(f"{files.path()} is being divided into {division.after} state partitions: finish that first")
+    elif recorded == state_partitions:
+        raise CannotRepartition(f"{files.path()} has {recorded} state partitions already")
+    elif not last.is_committed:  # 2
+        raise CannotRepartition(
+            f"micro-batch {last.batch_id} of {files.path()} has to be executed again: start the engine once more, with "
+            f"engine.state_partitions = {recorded}, and stop it when it is ready"
+        )
+    else:
+        division = Division(recorded, state_partitions)
+        division.begin(files)  # 3
+    if recorded != state_partitions or not last.is_committed:
+        _remove_beyond(state, division.before)  # 4
+        try:
+            work()  # 5
+        except CannotRepartition:
+            if recorded_state_partitions(files) == division.before:  # Spark has not begun
+                division.end(files)
+            raise
+    _remove_beyond(state, state_partitions)  # 6
+    division.end(files)
+
+
+def _remove_beyond(state: CheckpointFiles, partitions: int) -> None:
+    """The last one first: Spark reads no state stores among which a number is missing."""
+    for number in sorted((int(name) for name in state.names() if name.isdigit() and int(name) >= partitions), reverse=True):
+        state.delete(str(number))
+
+
+def _let_spark_work(spark: SparkSession, location: str, state_partitions: int) -> None:
+    try:
+        _ = spark.streams.active  # makes Spark's coordinator of state stores, which a session without queries lacks
+        spark._streamingCheckpointManager.repartition(location, state_partitions)
+    except (PySparkException, Py4JError) as error:
+        raise CannotRepartition(
+            f"Spark could not divide the sessions in {location}: {error}\nNothing is lost: run the same command again. If it "
+            "fails each time, put the copy of the checkpoint back"
+        ) from error
