@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from inflight.cli.history_source import Client, From, MaxRecords, Since, asking
 from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+from streaming.history.sources.bounds import DEFAULT_MAX_RECORDS, Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from streaming.history.replay import Letter, ReplayCount, ReplayOptions
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
-Where: TypeAlias = Annotated[
+Condition: TypeAlias = Annotated[
     str | None, typer.Option("--where", metavar="SQL", help="A condition in SQL, e.g. \"reason = 'expired'\".")
 ]
 
@@ -31,17 +33,22 @@ def add_to(app: typer.Typer) -> None:
 
 def trace(
     message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As `inflight send` printed it.")],
+    client: Client = None,
+    since: Since = None,
+    max_records: MaxRecords = DEFAULT_MAX_RECORDS,
+    source: From = Where.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
     """What happened to a message: every transition, dead letter and replay, in order."""
-    from inflight.local.spark_jars import spark_jars
     from streaming.history import trace as life
     from streaming.history.output import time_of_day, write_json, write_table
 
-    steps = [step.as_json() for step in life.trace(load(config, overrides, data_dir), message_id, spark_jars)]
+    settings = load_beside(config, overrides, data_dir)
+    with asking(settings, source, client=client, since=since, max_records=max_records) as asked:
+        steps = [step.as_json() for step in life.trace(asked, message_id)]
     if json:
         write_json(steps)
         return
@@ -63,11 +70,15 @@ def trace(
 
 
 def dead_letters(
-    where: Where = None,
+    where: Condition = None,
     show: Annotated[
         str | None, typer.Option("--show", metavar="ID", help="All of one dead letter; the beginning of its id will do.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
+    client: Client = None,
+    since: Since = None,
+    max_records: MaxRecords = DEFAULT_MAX_RECORDS,
+    source: From = Where.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -79,7 +90,11 @@ def dead_letters(
     from streaming.history.output import payload_of, time_of_day, write_json, write_table
     from streaming.history.session import HistorySession
 
-    with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
+    settings = load_beside(config, overrides, data_dir)
+    with (
+        asking(settings, source, client=client, since=since, max_records=max_records) as asked,
+        HistorySession(settings, spark_jars(), brief=True, source=asked) as history,
+    ):
         if show is not None:
             letter = letters.one(history, show)
             if json:
@@ -109,8 +124,8 @@ def dead_letters(
 
 
 def replay(
-    where: Where = None,
-    every: Annotated[bool, typer.Option("--all", help="Without --where: really all dead letters.")] = False,
+    where: Condition = None,
+    every: Annotated[bool, typer.Option("--all", help="Without --where and --client: really all dead letters.")] = False,
     to: Annotated[
         str | None, typer.Option("--to", metavar="CLIENT", help="Another client than the one whose queue it died in.")
     ] = None,
@@ -120,6 +135,10 @@ def replay(
         int, typer.Option(min=1, help="A message that has been replayed and has died so often stays dead.")
     ] = 3,
     again: Annotated[bool, typer.Option("--again", help="Also those that have been replayed before.")] = False,
+    client: Client = None,
+    since: Since = None,
+    max_records: MaxRecords = DEFAULT_MAX_RECORDS,
+    source: From = Where.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -134,14 +153,17 @@ def replay(
     from streaming.history.output import write_json, write_table
     from streaming.history.session import HistorySession
 
-    if where is None and not every:
-        raise typer.BadParameter("say which: --where SQL, or --all")
+    if where is None and client is None and not every:
+        raise typer.BadParameter("say which: --where SQL, --client CLIENT, or --all")
     settings = load_beside(config, overrides, data_dir)
     options = replaying.ReplayOptions(
         where=where, to=to, rate=None if rate is None else replaying.parse_rate(rate), max_replays=max_replays, again=again
     )
     count = replaying.ReplayCount()
-    with HistorySession(settings, spark_jars(), brief=True) as history:
+    with (
+        asking(settings, source, client=client, since=since, max_records=max_records) as asked,
+        HistorySession(settings, spark_jars(), brief=True, source=asked) as history,
+    ):
         found = replaying.letters(history, replaying.candidates(history, options), options, count)
         if dry_run:
             planned = [(letter.message.message_id, letter.client_id, letter.dead_letter_id) for letter in found]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from inflight.cli.history import Json, Where
+from inflight.cli.history import Condition, Json
 from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Every: TypeAlias = Annotated[
 @app.callback()
 def sessions(
     context: typer.Context,
-    where: Where = None,
+    where: Condition = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many, the longest queues first.")] = 50,
     json: Json = False,
     data_dir: DataDir = None,

@@ -34,6 +34,17 @@ def rows_with(table: Path, column: str, value: str, columns: list[str] | None = 
     raise AssertionError("the loop returns or raises")
 
 
+def oldest_and_newest(table: Path, partition: str) -> tuple[str, str] | None:
+    """Of the values of a column that the table is partitioned by; None for a table without rows, or one that cannot be read."""
+    from deltalake import DeltaTable
+
+    try:
+        values = [found[partition] for found in DeltaTable(table).partitions()]
+    except Exception:  # noqa: BLE001 - the library raises bare Exceptions, too
+        return None
+    return (min(values), max(values)) if values else None
+
+
 def _rows(table: Path, column: str, value: str, columns: list[str] | None) -> list[dict[str, Any]]:
     from deltalake import DeltaTable, QueryBuilder  # a tenth of a second, which commands with Spark need not pay
 

@@ -1,4 +1,5 @@
-"""Sends dead letters again: from the table `dead_letters`, with their history, to the queue they died in or to another.
+"""Sends dead letters again, with their history, to the queue they died in or to another. They come from the table `dead_letters`
+of a source (streaming/history/sources).
 
 The way is the one that the engine's own dead letters to `client:` take: a `MessageReturned` in `inflight.events`, which no
 backend can write, so the history counts (docs/dead_letters.md). The message keeps its id, and its trace goes on.
@@ -50,6 +51,7 @@ class Skip(StrEnum):
     SUPERSEDED = "a newer dead letter of the same message exists"
     REPLAYED_BEFORE = "it has been replayed before (--again sends it once more)"
     TOO_OFTEN = "it has been replayed and has died too often (--max-replays)"
+    NOT_KNOWN = "it died before the ledger records that were read, so it may have been replayed before (--again sends it)"
     NO_CLIENT = "it names no client (--to sends it to one)"
     CUT = "its payload was cut, because it was larger than any message may be"
     NO_MESSAGE = "it breaks the contract of messages, so no session would take it"
@@ -97,20 +99,23 @@ def candidates(history: HistorySession, options: ReplayOptions) -> DataFrame:
     newest = Window.partitionBy("client_id", "message_id").orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc())
     ranks = table.select("dead_letter_id", F.row_number().over(newest).alias("rank"))
     replayed = (
-        history.table(LEDGER.name)
+        history.table(LEDGER.name, containing=REPLAYED)
         .where(F.col("transition") == REPLAYED)
         .select(F.substring_index("detail", " ", 1).alias("dead_letter_id"), F.lit(True).alias("was_replayed"))
         .distinct()
     )
     rows = matching.join(ranks, "dead_letter_id").join(replayed, "dead_letter_id", "left")
-    return rows.withColumn("skip", _skip(options)).orderBy("died_ms", "kafka_partition", "kafka_offset")
+    ledger_since_ms = history.source.complete_since_ms(LEDGER.name)
+    return rows.withColumn("skip", _skip(options, ledger_since_ms)).orderBy("died_ms", "kafka_partition", "kafka_offset")
 
 
-def _skip(options: ReplayOptions) -> Column:
+def _skip(options: ReplayOptions, ledger_since_ms: int | None) -> Column:
+    """ledger_since_ms: what was replayed before is not known; None = all is known."""
     was_replayed = F.coalesce(F.col("was_replayed"), F.lit(False))
     rules: list[tuple[Column, Skip]] = [
         (F.col("rank") > 1, Skip.SUPERSEDED),
         (was_replayed & F.lit(not options.again), Skip.REPLAYED_BEFORE),
+        ((F.col("died_ms") < F.lit(ledger_since_ms or 0)) & F.lit(not options.again), Skip.NOT_KNOWN),
         (F.col("replays") >= options.max_replays, Skip.TOO_OFTEN),
         ((F.col("client_id") == "") & F.lit(options.to is None), Skip.NO_CLIENT),
         (F.exists("headers", lambda header: header["key"] == TRUNCATED), Skip.CUT),

@@ -16,22 +16,23 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.delta.tables import newest_version
 from streaming.archive.tables import TABLES
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
-from streaming.engine.spark_session import SparkJars, SparkSettings, is_local_path, spark_session
+from streaming.engine.spark_session import SparkJars, is_local_path
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
+from streaming.history.sources.delta import DeltaSource
+from streaming.history.sources.source import Source
+from streaming.history.spark import history_spark
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 SESSIONS: Final = "sessions"
-_BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _READ_ONLY: Final = ("describe", "desc", "show", "explain")
 _QUERIES: Final = ("select", "with", "values", "table", "from", "(")
 
@@ -39,29 +40,15 @@ _QUERIES: Final = ("select", "with", "values", "table", "from", "(")
 class HistorySession:
     """Spark in this process for the length of a `with` block. Starting it takes about five seconds.
 
-    brief: the answer is small and soon there, so Java does not spend a third of the time on optimising code that ends with it.
+    brief: of `history_spark`. source: where the tables are; None = the archive.
     Raises BadQuestion for SQL that Spark refuses. Nothing here writes to a table.
     """
 
-    def __init__(self, settings: "Settings", jars: SparkJars, *, brief: bool = False) -> None:
+    def __init__(self, settings: "Settings", jars: SparkJars, *, brief: bool = False, source: Source | None = None) -> None:
         self._settings = settings
-        engine = settings.engine
-        logs = engine.data_dir.absolute() / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        self.spark = spark_session(
-            SparkSettings(
-                checkpoint_location=settings.checkpoint_location,
-                log_file=logs / "history.log",
-                master=engine.master,
-                state_partitions=engine.state_partitions,
-                java_options=_BRIEF if brief else "",
-                app_name="inflight history",
-                extra={"spark.log.level": "ERROR", "spark.sql.adaptive.enabled": "true"},
-            ),
-            jars,
-        )
+        self.source = DeltaSource(settings) if source is None else source
+        self.spark = history_spark(settings, jars, brief=brief)
         self._known: list[str] = []
-        self._versions: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -69,18 +56,12 @@ class HistorySession:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.spark.stop()
 
-    def table(self, name: str) -> DataFrame:
-        """A table of the archive, with `payload_text` where it has payloads; the same version in all questions of this session.
+    def table(self, name: str, *, containing: str | None = None) -> DataFrame:
+        """A table of the source, with `payload_text` where it has payloads; the same in all questions of this session.
 
-        Raises NoArchive.
+        containing: of `Source.table`. Raises what the source raises.
         """
-        location = f"{self._settings.tables_location.rstrip('/')}/{name}"
-        try:
-            if name not in self._versions:
-                self._versions[name] = newest_version(self.spark, location)
-            found = self.spark.read.format("delta").option("versionAsOf", self._versions[name]).load(location)
-        except AnalysisException as error:
-            raise NoArchive.at(self._settings.tables_location) from error
+        found = self.source.table(self.spark, name, containing=containing)
         return _with_text(found) if "payload" in found.columns else found
 
     def sessions(self) -> DataFrame:
@@ -180,11 +161,6 @@ class HistorySession:
             folder = Path(location.removeprefix("file://"))
             return sorted(path.name for path in folder.glob("*") if is_table(path) and path.name != SESSIONS)
         return [spec.name for spec in TABLES]
-
-    @staticmethod
-    def equals(column: str, value: str) -> Column:
-        """column = value, whatever characters the value has."""
-        return F.col(column) == F.lit(value)
 
 
 def _client_id(rows: DataFrame) -> Column:

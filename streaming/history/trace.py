@@ -1,34 +1,26 @@
 """The life of one message, from the ledger and the dead letters, in order.
 
-Two readers give the same rows: for tables on a local path deltalake (under a second), for others Spark. What takes part:
-1. every ledger row with the message id;
-2. every dead letter with it, as the step `dead letter`, after the ledger row of the session that wrote it;
+Where the rows come from is the source's business (streaming/history/sources). What takes part:
+1. the record by which a backend gave it to us, as the step `submitted`, where the source has it;
+2. every ledger row with the message id;
+3. every dead letter with it, as the step `dead letter`, after the ledger row of the session that wrote it;
+4. its receipts, as the step `receipt`, of clients of which the ledger has no `finished` (with engine.ledger off, for instance);
 the order is time, then the session's own order within a micro-batch.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
-from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
-from streaming.engine.spark_session import is_local_path
-from streaming.history.delta_reader import UnsupportedTable, is_table, rows_with
-from streaming.history.errors import NoArchive, NothingFound
+from state.commands import Transition
+from state.records.record import position
+from streaming.history.errors import NothingFound
+from streaming.history.sources.source import MessageRows, Row, Source
 
-if TYPE_CHECKING:
-    from streaming.config.settings import Settings
-    from streaming.engine.spark_session import SparkJars
-
-LEDGER_COLUMNS: Final = [column for column in LEDGER.column_names if column not in ("date", "record_hash")]
-DEAD_LETTER_COLUMNS: Final = [
-    "dead_letter_id", "client_id", "message_id", "time", "reason", "deaths", "detail", "topic", "died_ms", "replays",
-    "kafka_topic", "kafka_partition", "kafka_offset",
-]  # fmt: skip
 DEAD_LETTER: Final = "dead letter"
-
-_Rows: TypeAlias = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+SUBMITTED: Final = "submitted"
+RECEIPT: Final = "receipt"
+_FINISHED: Final = Transition.FINISHED.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +49,50 @@ class Step:
         }
 
 
-def trace(settings: "Settings", message_id: str, jars: Callable[[], "SparkJars"]) -> list[Step]:
-    """The steps of a message, oldest first. Raises NoArchive, NothingFound."""
-    ledger, letters = _read(settings, message_id, jars)
-    if not ledger and not letters:
-        every = settings.archive.trigger_interval_ms / 1_000
+def trace(source: Source, message_id: str) -> list[Step]:
+    """The steps of a message, oldest first. Raises NothingFound, and what the source raises."""
+    rows = source.of_message(message_id)
+    if not rows:
         raise NothingFound(
-            f"no message {message_id!r} in {settings.tables_location}: the tables are up to about {every:.0f} s behind, so ask "
-            "again; else check the id (`inflight send` prints it; without a message-id header it is topic-partition-offset)"
+            f"{source.not_found(f'message {message_id!r}')}\nElse check the id (`inflight send` prints it; without a message-id "
+            "header it is topic-partition-offset)"
         )
-    return in_order(ledger, letters)
+    return in_order(rows)
 
 
-def in_order(ledger: Iterable[dict[str, Any]], letters: Iterable[dict[str, Any]]) -> list[Step]:
-    """Rows of both tables → steps, oldest first."""
-    keyed = [
-        ((row["batch_ms"], 0, row["kafka_partition"], row["kafka_offset"], row["row_index"]), _ledger_step(row)) for row in ledger
+def in_order(rows: MessageRows) -> list[Step]:
+    """Oldest first."""
+    keyed = [((row["time_ms"], 0, *_position(row), 0), _submitted_step(row)) for row in rows.submitted]
+    keyed += [((row["batch_ms"], 1, *_position(row), row["row_index"]), _ledger_step(row)) for row in rows.ledger]
+    keyed += [((row["died_ms"], 2, *_position(row), 0), _letter_step(row)) for row in rows.dead_letters]
+    finished = {row["client_id"] for row in rows.ledger if row["transition"] == _FINISHED}
+    keyed += [
+        ((row["outcome_ms"], 3, *_position(row), 0), _receipt_step(row))
+        for row in rows.receipts
+        if row["client_id"] not in finished
     ]
-    keyed += [((row["died_ms"], 1, row["kafka_partition"], row["kafka_offset"], 0), _letter_step(row)) for row in letters]
     return [step for _, step in sorted(keyed, key=lambda item: item[0])]
+
+
+def _position(row: Row) -> tuple[int, int]:
+    return row["kafka_partition"], row["kafka_offset"]
+
+
+def _submitted_step(row: Row) -> Step:
+    at = position(row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+    return Step(time=_at(row["time_ms"]), client_id=row["client_id"], step=SUBMITTED, detail=f"record {at}")
+
+
+def _receipt_step(row: Row) -> Step:
+    return Step(
+        time=_at(row["outcome_ms"]),
+        client_id=row["client_id"],
+        step=RECEIPT,
+        attempt=row["attempts"],
+        outcome=row["outcome"],
+        reason_code=row["reason_code"],
+        detail=row["detail"],
+    )
 
 
 def _ledger_step(row: dict[str, Any]) -> Step:
@@ -94,7 +111,7 @@ def _ledger_step(row: dict[str, Any]) -> Step:
 def _letter_step(row: dict[str, Any]) -> Step:
     times = "the first time" if row["deaths"] <= 1 else f"{row['deaths']} deaths by now"
     return Step(
-        time=datetime.fromtimestamp(row["died_ms"] / 1_000, UTC),
+        time=_at(row["died_ms"]),
         client_id=row["client_id"],
         step=DEAD_LETTER,
         outcome=row["reason"],
@@ -102,32 +119,8 @@ def _letter_step(row: dict[str, Any]) -> Step:
     )
 
 
-def _read(settings: "Settings", message_id: str, jars: Callable[[], "SparkJars"]) -> _Rows:
-    tables = settings.tables_location
-    if is_local_path(tables):
-        ledger, letters = (Path(table_location(tables.removeprefix("file://"), spec)) for spec in (LEDGER, DEAD_LETTERS))
-        if not is_table(ledger):
-            raise NoArchive.at(tables)
-        try:
-            return (
-                rows_with(ledger, "message_id", message_id, LEDGER_COLUMNS),
-                rows_with(letters, "message_id", message_id, DEAD_LETTER_COLUMNS) if is_table(letters) else [],
-            )
-        except UnsupportedTable:
-            pass  # Spark knows all of the protocol
-    return _read_with_spark(settings, message_id, jars())
-
-
-def _read_with_spark(settings: "Settings", message_id: str, jars: "SparkJars") -> _Rows:
-    from streaming.history.session import HistorySession  # starts a JVM
-
-    with HistorySession(settings, jars) as history:
-        found = [
-            history.table(spec.name).where(history.equals("message_id", message_id)).select(*columns).collect()
-            for spec, columns in ((LEDGER, LEDGER_COLUMNS), (DEAD_LETTERS, DEAD_LETTER_COLUMNS))
-        ]
-        ledger, letters = ([row.asDict() for row in rows] for rows in found)
-    return ledger, letters
+def _at(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
 def _utc(time: datetime) -> datetime:

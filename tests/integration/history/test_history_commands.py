@@ -144,7 +144,10 @@ def test_what_cannot_be_answered_is_said_with_what_to_do(up: UpProcess, tmp_path
     elsewhere = [sys.executable, "-m", "inflight", "trace", "x", "--data-dir", str(tmp_path)]
     nothing = subprocess.run(elsewhere, capture_output=True, text=True, timeout=60, check=False)
     assert nothing.returncode == 1
-    assert "archive.enabled" in nothing.stderr
+    assert "kafka.bootstrap_servers" in nothing.stderr, "there are no tables, so Kafka was asked"
+    archive = subprocess.run([*elsewhere, "--source", "delta"], capture_output=True, text=True, timeout=60, check=False)
+    assert archive.returncode == 1
+    assert "archive.enabled" in archive.stderr
 
 
 def test_no_row_of_the_archive_is_there_twice(up: UpProcess) -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from streaming.history.sources.source import MessageRows
 from streaming.history.trace import in_order
 
 T0 = 1_790_000_000_000
@@ -32,6 +33,20 @@ def test_steps_are_in_the_order_of_micro_batches_records_and_rows_whatever_order
         ledger_row("accepted", T0, offset=7, index=0),
         ledger_row("returned", T0 + 2),
     ]
-    steps = in_order(rows, [dead_letter_row(T0 + 1)])
+    steps = in_order(MessageRows(ledger=rows, dead_letters=[dead_letter_row(T0 + 1)]))
     assert [step.step for step in steps] == ["accepted", "queued", "sent", "finished", "dead letter", "returned"]
     assert "2 deaths" in steps[4].detail
+
+
+def test_the_record_of_the_backend_comes_first_and_a_receipt_only_where_the_ledger_does_not_know_the_end() -> None:
+    submitted = {"client_id": "c", "time_ms": T0, "kafka_topic": "messages", "kafka_partition": 3, "kafka_offset": 9}
+    receipt = {
+        "client_id": "c", "outcome": "delivered", "outcome_ms": T0 + 5, "reason_code": 0, "attempts": 2, "detail": "",
+        "kafka_partition": 0, "kafka_offset": 0,
+    }  # fmt: skip
+    open_ = in_order(MessageRows(ledger=[ledger_row("sent")], receipts=[receipt], submitted=[submitted]))
+    assert [step.step for step in open_] == ["submitted", "sent", "receipt"]
+    assert "messages-3-9" in open_[0].detail
+    assert (open_[2].outcome, open_[2].attempt) == ("delivered", 2)
+    ended = in_order(MessageRows(ledger=[ledger_row("finished", T0 + 5)], receipts=[receipt, receipt | {"client_id": "d"}]))
+    assert [(step.step, step.client_id) for step in ended] == [("finished", "c"), ("receipt", "d")]

@@ -1,0 +1,76 @@
+"""Options of the commands that read the history, and where it is read from."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from streaming.history.sources.bounds import Bounds, Where
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from streaming.config.settings import Settings
+    from streaming.history.sources.source import Source
+
+From: TypeAlias = Annotated[
+    Where, typer.Option("--source", help="auto: the tables of the archive if there are any, else Kafka's topics.")
+]
+Client: TypeAlias = Annotated[
+    str | None, typer.Option("--client", metavar="CLIENT", help="Only this client: of Kafka one partition of each topic is read.")
+]
+Since: TypeAlias = Annotated[
+    str | None, typer.Option("--since", metavar="DURATION", help="Not what is older, for example 2h or 7d.")
+]
+MaxRecords: TypeAlias = Annotated[
+    int, typer.Option("--max-records", min=0, help="Of Kafka, read at most so many records, the newest; 0 = all.")
+]
+
+
+@contextmanager
+def asking(settings: "Settings", where: Where, *, client: str | None, since: str | None, max_records: int) -> Iterator["Source"]:
+    """The source; at the end of the block standard error says which it was and how far back it reached."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.config.units import parse_duration_ms
+    from streaming.history.sources.choice import source_of
+
+    try:
+        since_ms = None if since is None else int(time.time() * 1_000) - parse_duration_ms(since)
+    except ValueError as error:
+        raise typer.BadParameter(f"--since {since}: {error}") from None
+    bounds = Bounds(client_id=client, since_ms=since_ms, max_records=max_records)
+    with _ReadingBar() as bar:
+        source = source_of(settings, where, bounds, jars=spark_jars, on_progress=bar.show)
+        yield source
+    sys.stderr.write("".join(f"{line}\n" for line in source.described()))
+
+
+class _ReadingBar:
+    """A bar on a terminal from the first `show` to its last one, or the end of the block."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+
+    def show(self, done: int, total: int) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            console = Console(stderr=True)
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+            self._bar.add_task("reading Kafka", total=total)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done)
+        if done >= total:
+            self._bar.stop()
+
+    def __enter__(self) -> "_ReadingBar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,124 @@
+"""The topics of a real Kafka as a source: what is found, in which partitions, and how far back."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+
+from inflight.local.child_process import free_port
+from sinks.kafka.partitioning import partition_of
+from state.records.ledger import LedgerRow, encode_ledger_rows
+from streaming.config.errors import KafkaUnreachable
+from streaming.config.settings import Settings
+from streaming.history.errors import NothingFound
+from streaming.history.sources.bounds import Bounds
+from streaming.history.sources.kafka import KafkaSource
+from tests.support.kafka_topics import create_topics
+from tests.support.shared import SharedKafka
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+T0 = 1_790_000_000_000
+PARTITIONS = 4
+CLIENTS = [f"client-{number}" for number in range(20)]
+
+
+@pytest.fixture
+def settings(kafka: SharedKafka) -> Settings:
+    made = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": f"source-{uuid.uuid4().hex[:8]}"})
+    topics = made.topics
+    create_topics(
+        kafka.bootstrap_servers, topics.ledger, topics.receipts, topics.messages, topics.dead_letters, partitions=PARTITIONS
+    )
+    return made
+
+
+@pytest.fixture
+def producer(kafka: SharedKafka) -> Iterator[KafkaProducer]:
+    made = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
+    yield made
+    made.close()
+
+
+def write_ledger(producer: KafkaProducer, settings: Settings, client_id: str, message_id: str, time_ms: int = T0) -> None:
+    row = LedgerRow(client_id=client_id, batch_ms=time_ms, transition="sent", time_ms=time_ms, message_id=message_id)
+    producer.send(
+        settings.topics.ledger, key=client_id.encode(), value=encode_ledger_rows([row]), timestamp_ms=time_ms
+    ).get(30)  # fmt: skip
+
+
+def test_a_message_is_found_in_all_partitions_or_in_that_of_its_client(settings: Settings, producer: KafkaProducer) -> None:
+    for client_id in CLIENTS:
+        write_ledger(producer, settings, client_id, "broadcast")
+        write_ledger(producer, settings, client_id, f"only-{client_id}")
+    told: list[tuple[int, int]] = []
+    everywhere = KafkaSource(settings, Bounds(), lambda done, total: told.append((done, total)))
+    assert {row["client_id"] for row in everywhere.of_message("broadcast").ledger} == set(CLIENTS)
+    assert told[-1] == (2 * len(CLIENTS), 2 * len(CLIENTS))
+    ledger = settings.topics.ledger
+    assert f"  {ledger}: 4 partitions, 40 records, all there ever were" in everywhere.described()
+
+    one = KafkaSource(settings, Bounds(client_id="client-7"))
+    (row,) = one.of_message("broadcast").ledger
+    number = partition_of(b"client-7", PARTITIONS)
+    assert (row["client_id"], row["kafka_partition"]) == ("client-7", number)
+    assert any(line.startswith(f"  {ledger}: partition {number}, ") for line in one.described())
+
+
+def test_the_end_of_a_transaction_is_no_record_and_what_was_aborted_was_never_sent(
+    settings: Settings, kafka: SharedKafka
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=f"tx-{uuid.uuid4().hex}")
+    producer.init_transactions()
+    for message_id, end in ("kept", producer.commit_transaction), ("dropped", producer.abort_transaction):
+        producer.begin_transaction()
+        producer.send(settings.topics.messages, key=b"c", value=b"p", headers=[("message-id", message_id.encode())])
+        producer.flush()
+        end()
+    producer.close()
+    source = KafkaSource(settings, Bounds())
+    assert [row["client_id"] for row in source.of_message("kept").submitted] == ["c"]
+    assert not source.of_message("dropped")
+
+
+def test_bounds_leave_older_records_out_and_the_answer_says_so(settings: Settings, producer: KafkaProducer) -> None:
+    for age in range(10, 0, -1):
+        write_ledger(producer, settings, "c", f"m-{age}", T0 - 1_000 * age)
+    newest = KafkaSource(settings, Bounds(client_id="c", max_records=3))
+    assert not newest.of_message("m-4")
+    assert newest.of_message("m-3")
+    assert newest.complete_since_ms("ledger") == T0 - 3_000
+    assert "(--max-records)" in newest.described()[1]
+
+    recent = KafkaSource(settings, Bounds(client_id="c", since_ms=T0 - 5_000))
+    assert recent.of_message("m-5")
+    assert not recent.of_message("m-6")
+    assert recent.complete_since_ms("ledger") == T0 - 5_000
+    assert "(--since)" in recent.described()[1]
+
+
+def test_what_retention_has_deleted_is_not_there_and_the_answer_says_since_when(
+    settings: Settings, producer: KafkaProducer, kafka: SharedKafka
+) -> None:
+    for age in (3, 2, 1):
+        write_ledger(producer, settings, "c", f"m-{age}", T0 - 1_000 * age)
+    part = TopicPartition(settings.topics.ledger, partition_of(b"c", PARTITIONS))
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    admin.delete_records({part: 1})
+    admin.close()
+    source = KafkaSource(settings, Bounds())
+    assert not source.of_message("m-3")
+    assert source.of_message("m-2")
+    assert source.complete_since_ms("ledger") == T0 - 2_000
+    assert source.complete_since_ms("dead_letters") is None
+    assert "Kafka has deleted what is older" in source.not_found("message")
+
+
+def test_a_kafka_that_is_away_and_a_topic_that_is_missing_are_said(settings: Settings) -> None:
+    nowhere = settings.model_copy(update={"topics": settings.topics.model_copy(update={"prefix": "nobody-made-these"})})
+    with pytest.raises(NothingFound, match=r"nobody-made-these.ledger.*topics.prefix"):
+        KafkaSource(nowhere, Bounds()).of_message("m")
+    away = Settings(kafka={"bootstrap_servers": f"127.0.0.1:{free_port()}"})
+    with pytest.raises(KafkaUnreachable, match=r"kafka\.bootstrap_servers"):
+        KafkaSource(away, Bounds()).of_message("m")

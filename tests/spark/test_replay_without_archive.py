@@ -1,0 +1,40 @@
+"""What `inflight replay` does not send again when the ledger does not reach back as far as the dead letters."""
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming.history.replay import ReplayOptions, Skip, candidates
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+T0 = 1_790_000_000_000
+LETTERS = "dead_letter_id STRING, client_id STRING, message_id STRING, died_ms BIGINT, replays INT, kafka_partition INT, "
+LETTERS += "kafka_offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+def skips(spark: SparkSession, ledger_since_ms: int | None, options: ReplayOptions) -> dict[str, str | None]:
+    """By dead letter: `old` died before T0, `new` after it, `done` after it, too, and was replayed."""
+    letters = [
+        (name, "c", name, died, 0, 0, at, []) for at, (name, died) in enumerate([("old", T0 - 1), ("new", T0), ("done", T0)])
+    ]
+    tables = {
+        "dead_letters": spark.createDataFrame(letters, LETTERS),
+        "ledger": spark.createDataFrame([("dead_letter_replayed", "done sent again to c")], "transition STRING, detail STRING"),
+    }
+
+    def table(name: str, *, containing: str | None = None) -> DataFrame:
+        return tables[name]
+
+    source = SimpleNamespace(complete_since_ms=lambda name: ledger_since_ms)
+    history = SimpleNamespace(table=table, where=lambda rows, condition: rows, source=source)
+    rows = candidates(history, options).select("dead_letter_id", "skip").collect()  # type: ignore[arg-type]
+    return {row["dead_letter_id"]: row["skip"] for row in rows}
+
+
+def test_a_dead_letter_that_is_older_than_the_ledger_is_sent_only_when_somebody_insists(spark: SparkSession) -> None:
+    options = ReplayOptions(where=None)
+    assert skips(spark, T0, options) == {"old": Skip.NOT_KNOWN.name, "new": None, "done": Skip.REPLAYED_BEFORE.name}
+    assert skips(spark, None, options) == {"old": None, "new": None, "done": Skip.REPLAYED_BEFORE.name}
+    assert skips(spark, T0, ReplayOptions(where=None, again=True)) == {"old": None, "new": None, "done": None}
