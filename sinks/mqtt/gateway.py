@@ -53,7 +53,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._by_connection: dict[int, DeviceSocket] = {}
         self._by_client: dict[ClientId, DeviceSocket] = {}
-        """The newest of each client here."""
+        """The newest of each client here that has logged in: whoever only names a client gets no offers in its place."""
         self._pressure = Pressure(settings.fast_path)
         self._pulse: asyncio.TimerHandle | None = None
         self._registered = 0
@@ -92,10 +92,16 @@ class Gateway:
         self._registered += 1
         partition = self._partitions[self._registered % len(self._partitions)]
         self._by_connection[connection_id] = socket
-        self._by_client[socket.connection.client_id] = socket
         # An engine that takes settings over while it runs may have others; then it speaks for itself from the first time on.
         knows_settings = self.settings.fast_path.enabled and not self.counters.connections_lost[OTHER_CONFIGURATION]
         return Registration(connection_id, partition, self.lease.lease_id, knows_settings)
+
+    def admitted(self, socket: DeviceSocket) -> None:
+        """Its login may have taken longer than that of a newer connection."""
+        connection = socket.connection
+        newest = self._by_client.get(connection.client_id)
+        if newest is None or newest.connection.connection_id < connection.connection_id:
+            self._by_client[connection.client_id] = socket
 
     def new_client_id(self) -> str:
         return f"inflight-{secrets.token_hex(10)}"
@@ -168,7 +174,7 @@ class Gateway:
     # --- OfferListener --------------------------------------------------------------------------------------------------------
 
     def connection_of(self, client_id: ClientId) -> int:
-        """The newest connection of this client here, 0 = none. On any thread."""
+        """The newest connection of this client here that has logged in, 0 = none. On any thread."""
         socket = self._by_client.get(client_id)
         return 0 if socket is None else socket.connection.connection_id
 

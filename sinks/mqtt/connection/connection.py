@@ -82,6 +82,9 @@ class Registrar(Protocol):
     def log_in(self, connection: "Connection", connect: Connect) -> Grant | LoginRefused | None:
         """None: it takes a while, and `logged_in` will be called."""
 
+    def admitted(self, connection: "Connection") -> None:
+        """The login holds, and the engine is told of it. Also for one that was registered again."""
+
     def new_client_id(self) -> str:
         """For a client that leaves the choice to the server."""
 
@@ -336,6 +339,7 @@ class Connection:
         return True
 
     def _tell_connected(self) -> None:
+        self._registrar.admitted(self)
         self._was_prompt = False
         self._connect_append = self._output.tell(
             connected_event(

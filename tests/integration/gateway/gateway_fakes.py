@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from sinks.fast_path.router import Router
 from sinks.kafka.append import AppendFailed, Confirmation, Headers
 from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
@@ -219,7 +220,10 @@ class RawClient:
 
 @contextmanager
 def running_gateway(
-    settings: GatewaySettings | None = None, partitions: frozenset[int] = frozenset({0, 1})
+    settings: GatewaySettings | None = None,
+    partitions: frozenset[int] = frozenset({0, 1}),
+    *,
+    router: Router | None = None,
 ) -> Iterator[GatewayUnderTest]:
     """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
     kafka, counters = FakeKafka(partitions), GatewayCounters()
@@ -249,6 +253,7 @@ def running_gateway(
             on_ready=on_ready,
             stop=stop,
             counters=counters,
+            router=router,
             reload=reload,
             on_listening=addresses.extend,
         )

@@ -1,11 +1,15 @@
 """Offers at a running gateway, on the in-process stand-in for Kafka: who may take them, and when they are all refused."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sinks.fast_path.router import OfferListener
 from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CommandBatch, OfferPublish, OpenFastPath
 from state.events import ClientConnected, ConnectionLost, FastSent
@@ -57,6 +61,35 @@ def test_an_offer_for_anybody_else_is_ignored_and_ends_no_connection() -> None:
         device.expect(publish("t", b"5"))
         for client_id in ("d1", "d2"):
             assert gateway.kafka.of(client_id, ConnectionLost) == []
+
+
+class Asking:
+    """A router that reads nothing: a test asks the gateway in its place."""
+
+    def start(self, listener: OfferListener) -> None:
+        self.listener = listener
+
+    async def close(self, timeout_s: float) -> None:
+        pass
+
+
+def test_who_only_names_a_client_does_not_get_in_the_way_of_its_offers(tmp_path: Path) -> None:
+    users, router = tmp_path / "users", Asking()
+    write_password_file(users, {"ada": HASHER.hash("right")})
+    login = LoginSettings(password_file=str(users), max_failures=0)
+    with running_gateway(GatewaySettings(fast_path=CALM, login=login), router=router) as gateway:
+
+        def log_in(device: RawClient, password: str) -> int:
+            device.send(connect(flags=0xC2, payload=text("ada") + text("ada") + text(password), keep_alive_s=0))
+            return device.packet()[3]
+
+        with gateway.socket() as device, gateway.socket() as guesser:
+            assert log_in(device, "right") == 0
+            [connected] = gateway.kafka.wait_for("ada", ClientConnected)
+            assert log_in(guesser, "wrong") == 4
+            guesser.expect_closed()
+            assert router.listener.connection_of("ada") == connected.connection_id
+        wait_until(lambda: not router.listener.connection_of("ada"), "it is gone")
 
 
 def test_nothing_is_written_before_kafka_has_confirmed_it() -> None:

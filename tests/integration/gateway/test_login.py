@@ -116,6 +116,22 @@ def login_bytes(client_id: str, username: str, password: str, *, level: int = 5)
     return connect(level=level, flags=0xC2, keep_alive_s=0, payload=text(client_id) + text(username) + text(password))
 
 
+def test_a_clean_start_is_answered_when_its_password_was_right_and_its_connect_is_in_the_log(login: LoginSettings) -> None:
+    with running_gateway(GatewaySettings(login=login)) as gateway:
+        gateway.kafka.accepting.fields = None
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        with gateway.socket() as device, gateway.socket() as guesser:
+            guesser.send(login_bytes("ada", "ada", "wrong"))
+            assert guesser.rest() == bytes.fromhex("2003008600")
+            assert gateway.kafka.events == []
+            device.send(login_bytes("ada", "ada", "right"))
+            gateway.kafka.wait_for("ada", ClientConnected)
+            assert device.is_silent()
+            gateway.kafka.release()
+            assert device.packet()[3] == 0
+            assert [type(event) for _, event in gateway.kafka.events] == [ClientConnected]
+
+
 def test_a_forbidden_topic_is_refused_and_a_forbidden_filter_too(gateway: GatewayUnderTest) -> None:
     with gateway.socket() as device:
         device.send(login_bytes("ada", "ada", "right"))

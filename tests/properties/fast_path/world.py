@@ -411,6 +411,9 @@ class World:
     def log_in(self, connection: Connection, connect: Connect) -> Grant:
         return EVERYTHING
 
+    def admitted(self, connection: Connection) -> None:
+        pass
+
     def new_client_id(self) -> str:
         raise AssertionError("the device has a client id")
 

@@ -54,6 +54,9 @@ class Harness:
     def log_in(self, connection: Connection, connect: Connect) -> Grant | LoginRefused | None:
         return self.login
 
+    def admitted(self, connection: Connection) -> None:
+        pass
+
     def new_client_id(self) -> str:
         return "assigned"
 

@@ -3,6 +3,7 @@
 import pytest
 
 from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.grant import Grant, LoginRefused, Refusal
 from sinks.mqtt.connection.connection import Phase
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
@@ -31,6 +32,42 @@ def test_connack_goes_out_when_the_connect_is_in_the_log() -> None:
     assert accept(harness) == b"", "there is one CONNACK [MQTT-3.2.0-2]"
     assert harness.connection.phase is Phase.CONNECTED
     assert (harness.counters.connections_open, harness.counters.connections_accepted) == (1, 1)
+
+
+def test_connack_goes_out_when_the_login_is_verified_and_the_connect_is_in_the_log() -> None:
+    harness = Harness(login=None)
+    assert harness.send(connect(flags=CLEAN)) == b""
+    assert (harness.connection.phase, harness.events) == (Phase.AUTHENTICATING, [])
+    harness.confirming = False
+    assert harness.logged_in(Grant("ada")) == b""
+    assert [type(event) for event in harness.events] == [ClientConnected]
+    harness.confirming = True
+    assert harness.settle() == CONNACK_3
+
+
+def test_a_wrong_login_gets_its_refusal_and_nothing_of_it_is_in_the_log() -> None:
+    harness = Harness(login=None)
+    harness.send(connect(flags=CLEAN))
+    assert harness.logged_in(LoginRefused(Refusal.PASSWORD)) == bytes.fromhex("20020004")
+    assert harness.connection.is_closed
+    assert harness.events == []
+
+
+def test_a_login_that_ends_before_the_engine_answers_ends_the_connection_when_it_has_answered() -> None:
+    harness = Harness(login=Grant("ada", valid_ms=5_000), accept_timeout_ms=30_000)
+    harness.send(connect(level=5, flags=CLEAN))
+    assert harness.pass_ms(5_000) == b""
+    accept(harness)
+    assert harness.pass_ms(0) == bytes.fromhex("e00187")
+    harness.last(ConnectionLost)
+
+
+def test_what_an_answered_device_sends_is_held_back_and_not_without_limit() -> None:
+    harness = Harness()
+    harness.send(connect(flags=CLEAN))
+    assert harness.connection.wants_data
+    harness.send(b"\x30" * 65_536)
+    assert not harness.connection.wants_data
 
 
 def test_an_engine_that_is_quicker_than_the_confirmation_is_answered_for_once() -> None:
