@@ -67,14 +67,6 @@ def test_a_file_that_an_older_version_wrote_with_a_checksum_can_be_replaced(spar
     assert (files.names(), files.read("name")) == (["name"], b"new")
 
 
-def test_a_folder_is_deleted_with_all_that_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "folder/4").mkdir(parents=True)
-    (tmp_path / "folder/4/file").write_text("text")
-    files = HadoopFiles(spark, str(tmp_path), "folder")
-    files.delete("4")
-    assert files.names() == []
-
-
 def test_the_last_micro_batch_is_that_of_the_checkpoint_whatever_the_folder(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("offsets/9", "offsets/10", "commits/9"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

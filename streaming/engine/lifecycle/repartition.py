@@ -8,10 +8,8 @@ Steps:
 1. start Spark, take the lock of the checkpoint, and see that no engine is at work elsewhere;
 2. see that the last micro-batch is committed: one that has to be executed again needs the old partitions;
 3. leave a mark in the checkpoint, by which an engine does not start on half of the work;
-4. remove the folders of partitions that there were not before: a division that was killed has left them. Spark reads a state
-   store in every folder that it finds, whatever the number of partitions;
-5. let Spark work; begun again after a kill, it goes on with the same number;
-6. remove the folders of partitions that there are no longer, and the mark.
+4. let Spark work; begun again after a kill, it goes on with the same number;
+5. take the mark away.
 """
 
 from collections.abc import Callable
@@ -31,8 +29,6 @@ from streaming.engine.ownership.engine_group import await_no_engine
 from streaming.engine.spark_session import SparkJars, is_local_path
 
 _LOCK_TIMEOUT_S: Final = 10.0
-_STATE_FOLDER: Final = "state/0"
-"""Where Spark keeps the state of a query's only stateful operator: a folder for each partition, named by its number."""
 
 
 def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
@@ -46,21 +42,23 @@ def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | 
         lock = lock_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
         if not is_local_path(location):
             await_no_engine(settings)
-        files, state = HadoopFiles(spark, location), HadoopFiles(spark, location, _STATE_FOLDER)
-        divide(files, state, state_partitions, lambda: _let_spark_work(spark, location, state_partitions))
+        files = HadoopFiles(spark, location)
+        divide(files, state_partitions, lambda: _let_spark_work(spark, location, state_partitions))
         del lock
     finally:
         spark.stop()
 
 
-def divide(files: CheckpointFiles, state: CheckpointFiles, state_partitions: int, work: Callable[[], None]) -> None:
-    """Steps 2 to 6. files: of the checkpoint; state: of the operator. work: Spark's part. Raises CannotRepartition."""
+def divide(files: CheckpointFiles, state_partitions: int, work: Callable[[], None]) -> None:
+    """Steps 2 to 5. files: of the checkpoint. work: Spark's part. Raises CannotRepartition."""
     last, recorded = files.last_batch(), recorded_state_partitions(files)
     if last is None or recorded is None:
         raise CannotRepartition(f"there are no sessions in {files.path()}: set engine.state_partitions, and start the engine")
     if (division := Division.unfinished(files)) is not None:
-        if division.after != state_partitions:
-            raise CannotRepartition(f"{files.path()} is being divided into {division.after} state partitions: finish that first")
+        if division.state_partitions != state_partitions:
+            raise CannotRepartition(
+                f"{files.path()} is being divided into {division.state_partitions} state partitions: finish that first"
+            )
     elif recorded == state_partitions:
         raise CannotRepartition(f"{files.path()} has {recorded} state partitions already")
     elif not last.is_committed:  # 2
@@ -69,24 +67,16 @@ def divide(files: CheckpointFiles, state: CheckpointFiles, state_partitions: int
             f"engine.state_partitions = {recorded}, and stop it when it is ready"
         )
     else:
-        division = Division(recorded, state_partitions)
+        division = Division(state_partitions)
         division.begin(files)  # 3
     if recorded != state_partitions or not last.is_committed:
-        _remove_beyond(state, division.before)  # 4
         try:
-            work()  # 5
+            work()  # 4
         except CannotRepartition:
-            if recorded_state_partitions(files) == division.before:  # Spark has not begun
+            if recorded_state_partitions(files) != state_partitions:  # Spark has not begun
                 division.end(files)
             raise
-    _remove_beyond(state, state_partitions)  # 6
-    division.end(files)
-
-
-def _remove_beyond(state: CheckpointFiles, partitions: int) -> None:
-    """The last one first: Spark reads no state stores among which a number is missing."""
-    for number in sorted((int(name) for name in state.names() if name.isdigit() and int(name) >= partitions), reverse=True):
-        state.delete(str(number))
+    division.end(files)  # 5
 
 
 def _let_spark_work(spark: SparkSession, location: str, state_partitions: int) -> None:

@@ -49,9 +49,10 @@ def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
     anew, and that was not finished.
     """
     if (division := Division.unfinished(files)) is not None:
+        number = division.state_partitions
         raise CheckpointMismatch(
-            f"the sessions in {files.path()} are being divided into {division.after} state partitions, and that was not "
-            f"finished: run `inflight sessions repartition {division.after}` again"
+            f"the sessions in {files.path()} are being divided into {number} state partitions, and that was not finished: run "
+            f"`inflight sessions repartition {number}` again"
         )
     recorded = recorded_state_partitions(files)
     if recorded is not None and recorded != configured:
@@ -63,24 +64,17 @@ def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A mark in the checkpoint: its sessions are being divided anew (streaming/engine/lifecycle/repartition.py).
+    """A mark in the checkpoint: its sessions are being divided into so many (streaming/engine/lifecycle/repartition.py)."""
 
-    before, after: numbers of state partitions.
-    """
-
-    before: int
-    after: int
+    state_partitions: int
 
     @classmethod
     def unfinished(cls, files: CheckpointFiles) -> Self | None:
         """The mark that is there."""
-        if _DIVISION not in files.names():
-            return None
-        before, after = files.read(_DIVISION).decode().split()
-        return cls(int(before), int(after))
+        return cls(int(files.read(_DIVISION))) if _DIVISION in files.names() else None
 
     def begin(self, files: CheckpointFiles) -> None:
-        files.write(_DIVISION, f"{self.before} {self.after}".encode())
+        files.write(_DIVISION, str(self.state_partitions).encode())
 
     def end(self, files: CheckpointFiles) -> None:
         files.delete(_DIVISION)

@@ -27,8 +27,7 @@ class CheckpointFiles(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Replaces a file of that name."""
 
-    def delete(self, name: str) -> None:
-        """Of a file, or of a folder with all that is in it."""
+    def delete(self, name: str) -> None: ...
 
     def path(self, name: str = "") -> str:
         """For people. Without a name: of the directory."""
@@ -73,7 +72,7 @@ class HadoopFiles:
             raise OSError(f"{temporary} could not be renamed to {final}")
 
     def delete(self, name: str) -> None:
-        self._files.delete(self._path(self.path(name)), True)
+        self._files.delete(self._path(self.path(name)), False)
 
     def path(self, name: str = "") -> str:
         return f"{self._folder}/{name}" if name else self._folder

@@ -26,25 +26,12 @@ class Checkpoint(MemoryFiles):
         return [name for name in super().names() if "/" not in name]
 
 
-def folders(partitions: int) -> MemoryFiles:
-    """What is in the folder of the operator."""
-    return MemoryFiles(found=dict.fromkeys(["_metadata", *map(str, range(partitions))], b""))
-
-
-def numbers(state: MemoryFiles) -> list[str]:
-    return sorted(state.found.keys() - {"_metadata"})
-
-
-def spark(
-    files: Checkpoint, state: MemoryFiles, old: int, new: int, *, folders: int | None = None, committed: bool = True
-) -> Callable[[], None]:
-    """Its part. committed: False = killed, when so many folders have been made."""
+def spark(files: Checkpoint, new: int, *, committed: bool = True) -> Callable[[], None]:
+    """Its part. committed: False = killed in the middle."""
 
     def work() -> None:
-        assert len(numbers(state)) == old, "it reads a state store in each folder"
         with pytest.raises(CheckpointMismatch, match=f"run `inflight sessions repartition {new}` again"):
             check_state_partitions(files, new)
-        state.found |= dict.fromkeys(map(str, range(new if folders is None else folders)), b"")
         files.has(new, 8, committed=committed)
         if not committed:
             raise KeyboardInterrupt
@@ -58,11 +45,9 @@ def nothing() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [(2, 5), (12, 3)])
 def test_the_checkpoint_of_a_stopped_engine_is_divided_and_then_fits_the_new_number_only(old: int, new: int) -> None:
-    files, state = Checkpoint().has(old, 7), folders(old)
-    divide(files, state, new, spark(files, state, old, new))
+    files = Checkpoint().has(old, 7)
+    divide(files, new, spark(files, new))
     assert MARK not in files.found
-    assert numbers(state) == sorted(map(str, range(new)))
-    assert "_metadata" in state.found
     check_state_partitions(files, new)
     with pytest.raises(CheckpointMismatch, match=f"`inflight sessions repartition {old}`"):
         check_state_partitions(files, old)
@@ -74,29 +59,28 @@ def test_the_checkpoint_of_a_stopped_engine_is_divided_and_then_fits_the_new_num
         (Checkpoint(), "there are no sessions"),
         (Checkpoint().has(5, 7), "has 5 state partitions already"),
         (Checkpoint().has(2, 7, committed=False), "start the engine once more, with engine.state_partitions = 2, and stop it"),
-        (Checkpoint(found={MARK: b"2 4"}).has(2, 7), "is being divided into 4 state partitions: finish that first"),
+        (Checkpoint(found={MARK: b"4"}).has(2, 7), "is being divided into 4 state partitions: finish that first"),
     ],
 )
 def test_what_does_not_fit_changes_nothing_and_says_what_to_do(files: Checkpoint, said: str) -> None:
-    before, state = dict(files.found), folders(7)
+    before = dict(files.found)
     with pytest.raises(CannotRepartition, match=said):
-        divide(files, state, 5, nothing)
-    assert (files.found, len(numbers(state))) == (before, 7)
+        divide(files, 5, nothing)
+    assert files.found == before
 
 
-@pytest.mark.parametrize("made", [2, 3, 5])
-def test_after_a_kill_the_same_command_finishes_the_work(made: int) -> None:
-    files, state = Checkpoint().has(2, 7), folders(2)
+def test_after_a_kill_the_same_command_finishes_the_work() -> None:
+    files = Checkpoint().has(2, 7)
     with pytest.raises(KeyboardInterrupt):
-        divide(files, state, 5, spark(files, state, 2, 5, folders=made, committed=False))
-    divide(files, state, 5, spark(files, state, 2, 5))
+        divide(files, 5, spark(files, 5, committed=False))
+    divide(files, 5, spark(files, 5))
     assert MARK not in files.found
     check_state_partitions(files, 5)
 
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_has_begun(begun: bool) -> None:
-    files, state = Checkpoint().has(2, 7), folders(2)
+    files = Checkpoint().has(2, 7)
 
     def refuse() -> None:
         if begun:
@@ -104,7 +88,7 @@ def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_h
         raise CannotRepartition
 
     with pytest.raises(CannotRepartition):
-        divide(files, state, 5, refuse)
+        divide(files, 5, refuse)
     if begun:
         with pytest.raises(CheckpointMismatch, match="run `inflight sessions repartition 5` again"):
             check_state_partitions(files, 2)
@@ -112,9 +96,8 @@ def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_h
         check_state_partitions(files, 2)
 
 
-def test_after_a_kill_when_spark_was_ready_the_rest_is_done() -> None:
-    files, state = Checkpoint(found={MARK: b"5 2"}).has(2, 8), folders(4)
-    divide(files, state, 2, nothing)
-    assert numbers(state) == ["0", "1"]
+def test_after_a_kill_when_spark_was_ready_the_mark_is_taken_away() -> None:
+    files = Checkpoint(found={MARK: b"2"}).has(2, 8)
+    divide(files, 2, nothing)
     assert MARK not in files.found
     check_state_partitions(files, 2)
