@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import structlog
 
+from sinks.health import LoopHealth
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.gateway import Gateway
@@ -23,10 +24,11 @@ async def serve(
     on_ready: Callable[[str, int], None] | None = None,
     stop: asyncio.Event,
     counters: GatewayCounters | None = None,
+    health: LoopHealth | None = None,
 ) -> None:
     """Run a gateway until `stop` is set.
 
-    on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
+    on_ready: called once with the bound host and port when devices can connect. counters, health: to watch from outside.
     Raises OSError when the port cannot be bound, kafka.errors.KafkaError when no broker answers, TopicMissing, GroupInstanceTaken
     when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more partitions: `stop`
     is set then.
@@ -52,7 +54,7 @@ async def serve(
     )
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
-    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters())
+    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters or GatewayCounters(), health=health)
     tail.check()
     log.check()
 
@@ -65,6 +67,7 @@ async def run_gateway(
     on_ready: Callable[[str, int], None] | None,
     stop: asyncio.Event,
     counters: GatewayCounters,
+    health: LoopHealth | None = None,
 ) -> None:
     """`serve` on any Kafka. Closes log and tail."""
     gateway = Gateway(settings, log, counters)
@@ -75,11 +78,12 @@ async def run_gateway(
         gateway.lease.start()
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            await _until_ready(gateway, stopping)
-            if not stop.is_set() and on_ready is not None:
-                host, port = server.sockets[0].getsockname()[:2]
-                on_ready(host, port)
-            await stopping
+            with (health or LoopHealth()).watching(gateway.missing):
+                await _until_ready(gateway, stopping)
+                if not stop.is_set() and on_ready is not None:
+                    host, port = server.sockets[0].getsockname()[:2]
+                    on_ready(host, port)
+                await stopping
         finally:
             # 1. nobody new, 2. goodbye to everybody, 3. the farewells into the log, 4. Kafka
             stopping.cancel()

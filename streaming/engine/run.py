@@ -28,6 +28,7 @@ from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.checkpoint_files import HadoopFiles
+from streaming.engine.lifecycle.health import EngineHealth
 from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
@@ -53,17 +54,19 @@ def run_engine(
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
     new_settings: Callable[[], Settings | None] = lambda: None,
+    health: EngineHealth | None = None,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped. A micro-batch that runs is finished if that takes
     no more than ten seconds, else it is executed again by the next start.
 
     jars: None under spark-submit, which brings them.
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
-    second, on another thread. new_settings: called often; None = nothing is new.
+    second, on another thread. new_settings: called often; None = nothing is new. health: to watch from outside.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
     runs; QueryFailed when the query dies, EngineFenced when another engine has taken over, PartitionsChanged when a topic has got
     more partitions.
     """
+    health = health or EngineHealth(settings)
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
     write_wake_up(settings)  # 2
@@ -108,11 +111,13 @@ def run_engine(
                     group.observe(batch.end_offsets)
                     throttle.observe(batch)
                     leases.observe(batch)
+                    health.observe(batch)
                     on_progress(batch)
 
                 reloader = Reloader(settings, query, commands_partitions=pipeline.commands_partitions)
 
                 def look() -> None:
+                    health.look()
                     group.check()
                     partition_watch.check()
                     if (new := new_settings()) is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from sinks.health import LoopHealth
 from sinks.kafka.append import AppendFailed, Confirmation, Headers
 from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
@@ -134,6 +135,7 @@ class FakeKafka(ScriptedEngine):
 class GatewayUnderTest:
     kafka: FakeKafka
     counters: GatewayCounters
+    health: LoopHealth
     host: str
     port: int
     stop: Callable[[], None]
@@ -219,7 +221,7 @@ def running_gateway(
     settings: GatewaySettings | None = None, partitions: frozenset[int] = frozenset({0, 1})
 ) -> Iterator[GatewayUnderTest]:
     """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
-    kafka, counters = FakeKafka(partitions), GatewayCounters()
+    kafka, counters, health = FakeKafka(partitions), GatewayCounters(), LoopHealth()
     ready = threading.Event()
     address: list[tuple[str, int]] = []
     failure: list[BaseException] = []
@@ -237,7 +239,13 @@ def running_gateway(
 
         used = settings or GatewaySettings()
         await run_gateway(
-            dataclasses.replace(used, host="127.0.0.1", port=0), kafka, kafka, on_ready=on_ready, stop=stop, counters=counters
+            dataclasses.replace(used, host="127.0.0.1", port=0),
+            kafka,
+            kafka,
+            on_ready=on_ready,
+            stop=stop,
+            counters=counters,
+            health=health,
         )
 
     def run() -> None:
@@ -252,7 +260,7 @@ def running_gateway(
     assert ready.wait(DEADLINE_S), "the gateway is not ready"
     if failure:
         raise failure[0]
-    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0])
+    gateway = GatewayUnderTest(kafka, counters, health, *address[0], stopping[0])
     try:
         yield gateway
     finally:
