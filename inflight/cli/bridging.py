@@ -23,23 +23,24 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from inflight.cli.metrics_server import serving_metrics
     from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
+    from sinks.health import LoopHealth
     from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import bridge_settings
 
     everything = load_beside(config, overrides, data_dir)
     settings, metrics = bridge_settings(everything), everything.metrics
     configure_logging(json=json_logs)
-    counters = BridgeCounters()
+    counters, health = BridgeCounters(), LoopHealth()
 
     async def run() -> None:
         stop = asyncio.Event()
         for number in signal.SIGINT, signal.SIGTERM:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         ready = f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}"
-        await serve(settings, on_ready=lambda: typer.echo(ready), stop=stop, counters=counters)
+        await serve(settings, on_ready=lambda: typer.echo(ready), stop=stop, counters=counters, health=health)
 
     try:
-        with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters)) as served:
+        with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters), health) as served:
             uvloop.run(run())
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error

@@ -1,21 +1,35 @@
-"""A process's numbers over HTTP, for Prometheus: prometheus-client's own server, at /metrics, in a thread of its own."""
+"""A process's numbers over HTTP, for Prometheus, and its health: prometheus-client's own server in a thread of its own.
 
-from collections.abc import Iterator
+| path | answer |
+|---|---|
+| `/healthz` | 200, or 503: the process has to be started again |
+| `/readyz` | 200, or 503: it should get no work for now |
+| any other, best `/metrics` | the numbers |
+
+The answers about health are JSON: `ok`, and `missing`, each with `what` and `action`.
+"""
+
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+import msgspec
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app, start_http_server
 from prometheus_client.registry import Collector
 
 from inflight.local.errors import CannotListen
+from sinks.health import Health
 from streaming.config.sections import OFF
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _STOP_TIMEOUT_S: Final = 5.0
 
 
 @contextmanager
-def serving_metrics(host: str, port: int, key: str, collector: Collector) -> Iterator[str]:
-    """Serves `collector`, and what the process costs (CPU, memory, files), until the end of the block.
+def serving_metrics(host: str, port: int, key: str, collector: Collector, health: Health) -> Iterator[str]:
+    """Serves `collector`, what the process costs (CPU, memory, files), and its health, until the end of the block.
 
     port: -1 = no server, 0 = any free one. key: of that port in [metrics], for the message. Yields a word for the process's
     ready line, ` metrics=HOST:PORT`, or nothing. Raises CannotListen.
@@ -33,9 +47,25 @@ def serving_metrics(host: str, port: int, key: str, collector: Collector) -> Ite
             f"cannot serve metrics on {host}:{port}: {error.strerror or error}. "
             f"Choose another metrics.{key} (0 = any free one, -1 = off) or metrics.host, or stop what is listening there."
         ) from error
+    server.set_app(with_health(make_wsgi_app(registry), health))
     try:
         yield f" metrics={host}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
         thread.join(_STOP_TIMEOUT_S)
+
+
+def with_health(metrics: "WSGIApplication", health: Health) -> "WSGIApplication":
+    """The paths above."""
+    questions = {"/healthz": health.not_alive, "/readyz": health.not_ready}
+
+    def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        question = questions.get(environ["PATH_INFO"])
+        if question is None:
+            return metrics(environ, start_response)
+        missing = question()
+        start_response("503 Service Unavailable" if missing else "200 OK", [("Content-Type", "application/json")])
+        return [msgspec.json.encode({"ok": not missing, "missing": missing}) + b"\n"]
+
+    return answer

@@ -75,12 +75,13 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
+    from streaming.engine.lifecycle.health import EngineHealth
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
     from streaming.engine.spark_session import under_spark_submit
 
-    collector = EngineCollector()
-    with serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector) as served:
+    collector, health = EngineCollector(), EngineHealth(settings)
+    with serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health) as served:
         run_engine(
             settings,
             jars=None if under_spark_submit() else spark_jars(),
@@ -89,6 +90,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             on_progress=collector.observe,
             on_leases=collector.observe_leases,
             new_settings=watch.changed,
+            health=health,
         )
 
 
@@ -105,6 +107,7 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     from inflight.cli.logs import configure_logging
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.errors import CannotListen
+    from sinks.health import LoopHealth
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
     from sinks.mqtt.process import serve
     from streaming.config.errors import KafkaUnreachable
@@ -113,7 +116,7 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     everything = load(config, overrides)
     settings, metrics = gateway_settings(everything), everything.metrics
     configure_logging(json=json_logs)
-    counters = GatewayCounters()
+    counters, health = GatewayCounters(), LoopHealth()
 
     async def run() -> None:
         stop, reload = asyncio.Event(), asyncio.Event()
@@ -127,10 +130,11 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
             stop=stop,
             counters=counters,
             reload=reload,
+            health=health,
         )
 
     try:
-        with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(counters)) as served:
+        with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(counters), health) as served:
             uvloop.run(run())
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error

@@ -16,7 +16,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -37,6 +37,7 @@ from sinks.bridge.topics import is_addressable
 from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
+from sinks.health import NO_BROKER, NO_LEASE, NO_PARTITION, Lack
 from sinks.kafka.append import Confirmation, EventLog
 from sinks.lease import HeldLease
 from state.commands import CloseConnection, GatewayCommand, OfferPublish, SendPublish
@@ -114,6 +115,15 @@ class Bridge:
             and not self._is_stopping
             and self._lease.holds()
         )
+
+    def missing(self) -> Iterator[Lack]:
+        """What devices need and is not there."""
+        if self._subscriber.connection is None or self._publisher.connection is None:
+            yield NO_BROKER
+        if not self._owned:
+            yield NO_PARTITION
+        if not self._lease.holds():
+            yield NO_LEASE
 
     # --- the lease comes and goes ----------------------------------------------------------------------------------------------
 

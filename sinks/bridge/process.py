@@ -9,6 +9,7 @@ from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
+from sinks.health import LoopHealth
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError
@@ -38,13 +39,14 @@ async def serve(
     on_ready: Callable[[], None] | None = None,
     stop: asyncio.Event,
     counters: BridgeCounters | None = None,
+    health: LoopHealth | None = None,
 ) -> None:
     """Run a bridge until `stop` is set.
 
-    on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters: to watch
-    from outside. Raises kafka.errors.KafkaError when no Kafka answers, TopicMissing, BridgeMisconfigured, GroupInstanceTaken when
-    another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more partitions: `stop` is
-    set then.
+    on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters, health:
+    to watch from outside. Raises kafka.errors.KafkaError when no Kafka answers, TopicMissing, BridgeMisconfigured,
+    GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more
+    partitions: `stop` is set then.
     Otherwise nothing that the MQTT broker, a device or Kafka does ends it once it is ready.
     """
     check(settings)
@@ -70,7 +72,14 @@ async def serve(
     await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
     partitions = log.partition_count(settings.commands_topic)
     await run_bridge(
-        settings, log, tail, commands_partitions=partitions, on_ready=on_ready, stop=stop, counters=counters or BridgeCounters()
+        settings,
+        log,
+        tail,
+        commands_partitions=partitions,
+        on_ready=on_ready,
+        stop=stop,
+        counters=counters or BridgeCounters(),
+        health=health,
     )
     tail.check()
     log.check()
@@ -85,6 +94,7 @@ async def run_bridge(
     on_ready: Callable[[], None] | None,
     stop: asyncio.Event,
     counters: BridgeCounters,
+    health: LoopHealth | None = None,
 ) -> None:
     """`serve` on any Kafka. Closes log and tail."""
     bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions)
@@ -93,10 +103,11 @@ async def run_bridge(
     ready = asyncio.ensure_future(bridge.ready.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        await asyncio.wait((ready, stopping, connections), return_when=asyncio.FIRST_COMPLETED)
-        if ready.done() and not stop.is_set() and on_ready is not None:
-            on_ready()
-        await asyncio.wait((stopping, connections), return_when=asyncio.FIRST_COMPLETED)
+        with (health or LoopHealth()).watching(bridge.missing):
+            await asyncio.wait((ready, stopping, connections), return_when=asyncio.FIRST_COMPLETED)
+            if ready.done() and not stop.is_set() and on_ready is not None:
+                on_ready()
+            await asyncio.wait((stopping, connections), return_when=asyncio.FIRST_COMPLETED)
         if connections.done():
             connections.result()
     finally:

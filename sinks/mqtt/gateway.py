@@ -7,7 +7,7 @@ something happened to, which coalesces their writes.
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.fast_path.pressure import Pressure
+from sinks.health import NO_LEASE, NO_PARTITION, Lack
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
@@ -126,6 +127,13 @@ class Gateway:
     def _tell_ready(self) -> None:
         if self._partitions and self.lease.holds():
             self.ready.set()
+
+    def missing(self) -> Iterator[Lack]:
+        """What devices need and is not there."""
+        if not self._partitions:
+            yield NO_PARTITION
+        if not self.lease.holds():
+            yield NO_LEASE
 
     def _lease_passed(self) -> None:
         """Others may speak for our connections soon."""

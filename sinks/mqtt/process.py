@@ -8,6 +8,7 @@ from typing import Final, Literal
 import structlog
 
 from sinks.fast_path.router import KafkaRouter, Router
+from sinks.health import LoopHealth
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.gateway import Gateway
@@ -28,10 +29,11 @@ async def serve(
     stop: asyncio.Event,
     counters: GatewayCounters | None = None,
     reload: asyncio.Event | None = None,
+    health: LoopHealth | None = None,
 ) -> None:
     """Run a gateway until `stop` is set.
 
-    on_ready: called once with the bound host and port when devices can connect. counters: to watch from outside.
+    on_ready: called once with the bound host and port when devices can connect. counters, health: to watch from outside.
     reload: set it to have users, keys and certificates read again; the gateway clears it. They are read when they change, too.
     Raises OSError when a port cannot be bound, UnusableFile for a file of users, keys or certificates, kafka.errors.KafkaError
     when no broker answers, TopicMissing, GroupInstanceTaken when another process has the same `group_instance_id`, also later,
@@ -68,8 +70,17 @@ async def serve(
         )
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
-    counters = counters or GatewayCounters()
-    await run_gateway(settings, log, tail, on_ready=on_ready, stop=stop, counters=counters, router=router, reload=reload)
+    await run_gateway(
+        settings,
+        log,
+        tail,
+        on_ready=on_ready,
+        stop=stop,
+        counters=counters or GatewayCounters(),
+        router=router,
+        reload=reload,
+        health=health,
+    )
     tail.check()
     log.check()
 
@@ -85,6 +96,7 @@ async def run_gateway(
     router: Router | None = None,
     reload: asyncio.Event | None = None,
     on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
+    health: LoopHealth | None = None,
 ) -> None:
     """`serve` on any Kafka. Closes log, tail and router.
 
@@ -103,10 +115,11 @@ async def run_gateway(
             router.start(gateway)
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            await _until_ready(gateway, stopping)
-            if not stop.is_set() and on_ready is not None:
-                on_ready(host, port)
-            await stopping
+            with (health or LoopHealth()).watching(gateway.missing):
+                await _until_ready(gateway, stopping)
+                if not stop.is_set() and on_ready is not None:
+                    on_ready(host, port)
+                await stopping
         finally:
             # 1. nobody new, 2. goodbye to everybody, 3. the farewells into the log, 4. Kafka
             stopping.cancel()

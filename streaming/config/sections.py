@@ -261,12 +261,19 @@ class ArchiveSection(Section):
 
 
 class MetricsSection(Section):
-    """Numbers for Prometheus, served by each process itself at http://HOST:PORT/metrics; docs/operations.md names them."""
+    """Numbers for Prometheus (/metrics) and answers to probes (/healthz, /readyz), which each process serves itself."""
 
     host: str = key("address to listen on; 0.0.0.0 = all, and then whoever gets there may read them", "127.0.0.1", min_length=1)
     engine_port: _Port = key("of the engine; -1 = off, 0 = any free one", OFF)
     gateway_port: _Port = key("of a gateway; two on one machine need two ports", OFF)
     bridge_port: _Port = key("of a bridge; two on one machine need two ports", OFF)
+    ready_within: DurationMs = key(
+        "/readyz of the engine says no when no micro-batch was committed for longer, the pauses of trigger_interval_ms "
+        "and idle_trigger_interval_ms not counted: more than a slow one takes",
+        MINUTE,
+        ge=SECOND,
+        le=DAY,
+    )
 
 
 class BackoffSection(Section, configures=_BACKOFF):

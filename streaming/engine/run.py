@@ -29,6 +29,7 @@ from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
+from streaming.engine.lifecycle.health import EngineHealth
 from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
@@ -55,17 +56,19 @@ def run_engine(
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
     new_settings: Callable[[], Settings | None] = lambda: None,
+    health: EngineHealth | None = None,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped. A micro-batch that runs is finished if that takes
     no more than ten seconds, else it is executed again by the next start.
 
     jars: None under spark-submit, which brings them.
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
-    second, on another thread. new_settings: called often; None = nothing is new.
+    second, on another thread. new_settings: called often; None = nothing is new. health: to watch from outside.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
     runs; QueryFailed when the query dies, EngineFenced when another engine has taken over, PartitionsChanged when a topic has got
     more partitions.
     """
+    health = health or EngineHealth(settings)
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
     read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
@@ -104,6 +107,7 @@ def run_engine(
                     archive=archive,
                     throttle=throttle,
                     leases=leases,
+                    health=health,
                 )
                 hooks = _Hooks(on_ready=on_ready, on_progress=on_progress, new_settings=new_settings)
                 running.follow(ProgressFile(settings.engine.data_dir), hooks, stop)
@@ -143,6 +147,7 @@ class _Running:
     archive: ArchiveKeeper
     throttle: BackPressure
     leases: LeaseKeeper
+    health: EngineHealth
 
     def follow(self, file: ProgressFile, hooks: _Hooks, stop: threading.Event) -> None:
         """Until `stop`; then the query is stopped. Raises what ends the engine."""
@@ -163,6 +168,7 @@ class _Running:
 
     def _look(self, hooks: _Hooks) -> None:
         """Often, whatever the query does."""
+        self.health.look()
         self.group.check()
         self.partition_watch.check()
         if (new := hooks.new_settings()) is not None:
@@ -183,5 +189,6 @@ class _Running:
             self.group.observe(batch.end_offsets)
             self.throttle.observe(batch)
             self.leases.observe(batch)
+            self.health.observe(batch)
             hooks.on_progress(batch)
         return bool(batches)

@@ -14,6 +14,7 @@ import uvloop
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
+from sinks.health import LoopHealth
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import (
     PING_RESP,
@@ -183,6 +184,7 @@ class BridgeUnderTest:
     kafka: FakeKafka
     broker: FakeBroker
     counters: BridgeCounters
+    health: LoopHealth
     stop: Callable[[], object]
     ready: threading.Event = field(default_factory=threading.Event)
 
@@ -197,7 +199,7 @@ def running_bridge(
 ) -> Iterator[BridgeUnderTest]:
     """changes: of BridgeSettings. ready: wait until the bridge says so."""
     broker = broker or FakeBroker()
-    kafka, counters = FakeKafka(owned), BridgeCounters()
+    kafka, counters, health = FakeKafka(owned), BridgeCounters(), LoopHealth()
     started, is_ready = threading.Event(), threading.Event()
     stopping: list[Callable[[], object]] = []
     failures: list[BaseException] = []
@@ -221,6 +223,7 @@ def running_bridge(
             on_ready=is_ready.set,
             stop=stop,
             counters=counters,
+            health=health,
         )
         server.close()
 
@@ -236,7 +239,7 @@ def running_bridge(
     try:
         if ready:
             assert is_ready.wait(DEADLINE_S), "the bridge is not ready"
-        yield BridgeUnderTest(kafka, broker, counters, stopping[0], is_ready)
+        yield BridgeUnderTest(kafka, broker, counters, health, stopping[0], is_ready)
     finally:
         if worker.is_alive():
             stopping[0]()

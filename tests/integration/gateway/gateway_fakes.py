@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from sinks.fast_path.router import Router
+from sinks.health import LoopHealth
 from sinks.kafka.append import AppendFailed, Confirmation, Headers
 from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
@@ -141,6 +142,7 @@ class GatewayUnderTest:
     addresses: list[tuple[str, int]] = field(default_factory=list)
     """Of every listener, in the order of the settings."""
     reload: Callable[[], None] = lambda: None
+    health: LoopHealth = field(default_factory=LoopHealth)
 
     def socket(self) -> "RawClient":
         return RawClient(socket.create_connection((self.host, self.port), timeout=DEADLINE_S))
@@ -226,7 +228,7 @@ def running_gateway(
     router: Router | None = None,
 ) -> Iterator[GatewayUnderTest]:
     """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
-    kafka, counters = FakeKafka(partitions), GatewayCounters()
+    kafka, counters, health = FakeKafka(partitions), GatewayCounters(), LoopHealth()
     ready = threading.Event()
     address: list[tuple[str, int]] = []
     addresses: list[tuple[str, int]] = []
@@ -256,6 +258,7 @@ def running_gateway(
             router=router,
             reload=reload,
             on_listening=addresses.extend,
+            health=health,
         )
 
     def run() -> None:
@@ -270,7 +273,7 @@ def running_gateway(
     assert ready.wait(DEADLINE_S), "the gateway is not ready"
     if failure:
         raise failure[0]
-    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0], addresses, reloading[0])
+    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0], addresses, reloading[0], health)
     try:
         yield gateway
     finally:

@@ -215,6 +215,16 @@ def test_every_command_in_compose_is_a_command_of_inflight() -> None:
         assert accepted.exit_code == 0, accepted.output
 
 
+def test_compose_asks_each_process_whether_it_is_ready_on_the_port_that_it_serves() -> None:
+    for name in ("engine", "gateway"):
+        service = compose_services()[name]
+        port = service["environment"][f"INFLIGHT__METRICS__{name.upper()}_PORT"]
+        probe, *command = service["healthcheck"]["test"]
+        assert (probe, command[0]) == ("CMD", "python"), "there is no curl in the image"
+        assert f"http://127.0.0.1:{port}/readyz" in command[-1]
+        compile(command[-1], name, "exec")
+
+
 def test_the_environment_in_compose_is_a_valid_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     from streaming.config.settings import load_settings
 

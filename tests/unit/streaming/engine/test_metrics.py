@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from inflight.cli.metrics_server import serving_metrics
 from inflight.local.errors import CannotListen
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters
+from sinks.health import LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.config.settings import Settings
 from streaming.engine.leases.keeper import LeaseReport
@@ -31,15 +32,17 @@ def test_by_default_nothing_listens_and_only_loopback_would() -> None:
     metrics = Settings().metrics
     assert (metrics.engine_port, metrics.gateway_port, metrics.bridge_port) == (-1, -1, -1)
     assert metrics.host == "127.0.0.1"
-    with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(GatewayCounters())) as served:
+    with serving_metrics(
+        metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(GatewayCounters()), LoopHealth()
+    ) as served:
         assert served == ""
 
 
 def test_each_scrape_sees_the_numbers_of_that_moment_and_what_the_process_costs() -> None:
     gateway, bridge = GatewayCounters(), BridgeCounters()
     with (
-        serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(gateway)) as one,
-        serving_metrics("127.0.0.1", 0, "bridge_port", BridgeCollector(bridge)) as two,
+        serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(gateway), LoopHealth()) as one,
+        serving_metrics("127.0.0.1", 0, "bridge_port", BridgeCollector(bridge), LoopHealth()) as two,
     ):
         assert "inflight_gateway_connections 0.0" in scrape(one)
         gateway.connections_open = 7
@@ -51,7 +54,7 @@ def test_each_scrape_sees_the_numbers_of_that_moment_and_what_the_process_costs(
 
 
 def test_after_the_end_nothing_listens() -> None:
-    with serving_metrics("127.0.0.1", 0, "engine_port", EngineCollector()) as served:
+    with serving_metrics("127.0.0.1", 0, "engine_port", EngineCollector(), LoopHealth()) as served:
         scrape(served)
     with pytest.raises(ConnectionRefusedError), closing(socket.create_connection(("127.0.0.1", int(served.split(":")[1])))):
         pass
@@ -64,7 +67,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(CannotListen, match=rf"127.0.0.1:{port}.*Choose another metrics.engine_port"),
-            serving_metrics("127.0.0.1", port, "engine_port", EngineCollector()),
+            serving_metrics("127.0.0.1", port, "engine_port", EngineCollector(), LoopHealth()),
         ):
             pass
 

@@ -1,0 +1,52 @@
+"""Whether the engine works (`/healthz`) and whether devices get answers from it (`/readyz`)."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sinks.health import STARTING, Lack
+from streaming.config.settings import Settings
+from streaming.engine.progress import BatchProgress
+
+_HANGS_AFTER_S: Final = 120.0
+"""Of the thread that watches the query. A restart of the query for new settings keeps it busy for some seconds."""
+
+
+class EngineHealth:
+    """Call `look` whenever the query was looked after and `observe` after each micro-batch; from any thread."""
+
+    def __init__(self, settings: Settings, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        engine = settings.engine
+        # One that does nothing is begun only so often.
+        self._longest_s = (
+            settings.metrics.ready_within + max(engine.trigger_interval_ms, engine.idle_trigger_interval_ms)
+        ) / 1_000
+        self._clock_s = clock_s
+        self._looked_s: float | None = None
+        self._committed_s: float | None = None
+
+    def look(self) -> None:
+        self._looked_s = self._clock_s()
+
+    def observe(self, batch: BatchProgress) -> None:
+        self._committed_s = self._clock_s()
+
+    def not_alive(self) -> Sequence[Lack]:
+        looked_s = self._looked_s
+        if looked_s is None or self._clock_s() - looked_s < _HANGS_AFTER_S:
+            return ()
+        return (Lack(f"nobody has looked after the query for {_HANGS_AFTER_S:.0f} s", "restart it; please report this"),)
+
+    def not_ready(self) -> Sequence[Lack]:
+        committed_s = self._committed_s
+        if committed_s is None:
+            return self.not_alive() or (STARTING,)
+        if self._clock_s() - committed_s <= self._longest_s:
+            return self.not_alive()
+        return (
+            Lack(
+                f"no micro-batch was committed for {self._clock_s() - committed_s:.0f} s",
+                "check that Kafka runs; logs/spark.log says what the micro-batch waits for. A long one is no fault: see "
+                "metrics.ready_within",
+            ),
+        )
