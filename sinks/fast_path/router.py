@@ -47,7 +47,7 @@ class OfferListener(Protocol):
     """Who holds connections."""
 
     def connection_of(self, client_id: ClientId) -> int:
-        """The newest connection of this client here, 0 = none. On any thread."""
+        """The newest connection here on which this client has logged in, 0 = none. On any thread."""
 
     @property
     def is_under_pressure(self) -> bool:

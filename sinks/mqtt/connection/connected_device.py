@@ -220,6 +220,7 @@ class ConnectedDevice:
         if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
             self._counters.not_authorized["subscribe"] += refused
         if granted:  # [MQTT-3.8.4-1]
+            self._fast.path.subscribed(granted)
             self._output.tell(Subscribed(connection_id=self._connection_id, subscriptions=granted), answer)
         else:
             self._output.answer_in_order(answer)
@@ -227,6 +228,7 @@ class ConnectedDevice:
     def _on_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe)
         if topic_filters:  # [MQTT-3.10.4-4]
+            self._fast.path.unsubscribed(topic_filters)
             self._output.tell(Unsubscribed(connection_id=self._connection_id, topic_filters=topic_filters), answer)
         else:
             self._output.answer_in_order(answer)

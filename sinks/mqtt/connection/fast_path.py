@@ -1,14 +1,18 @@
 """The grant of one connection, and what was taken under it (docs/protocol.md, 7). It knows neither the wire nor Kafka."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from sinks.fast_path.chain import Chain, Link
 from sinks.fast_path.known_message_ids import KnownMessageIds
 from sinks.fast_path.packet_ids import FastPacketIds
 from state.commands import OpenFastPath
 from state.inbound.subscriptions import Subscriptions
-from state.model import Message, PacketId, Position, QoS
+from state.model import Message, PacketId, Position, QoS, Subscription
 from state.outbound.deduplication import message_digest
+
+MAX_RESUBSCRIBED: Final = 1_000
+"""Topic filters."""
 
 
 class Taken(NamedTuple):
@@ -30,7 +34,7 @@ class FastPath:
     """The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
     another one is known until a grant speaks of that one again."""
 
-    __slots__ = ("_chains", "_is_open", "_known_ids", "_partition", "_subscriptions", "_taken", "packet_ids")
+    __slots__ = ("_chains", "_is_open", "_known_ids", "_partition", "_resubscribed", "_subscriptions", "_taken", "packet_ids")
 
     def __init__(self) -> None:
         self.packet_ids = FastPacketIds()
@@ -40,6 +44,8 @@ class FastPath:
         self._taken: dict[Position, Taken] = {}
         self._known_ids = KnownMessageIds()
         self._subscriptions = Subscriptions()
+        self._resubscribed: dict[str, Subscription | None] = {}
+        """By filter: what the device has changed on this connection, None = it has unsubscribed."""
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
@@ -58,6 +64,10 @@ class FastPath:
             self._subscriptions = Subscriptions()
             for subscription in grant.subscriptions:
                 self._subscriptions.add(subscription)
+            # The session may have written this before it has read all that the device has changed. The last word about a filter
+            # counts, so it does no harm to say again what the session knew.
+            for topic_filter, change in self._resubscribed.items():
+                self._resubscribe(topic_filter, change)
         return adopted
 
     def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> Adopted:
@@ -78,11 +88,31 @@ class FastPath:
         if chain is not None and position.offset > chain.after:
             chain.break_at(position.offset)
 
+    # --- from the device --------------------------------------------------------------------------------------------------------
+
+    def subscribed(self, subscriptions: Iterable[Subscription]) -> None:
+        """It has; from the answer on this holds [MQTT-3.8.4-8]."""
+        for subscription in subscriptions:
+            self._resubscribe(subscription.topic_filter, subscription)
+
+    def unsubscribed(self, topic_filters: Iterable[str]) -> None:
+        """It has; from the answer on nothing is sent by these [MQTT-3.10.4-1]."""
+        for topic_filter in topic_filters:
+            self._resubscribe(topic_filter, None)
+
+    def _resubscribe(self, topic_filter: str, change: Subscription | None) -> None:
+        self._resubscribed[topic_filter] = change
+        if change is None:
+            self._subscriptions.discard(topic_filter)
+        else:
+            self._subscriptions.add(change)
+
     # --- offers -----------------------------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        return self._is_open
+        """Not for a device that changes ever new subscriptions on one connection: each has to be remembered."""
+        return self._is_open and len(self._resubscribed) <= MAX_RESUBSCRIBED
 
     @property
     def unadopted(self) -> int:

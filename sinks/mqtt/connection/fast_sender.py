@@ -57,7 +57,7 @@ class Refusal(StrEnum):
 class FastSender:
     """Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970."""
 
-    __slots__ = ("_connect", "_connection_id", "_counters", "_outbound", "_output", "_path", "_settings")
+    __slots__ = ("_connect", "_connection_id", "_counters", "_outbound", "_output", "_settings", "path")
 
     def __init__(
         self,
@@ -75,35 +75,35 @@ class FastSender:
         self._output = output
         self._counters = counters
         self._settings = settings
-        self._path = FastPath()
+        self.path = FastPath()
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
     def open(self, grant: OpenFastPath, now_ms: int) -> None:
-        adopted = self._path.open(grant, now_ms)
+        adopted = self.path.open(grant, now_ms)
         self._counters.adoptions += adopted.messages
         self._counters.adoption_delay_ms += adopted.delay_ms
 
     def close(self) -> None:
         """The grant is over; the session hears that behind what was taken under it."""
-        self._path.close()
+        self.path.close()
         self._output.tell(FastPathClosed(connection_id=self._connection_id))
 
     def has_sent(self, publish: SendPublish) -> bool:
         """Whether this is a message that was taken here, so that it must not be sent again."""
         if publish.position is None:
             return False
-        if self._path.was_taken(publish.position):
+        if self.path.was_taken(publish.position):
             self._counters.copies_dropped += 1
             return True
         if not publish.dup:
-            self._path.sent_by_session(publish.position)
+            self.path.sent_by_session(publish.position)
         return False
 
     # --- from routers ---------------------------------------------------------------------------------------------------------
 
     def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
-        path, counters = self._path, self._counters
+        path, counters = self.path, self._counters
         if not path.is_open:
             counters.offers_ignored += 1
             return
@@ -127,7 +127,7 @@ class FastSender:
             return Refusal.UNREAD
         if self._outbound.meter.held:
             return Refusal.WAITING
-        return Refusal.UNADOPTED if self._path.unadopted >= _MOST_UNADOPTED else None
+        return Refusal.UNADOPTED if self.path.unadopted >= _MOST_UNADOPTED else None
 
     def _take(self, offer: OfferPublish, now_ms: int, wall_ms: int) -> Refusal | None:
         """None: it is taken."""
@@ -154,15 +154,15 @@ class FastSender:
         # What has a time to live of 0 may be sent if that is possible at once, and this is.
         if message.expires_at_ms is not None and message.expires_at_ms <= wall_ms and message.expiration_ms != 0:
             return Refusal.EXPIRED
-        if event.explicit_id and self._path.knows(message):
+        if event.explicit_id and self.path.knows(message):
             return Refusal.REPETITION
         return None
 
     def _send(self, offer: OfferPublish, event: MessageSubmitted, now_ms: int, wall_ms: int) -> Refusal | None:
-        message, qos = event.message, self._path.qos_of(event.message)
+        message, qos = event.message, self.path.qos_of(event.message)
         if qos and not self._outbound.meter.has_free_slot:
             return Refusal.WAITING
-        packet_id = self._path.packet_ids.next(self._outbound.meter.is_free) if qos else 0
+        packet_id = self.path.packet_ids.next(self._outbound.meter.is_free) if qos else 0
         if packet_id is None:
             return Refusal.PACKET_IDS
         publish = Publish(
@@ -183,7 +183,7 @@ class FastSender:
         fast_send = self._outbound.take(publish, data, now_ms)
         if fast_send is None:
             return Refusal.WAITING
-        previous = self._path.take(offer.position, message, packet_id, explicit_id=event.explicit_id, now_ms=now_ms)
+        previous = self.path.take(offer.position, message, packet_id, explicit_id=event.explicit_id, now_ms=now_ms)
         append = self._output.tell(
             FastSent(
                 connection_id=self._connection_id,

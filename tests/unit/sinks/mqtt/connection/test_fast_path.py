@@ -1,11 +1,14 @@
-"""sinks.mqtt.connection.fast_path: a grant that changes its partition. test_fast_sender.py has the rest, on a wire."""
+"""sinks.mqtt.connection.fast_path: a grant that changes its partition, and subscriptions that change beside it.
+
+test_fast_sender.py has the rest, on a wire.
+"""
 
 from typing import Any
 
 from sinks.fast_path.chain import Link
-from sinks.mqtt.connection.fast_path import Adopted, FastPath
+from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, Adopted, FastPath
 from state.commands import OpenFastPath
-from state.model import Message, Position
+from state.model import Message, Position, QoS, Subscription
 
 
 def granted(path: FastPath, partition: int, offset: int, **fields: Any) -> Adopted:
@@ -56,3 +59,36 @@ def test_a_message_of_a_partition_that_no_grant_has_named_breaks_nothing() -> No
     granted(path, 2, 4)
     path.sent_by_session(Position(3, 9))
     assert path.link(Position(2, 5), 4) is Link.NEXT
+
+
+TWICE = Message(message_id="m", topic="t", payload=b"", qos=QoS.EXACTLY_ONCE)
+LOW = Subscription(topic_filter="t", qos=QoS.AT_MOST_ONCE)
+
+
+def test_what_the_device_subscribes_to_and_leaves_holds_before_the_session_has_read_it() -> None:
+    path = FastPath()
+    granted(path, 2, 4, subscriptions=())
+    path.subscribed([LOW])
+    assert path.qos_of(TWICE) == QoS.AT_MOST_ONCE
+    path.unsubscribed(["t"])
+    assert path.qos_of(TWICE) == QoS.EXACTLY_ONCE
+
+
+def test_a_grant_that_was_written_before_a_change_does_not_take_it_back() -> None:
+    path = FastPath()
+    path.subscribed([LOW])
+    path.unsubscribed(["t"])
+    granted(path, 2, 4, subscriptions=(LOW,))
+    assert path.qos_of(TWICE) == QoS.EXACTLY_ONCE
+    path.subscribed([LOW])
+    granted(path, 2, 5, subscriptions=())
+    assert path.qos_of(TWICE) == QoS.AT_MOST_ONCE
+
+
+def test_a_device_with_ever_new_subscriptions_has_no_fast_path() -> None:
+    path = FastPath()
+    granted(path, 2, 4)
+    path.unsubscribed(str(number) for number in range(MAX_RESUBSCRIBED))
+    assert path.is_open
+    path.unsubscribed(["one more"])
+    assert not path.is_open
