@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 def test_a_gateway_is_ready_while_it_owns_partitions_and_until_it_stops() -> None:
     with running_gateway(partitions=frozenset({0, 1})) as gateway:
         health = gateway.health
-        assert health.not_ready() == ()
+        wait_until(lambda: health.not_ready() == (), "everything is there")
         gateway.kafka.revoke(0, 1)
         wait_until(lambda: health.not_ready() == (NO_PARTITION,), "it owns nothing")
         assert health.not_alive() == ()
