@@ -52,19 +52,25 @@ class LoopHealth:
         self._looked_s: float | None = None
 
     @contextmanager
-    def watching(self, missing: Callable[[], Iterable[Lack]]) -> Iterator[None]:
-        """On the loop: `missing` is asked there, once a second, until the end of the block."""
+    def watching(self, missing: Callable[[], Iterable[Lack]]) -> Iterator[Callable[[], None]]:
+        """On the loop: `missing` is asked there, once a second, until the end of the block.
+
+        Yields what asks it now: whoever says that it is ready has said so to probes, too.
+        """
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
 
         def look() -> None:
-            nonlocal timer
             self._missing, self._looked_s = tuple(missing()), self._clock_s()
-            timer = loop.call_later(_LOOK_S, look)
 
-        look()
+        def tick() -> None:
+            nonlocal timer
+            look()
+            timer = loop.call_later(_LOOK_S, tick)
+
+        tick()
         try:
-            yield
+            yield look
         finally:
             if timer is not None:
                 timer.cancel()

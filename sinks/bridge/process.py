@@ -103,8 +103,9 @@ async def run_bridge(
     ready = asyncio.ensure_future(bridge.ready.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        with (health or LoopHealth()).watching(bridge.missing):
+        with (health or LoopHealth()).watching(bridge.missing) as look:
             await asyncio.wait((ready, stopping, connections), return_when=asyncio.FIRST_COMPLETED)
+            look()
             if ready.done() and not stop.is_set() and on_ready is not None:
                 on_ready()
             await asyncio.wait((stopping, connections), return_when=asyncio.FIRST_COMPLETED)

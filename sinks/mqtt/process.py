@@ -115,8 +115,9 @@ async def run_gateway(
             router.start(gateway)
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            with (health or LoopHealth()).watching(gateway.missing):
+            with (health or LoopHealth()).watching(gateway.missing) as look:
                 await _until_ready(gateway, stopping)
+                look()
                 if not stop.is_set() and on_ready is not None:
                     on_ready(host, port)
                 await stopping

@@ -86,7 +86,8 @@ def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
     assert "10s" not in shorter
     configuration = directory / "inflight.toml"
     configuration.write_text(shorter + PROFILES, encoding="utf-8")
-    running = UpProcess(directory / "data", "--config", str(configuration)).__enter__()
+    ports = [word for process in ("engine", "gateway") for word in ("--set", f"metrics.{process}_port=0")]
+    running = UpProcess(directory / "data", "--config", str(configuration), *ports).__enter__()
 
     def stop() -> None:
         running.__exit__(None, None, None)
