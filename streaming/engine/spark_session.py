@@ -67,6 +67,7 @@ def spark_session(settings: SparkSettings, jars: SparkJars | None) -> SparkSessi
     """
     # PySpark looks at the environment only; without this the workers are whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings.log_file.parent.mkdir(parents=True, exist_ok=True)
     builder = SparkSession.builder.appName(settings.app_name)
     for key, value in spark_options(settings, jars).items():
         builder = builder.config(key, value)

@@ -19,12 +19,10 @@ def history_spark(settings: "Settings", jars: SparkJars, *, brief: bool = False)
     brief: the answer is small and soon there, so Java does not spend a third of the time on optimising code that ends with it.
     """
     engine = settings.engine
-    logs = engine.data_dir.absolute() / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
     return spark_session(
         SparkSettings(
             checkpoint_location=settings.checkpoint_location,
-            log_file=logs / "history.log",
+            log_file=engine.data_dir.absolute() / "logs" / "history.log",
             master=engine.master,
             state_partitions=engine.state_partitions,
             java_options=_BRIEF if brief else "",

@@ -11,12 +11,10 @@ from streaming.engine.spark_session import SparkJars, SparkSettings, spark_sessi
 def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
     """The Spark session of the engine as configured. jars: None under spark-submit, whose business the master is then, too."""
     engine = settings.engine
-    logs = engine.data_dir.absolute() / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
     return spark_session(
         SparkSettings(
             checkpoint_location=settings.checkpoint_location,
-            log_file=logs / "spark.log",
+            log_file=engine.data_dir.absolute() / "logs" / "spark.log",
             master=None if jars is None else spark_master(settings),
             state_partitions=engine.state_partitions,
             driver_memory=engine.driver_memory,
