@@ -1,6 +1,6 @@
 """Are the tests of the fast path any good? Each rule of the session's side is switched off in turn, and some test must fail.
 
-The mutants replace one function or value; the scenarios of tests/spec/test_fast_path.py run on them, in this process.
+The mutants replace one function or value; the scenarios of tests/spec/fast_path run on them, in this process.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from state.outbound.outbound import Outbound
 from state.session import Session
 from tests.mutation.plain_tests import Suite, first_failure, plain_calls
 
-SCENARIOS = "spec/test_fast_path.py"
+SCENARIOS = "spec/fast_path"
 NO_FENCE = property(lambda self: None)
 
 
