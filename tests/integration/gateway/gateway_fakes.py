@@ -207,6 +207,10 @@ class RawClient:
     def expect_closed(self) -> None:
         assert self.rest() == b""
 
+    def has_more(self, seconds: float) -> bool:
+        """Something is there to be read, or comes within that time."""
+        return bool(self._buffer) or not self.is_silent(seconds)
+
     def is_silent(self, seconds: float = 0.1) -> bool:
         """Nothing is received for that long: the only way to see that something does not happen."""
         assert not self._buffer
