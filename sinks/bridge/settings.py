@@ -84,5 +84,5 @@ class BridgeSettings:
     append_timeout_ms: int = 30_000
     stop_timeout_ms: int = 5_000
     producer_linger_ms: int = 0
-    fetch_max_wait_ms: int = 20
+    fetch_max_wait_ms: int = 250
     kafka_options: Mapping[str, Any] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class GatewaySettings:
     """QoS 1 and 2 publications a second of one MQTT 5 connection; those beyond are refused with 0x97 and reach nobody. 0 = no
     limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold."""
     producer_linger_ms: int = 0
-    fetch_max_wait_ms: int = 20
+    fetch_max_wait_ms: int = 250
     kafka_options: Mapping[str, Any] = field(default_factory=dict)
     """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)

@@ -25,6 +25,10 @@ _Timeout = Annotated[DurationMs, Field(ge=SECOND, le=5 * MINUTE)]
 _Lease = Annotated[DurationMs, Field(ge=2 * SECOND, le=10 * MINUTE)]
 _GroupTimeout = Annotated[DurationMs, Field(ge=6 * SECOND, le=5 * MINUTE)]
 _PacketSize = Annotated[SizeBytes, Field(ge=KIB, le=64 * MIB)]
+_FETCH_MAX_WAIT: Final = (
+    "Kafka answers a read of commands after this when there are none: longer costs less while nothing happens, and delays only "
+    "the first command of a partition that has just been assigned"
+)
 _Quota = Annotated[int, Field(ge=1, le=65_535)]
 _Seconds = Annotated[DurationMs, Field(multiple_of=SECOND)]
 
@@ -82,7 +86,7 @@ class GatewaySection(Section, configures=GatewaySettings()):
         le=1_000_000,
     )
     producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)
-    fetch_max_wait_ms: DurationMs = key("longest wait of Kafka for new commands", ge=1, le=SECOND)
+    fetch_max_wait_ms: DurationMs = key(_FETCH_MAX_WAIT, ge=1, le=SECOND)
     login: LoginSection = LoginSection()
 
     def plain_listener(self) -> ListenerSettings | None:
@@ -197,7 +201,7 @@ class BridgeSection(Section, configures=_BRIDGE):
     append_timeout_ms: _Timeout = key("Kafka confirms a record within this")
     stop_timeout_ms: DurationMs = key("how long a stopping bridge may take", ge=0, le=5 * MINUTE)
     producer_linger_ms: DurationMs = key("wait this long for records to share a request", ge=0, le=SECOND)
-    fetch_max_wait_ms: DurationMs = key("longest wait of Kafka for new commands", ge=1, le=SECOND)
+    fetch_max_wait_ms: DurationMs = key(_FETCH_MAX_WAIT, ge=1, le=SECOND)
 
     def to_bridge_settings(self, kafka: KafkaSection, topics: TopicsSection) -> BridgeSettings:
         """The same for the bridge, which knows nothing of this file."""

@@ -198,7 +198,7 @@ class EngineSection(Section):
     idle_trigger_interval_ms: DurationMs = key(
         "the same while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
         "of its length; not above trigger_interval_ms = no such pause",
-        SECOND,
+        5 * SECOND,
         ge=0,
         le=HOUR,
     )
