@@ -33,7 +33,8 @@ from state.outbound.fast_path import adoption
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import InflightWindow
 from state.session import Session
-from tests.properties.fast_path.world import World, story_of
+from tests.properties.fast_path.story import story_of
+from tests.properties.fast_path.world import World
 
 Patch = tuple[Any, str, Any]
 
