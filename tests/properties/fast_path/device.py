@@ -17,13 +17,16 @@ _QUOTA_EXCEEDED: Final = 0x97
 class Device:
     """line: its socket, None = it has none; also one that the gateway has closed without its knowledge.
 
-    received_ids: the names of QoS 2 messages between PUBREC and PUBREL, by packet id.
+    received_ids: the names of QoS 2 messages between PUBREC and PUBREL, by packet id. sessions: by the connection with which each
+    has begun; session: that of what it has read last.
     """
 
     def __init__(self, shared: Shared, books: Books, gateways: Gateways) -> None:
         self._shared, self._books, self._gateways = shared, books, gateways
         self.line: Line | None = None
         self._received_ids: dict[int, str] = {}
+        self._sessions: set[int] = set()
+        self._session = 0
 
     # --- what can happen ------------------------------------------------------------------------------------------------------
 
@@ -81,18 +84,27 @@ class Device:
             self.line.has_device = False
             self.line = None
 
-    def session_ended(self) -> None:
-        """The engine has begun a new session, even if the CONNACK that says so never arrives.
+    def session_began(self, connection_id: int) -> None:
+        """The engine has begun a new session with this connection."""
+        self._sessions.add(connection_id)
+
+    def _keep_to_session(self, line: Line) -> None:
+        """What it reads there may be of another session than what it had before, even if the CONNACK that says so never came.
 
         MQTT has no way to tell the client, at its next CONNECT, that the session it finds is not the one it knew. "Exactly once"
         holds for as long as the session lives.
         """
-        self._received_ids.clear()
+        connection_id = line.connection.connection_id
+        session = max((began for began in self._sessions if began <= connection_id), default=0)
+        if session != self._session:
+            self._session = session
+            self._received_ids.clear()
 
     # --- what it reads --------------------------------------------------------------------------------------------------------
 
     def _read(self, line: Line, *, answers: bool = True, reason_code: int = 0) -> None:
         """The next packet. reason_code: with which it refuses a message that it does not have, 0 = it does not."""
+        self._keep_to_session(line)
         answer = b""
         packet = line.down.popleft()
         match packet:

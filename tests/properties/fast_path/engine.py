@@ -160,7 +160,7 @@ class Engine:
                     if committed:
                         self._books.ended(command)
                 case AcceptConnection(session_present=False):
-                    self._device.session_ended()
+                    self._device.session_began(command.connection_id)
                 case SetRoute():
                     self._kafka.routes.append(command.connection_id)
                 case ClearRoute():
