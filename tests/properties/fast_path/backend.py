@@ -31,7 +31,7 @@ class Backend:
         name = f"m{number:03}"
         qos = story.qos[number % len(story.qos)]
         headers = [Header("mqtt-topic", b"t"), Header("mqtt-qos", b"%d" % qos)]
-        if number % 3:
+        if number % story.unnamed:
             headers.append(Header("message-id", name.encode()))
         life_s = story.lives_s[number % len(story.lives_s)]
         if life_s is not None:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from sinks.mqtt.codec.packets import Publish
 from sinks.mqtt.connection.appends import Append
@@ -15,11 +16,13 @@ from tests.properties.fast_path.kafka import Kafka
 from tests.properties.fast_path.moves import Move, Shared
 from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevice, ToDevice, read_packets
 
+_OFFERS_REPEATED: Final = 3
+
 
 class Line:
     """waiting: given to Kafka and not in the log. landed: in the log (None) or failed, which the gateway has not heard.
     down: written, and not read by the device; up: the other way. unanswered: packet ids on the wire, by the device's own account.
-    has_device: the device is at the other end of the socket; it says so itself.
+    has_device: the device is at the other end of the socket; it says so itself. offers_read: the last ones, which may come again.
 
     A gateway that is frozen does nothing; when its lease has passed, others speak for it. One that has crashed is gone.
     """
@@ -36,6 +39,7 @@ class Line:
         self.unanswered: set[int] = set()
         self._waiting: deque[Append] = deque()
         self._landed: deque[tuple[Append, Exception | None]] = deque()
+        self._offers_read: deque[OfferPublish] = deque(maxlen=_OFFERS_REPEATED)
         self._written: set[int] = set()
         self._is_frozen = self._has_crashed = self._lease_has_passed = self._is_told_lost = False
 
@@ -79,6 +83,9 @@ class Line:
             yield self._move(1, "reads the newest offer first", lambda: self._hand_over(self.offers.pop()))
             yield self._move(1, "an offer is lost", self.offers.popleft)
             yield self._move(1, "is under pressure", lambda: self._hand_over(self.offers.popleft(), under_pressure=True))
+        if self._shared.story.late_offers and self._offers_read:
+            for index, offer in enumerate(self._offers_read):
+                yield self._move(5, f"reads an offer of before, {index}", lambda offer=offer: self._hand_over(offer))
         if self.up:
             yield self._move(30, "hears the device", self._hear)
         if not self.has_device:
@@ -149,6 +156,7 @@ class Line:
 
     def read_offer(self) -> None:
         """The oldest one; there must be one."""
+        self._offers_read.append(self.offers[0])
         self._hand_over(self.offers.popleft())
 
     def _hand_over(self, offer: OfferPublish, *, under_pressure: bool = False) -> None:

@@ -13,7 +13,8 @@ class Story:
     qos, lives_s, priorities: of the messages, in turn. versions: MQTT's, of the connections in turn. lives_s: None = for ever.
     faults: how many may happen. refusals: the device refuses messages; large: some are too large for the fast path; switches: the
     fast path is switched off and on; stops: gateways freeze and crash. begins_open: the device is there and its path is open.
-    haste: of the engine: how often it reads messages.
+    haste: of the engine: how often it reads messages. late_offers: a router that is behind offers what another one has offered.
+    unnamed: every message of so many has no message id of its own.
     """
 
     session: SessionSettings = field(default_factory=SessionSettings)
@@ -32,6 +33,8 @@ class Story:
     routers: int = 1
     stops: bool = True
     haste: int = 2
+    late_offers: bool = False
+    unnamed: int = 3
 
 
 def story_of(number: int) -> Story:
@@ -63,4 +66,6 @@ def story_of(number: int) -> Story:
         routers=pick([1, 1, 2]),
         stops=pick([True, True, False]),
         haste=pick([1, 3, 10]),
+        late_offers=pick([False, False, True]),
+        unnamed=pick([3, 3, 1]),
     )
