@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.properties.fast_path.world import World, story_of
+from tests.properties.fast_path.story import story_of
+from tests.properties.fast_path.world import World
 
 pytestmark = pytest.mark.no_cover
 

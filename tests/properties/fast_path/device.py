@@ -1,78 +1,155 @@
-"""The device: one socket at a time, its half of every QoS 2 handshake, and the books of its application."""
+"""The device: one socket at a time, and its half of every QoS 2 handshake."""
 
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from sinks.mqtt.codec.packets import Publish, PubRel
-from sinks.mqtt.connection.handshake import V5, V311, Codec
-from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, packet, text
+from tests.properties.fast_path.books import Books
+from tests.properties.fast_path.gateways import Gateways
+from tests.properties.fast_path.line import Line
+from tests.properties.fast_path.moves import Move, Shared
+from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevice, answer_packet, connect_packet
 
-CLIENT = "device"
-CODECS: dict[int, Codec] = {4: V311, 5: V5}
-
-
-class ConnAckToDevice(NamedTuple):
-    session_present: bool
-    reason_code: int
+_MOST_CONNECTIONS: Final = 6
+_QUOTA_EXCEEDED: Final = 0x97
 
 
-class DisconnectToDevice(NamedTuple):
-    pass
-
-
-ToDevice = ConnAckToDevice | DisconnectToDevice | Publish | PubRel
-
-
-def read_packets(data: bytes, version: int) -> list[ToDevice]:
-    """What a gateway has written; answers to what this device never asks do not come."""
-    packets: list[ToDevice] = []
-    while data:
-        start = body_start(data)
-        length = sum((data[1 + i] & 0x7F) << 7 * i for i in range(start - 1))
-        one, data = data[: start + length], data[start + length :]
-        match one[0] >> 4:
-            case 2:
-                packets.append(ConnAckToDevice(bool(one[start] & 1), one[start + 1]))
-            case 14:
-                packets.append(DisconnectToDevice())
-            case _:
-                decoded = CODECS[version].decode(one, start)
-                assert isinstance(decoded, Publish | PubRel)
-                packets.append(decoded)
-    return packets
-
-
-def connect_packet(version: int, *, clean_start: bool, expiry_s: int, receive_maximum: int) -> bytes:
-    properties = None
-    if version == 5:
-        properties = b"\x11" + expiry_s.to_bytes(4, "big") + b"\x21" + receive_maximum.to_bytes(2, "big")
-    return connect(level=version, flags=2 if clean_start else 0, keep_alive_s=0, properties=properties, payload=text(CLIENT))
-
-
-def answer_packet(first_byte: int, packet_id: int, reason_code: int = 0) -> bytes:
-    return packet(first_byte, packet_id.to_bytes(2, "big"), bytes((reason_code,)) if reason_code else b"")
-
-
-@dataclass
 class Device:
-    """received_ids: QoS 2 messages between PUBREC and PUBREL, by packet id. got: how often its application got each payload;
-    order: the payloads, in the order in which they came first. refused: payloads that it has said no to."""
+    """line: its socket, None = it has none; also one that the gateway has closed without its knowledge.
 
-    received_ids: dict[int, str] = field(default_factory=dict)
-    got: Counter[str] = field(default_factory=Counter)
-    order: list[str] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)
+    received_ids: the names of QoS 2 messages between PUBREC and PUBREL, by packet id. sessions: by the connection with which each
+    has begun; session: that of what it has read last.
+    """
 
-    def take(self, publish: Publish) -> None:
-        """A PUBLISH that it accepts."""
-        name = publish.payload.decode().rstrip()
+    def __init__(self, shared: Shared, books: Books, gateways: Gateways) -> None:
+        self._shared, self._books, self._gateways = shared, books, gateways
+        self.line: Line | None = None
+        self._received_ids: dict[int, str] = {}
+        self._sessions: set[int] = set()
+        self._session = 0
+
+    # --- what can happen ------------------------------------------------------------------------------------------------------
+
+    def moves(self) -> Iterator[Move]:
+        line, story = self.line, self._shared.story
+        if line is not None and line.down:
+            yield Move(40, "the device reads and answers", lambda: self._read(line))
+            yield Move(1, "the device reads, its answer is lost", lambda: self._read(line, answers=False))
+            if story.refusals and line.version == 5:
+                yield Move(1, "the device refuses", lambda: self._read(line, reason_code=_QUOTA_EXCEEDED))
+        elif line is not None and line.is_over:
+            yield Move(8, "the device finds its socket closed", self.leave)
+        if len(self._gateways.lines) < _MOST_CONNECTIONS and (line is None or self._shared.faults_left):
+            for clean_start in (False, True) if story.clean_starts else (False,):
+                yield Move(
+                    8 if line is None else 2,
+                    f"the device connects, clean start {clean_start}",
+                    lambda clean_start=clean_start: self.connect(clean_start=clean_start),
+                )
+
+    def goes_on(self) -> bool:
+        """Reads and answers. False: there is nothing to read."""
+        if self.line is None or not self.line.is_there or not self.line.down:
+            return False
+        self._read(self.line)
+        return True
+
+    # --- its connections ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_cut_off(self) -> bool:
+        """It has no connection that could serve it."""
+        return self.line is None or self.line.is_over
+
+    def connect(self, *, clean_start: bool, expiry_s: int | None = None) -> None:
+        """On a new socket; what it has not read on the one before is lost. expiry_s: None = the story's."""
+        story = self._shared.story
+        if self.line is not None:
+            self._shared.faults_left = max(0, self._shared.faults_left - 1)
+            self.line.down.clear()
+            self.leave()
+        version = story.versions[(len(self._gateways.lines) + 1) % len(story.versions)]
+        self.line = self._gateways.open(version)
+        self.line.up.append(
+            connect_packet(
+                version,
+                clean_start=clean_start,
+                expiry_s=story.expiry_s if expiry_s is None else expiry_s,
+                receive_maximum=story.receive_maximum,
+            )
+        )
+
+    def leave(self) -> None:
+        if self.line is not None:
+            self.line.has_device = False
+            self.line = None
+
+    def session_began(self, connection_id: int) -> None:
+        """The engine has begun a new session with this connection."""
+        self._sessions.add(connection_id)
+
+    def _keep_to_session(self, line: Line) -> None:
+        """What it reads there may be of another session than what it had before, even if the CONNACK that says so never came.
+
+        MQTT has no way to tell the client, at its next CONNECT, that the session it finds is not the one it knew. "Exactly once"
+        holds for as long as the session lives.
+        """
+        connection_id = line.connection.connection_id
+        session = max((began for began in self._sessions if began <= connection_id), default=0)
+        if session != self._session:
+            self._session = session
+            self._received_ids.clear()
+
+    # --- what it reads --------------------------------------------------------------------------------------------------------
+
+    def _read(self, line: Line, *, answers: bool = True, reason_code: int = 0) -> None:
+        """The next packet. reason_code: with which it refuses a message that it does not have, 0 = it does not."""
+        self._keep_to_session(line)
+        answer = b""
+        packet = line.down.popleft()
+        match packet:
+            case ConnAckToDevice():
+                if packet.reason_code:
+                    self.leave()
+                elif not packet.session_present:
+                    self._received_ids.clear()
+            case DisconnectToDevice():
+                self.leave()
+            case PubRel():
+                self._received_ids.pop(packet.packet_id, None)
+                answer = answer_packet(0x70, packet.packet_id)
+                if answers:
+                    line.unanswered.discard(packet.packet_id)
+            case Publish():
+                if not self._may_refuse(packet):
+                    reason_code = 0
+                if reason_code:
+                    self._books.refused.add(_name(packet))
+                    line.unanswered.discard(packet.packet_id)
+                else:
+                    self._take(packet)
+                if packet.qos:
+                    answer = answer_packet(0x40 if packet.qos == 1 else 0x50, packet.packet_id, reason_code)
+                if packet.qos == 1 and answers:
+                    line.unanswered.discard(packet.packet_id)
+        if answer and answers:
+            line.up.append(answer)
+
+    def _may_refuse(self, publish: Publish) -> bool:
+        """It has not accepted it before."""
+        return publish.qos > 0 and publish.packet_id not in self._received_ids and not self._books.got[_name(publish)]
+
+    def _take(self, publish: Publish) -> None:
+        name = _name(publish)
         if publish.qos == 2:
-            held = self.received_ids.get(publish.packet_id)
+            held = self._received_ids.get(publish.packet_id)
             assert held in (None, name), f"{name} under packet id {publish.packet_id}, which the device holds for {held}: lost"
             if held is not None:
                 return
-            self.received_ids[publish.packet_id] = name
-        self.got[name] += 1
-        if self.got[name] == 1:
-            self.order.append(name)
+            self._received_ids[publish.packet_id] = name
+        self._books.received(name)
+
+
+def _name(publish: Publish) -> str:
+    """Of the message."""
+    return publish.payload.decode().rstrip()

@@ -1,0 +1,77 @@
+"""The books: what was sent, what the device got, and how each message has ended; and what must hold between these three."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from state.commands import SendReceipt
+from state.model import Outcome
+from state.session import Session
+from tests.properties.fast_path.kafka import Kafka, Record
+from tests.properties.fast_path.story import Story
+
+_NEVER_RECEIVED: Final = (Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.TOO_LARGE, Outcome.INVALID)
+
+
+class Books:
+    """Everything by the message's name. A method that finds a promise broken raises AssertionError.
+
+    sent: with which QoS. got: how often the device's application got it; order: in which it came first. refused: the device has
+    said no to it.
+    """
+
+    def __init__(self, story: Story, kafka: Kafka) -> None:
+        self._story, self._kafka = story, kafka
+        self.sent: dict[str, int] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.got: Counter[str] = Counter()
+        self.order: list[str] = []
+        self.refused: set[str] = set()
+
+    @property
+    def without_outcome(self) -> set[str]:
+        return self.sent.keys() - self.outcomes.keys()
+
+    def received(self, name: str) -> None:
+        """The application of the device gets a message."""
+        self.got[name] += 1
+        is_first, qos = self.got[name] == 1, self.sent[name]
+        assert is_first or qos != 2, f"{name} twice at QoS 2"
+        if not is_first:
+            return
+        self.order.append(name)
+        if name in self.refused:
+            return
+        outcome = self.outcomes.get(name)
+        assert outcome not in _NEVER_RECEIVED, f"{name} comes after its end as {outcome}"
+        if self._keeps_order(qos):
+            for other in self.order[:-1]:
+                assert other < name or self.sent[other] != qos, f"{name} comes after {other}"
+
+    def _keeps_order(self, qos: int) -> bool:
+        """QoS 0 may pass by an earlier message where it has no place or no time to wait (state/outbound/admission.py)."""
+        limits = self._story.session
+        is_long = 0 not in self._story.lives_s and limits.mqueue_store_qos0 and limits.max_mqueue_len > len(self.sent)
+        return set(self._story.priorities) == {0} and (qos > 0 or is_long)
+
+    def ended(self, receipt: SendReceipt) -> None:
+        """The engine has written it."""
+        name, outcome = self._kafka.name_of(receipt.message_id), receipt.outcome
+        assert name not in self.outcomes, f"two outcomes of {name}: {self.outcomes[name]}, then {outcome}"
+        got = self.got[name]
+        if outcome is Outcome.DELIVERED:
+            assert got, f"{name} is delivered, and the device never got it"
+        elif outcome in _NEVER_RECEIVED and name not in self.refused:  # a repetition may cross its refusal
+            assert not got, f"{name} has ended as {outcome}, and the device has it"
+        self.outcomes[name] = outcome
+
+    def check(self, session: Session, messages_read: Iterable[Record]) -> None:
+        """Each message that the session has read is in it, or has its outcome."""
+        outbound = session.outbound
+        deliveries = (*(entry.delivery for entry in outbound.window), *outbound.queue)
+        held = [self._kafka.name_of(delivery.message.message_id) for delivery in deliveries]
+        assert len(held) == len(set(held)), f"held twice: {held}"
+        assert not set(held) & self.outcomes.keys(), "held, and has its outcome"
+        for record in messages_read:
+            if record.name:
+                assert record.name in held or record.name in self.outcomes, f"{record.name} is nowhere: lost"

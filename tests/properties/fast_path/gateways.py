@@ -1,0 +1,75 @@
+"""The gateways: the connections of the client in the order in which they were made, and what all of them need."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.grant import EVERYTHING, Grant
+from sinks.mqtt.codec.packets import Connect
+from sinks.mqtt.connection.connection import Connection, Registration
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import CloseConnection, Command, CommandBatch
+from state.records.commands import encode_command_batch
+from tests.properties.fast_path.kafka import Kafka
+from tests.properties.fast_path.line import Line
+from tests.properties.fast_path.moves import CLIENT, Move, Shared
+
+_MAX_PAYLOAD_BYTES: Final = 16
+_SETTINGS: Final = GatewaySettings(fast_path=FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES))
+
+
+class Gateways:
+    """Also the host that a connection asks for its id."""
+
+    def __init__(self, shared: Shared, kafka: Kafka) -> None:
+        self._shared, self._kafka = shared, kafka
+        self.lines: list[Line] = []
+        self.counters = GatewayCounters()
+        self._last_id = 1_000
+
+    def moves(self) -> Iterator[Move]:
+        for line in self.lines:
+            yield from line.moves()
+
+    def goes_on(self) -> bool:
+        """One of them does something that is to be done. False: there is nothing."""
+        return any(line.goes_on() for line in self.lines)
+
+    def open(self, version: int) -> Line:
+        """A device has opened a socket. version: MQTT's."""
+        connection = Connection(_SETTINGS, self, self.counters, self._shared.now_ms)
+        line = Line(len(self.lines) + 1, connection, version, self._shared, self._kafka)
+        self.lines.append(line)
+        return line
+
+    def command(self, commands: Iterable[Command]) -> None:
+        """The engine writes a batch for each connection to which it has something to say."""
+        batches: dict[int, list[Any]] = {}
+        for command in commands:
+            if hasattr(command, "sequence"):
+                batches.setdefault(command.connection_id, []).append(command)
+        for line in self.lines:
+            if batch := batches.pop(line.connection.connection_id, None):
+                line.commands.append(encode_command_batch(CommandBatch(client_id=CLIENT, commands=tuple(batch), code="c")))
+        for batch in batches.values():  # of an id that its gateway has replaced, because a later one is known
+            assert all(isinstance(command, CloseConnection) for command in batch), "a command for a connection that never was"
+
+    def reached_by(self, route: int | None) -> list[Line]:
+        """The connection of a route, and the newest one, whose gateway is the router's own."""
+        return [line for line in self.lines if line.connection.connection_id == route or line is self.lines[-1]]
+
+    # --- the host of the connections ------------------------------------------------------------------------------------------
+
+    def register(self, connection: Connection) -> Registration:
+        self._last_id += 1
+        return Registration(self._last_id, 0, "lease")
+
+    def log_in(self, connection: Connection, connect: Connect) -> Grant:
+        return EVERYTHING
+
+    def admitted(self, connection: Connection) -> None:
+        pass
+
+    def new_client_id(self) -> str:
+        raise AssertionError("the device has a client id")

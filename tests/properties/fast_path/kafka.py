@@ -1,0 +1,53 @@
+"""What is in Kafka: the topics in which the order of records matters."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from state.records.record import Header
+from tests.properties.fast_path.moves import Move
+
+PARTITION: Final = 3
+_FIRST_OFFSET: Final = 100
+
+
+@dataclass(frozen=True)
+class Record:
+    """Of `inflight.messages`. name: of the message, "" = it is for another client."""
+
+    offset: int
+    name: str
+    timestamp_ms: int
+    headers: tuple[Header, ...] = ()
+    value: bytes = b""
+
+
+class Kafka:
+    """messages: of the one partition in which the client's are. events: encoded, of all connections. late: events whose append
+    has failed for the gateway, and which may still get into the log. routes: the connection of each record, None = removed.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Record] = []
+        self.events: list[bytes] = []
+        self.late: list[bytes] = []
+        self.routes: list[int | None] = [None]
+
+    @property
+    def next_offset(self) -> int:
+        """Of `messages`."""
+        return self.messages[-1].offset + 1 if self.messages else _FIRST_OFFSET
+
+    def append_message(self, name: str, timestamp_ms: int, headers: Sequence[Header] = (), value: bytes = b"") -> None:
+        self.messages.append(Record(self.next_offset, name, timestamp_ms, tuple(headers), value))
+
+    def name_of(self, message_id: str) -> str:
+        """The name of a message that was read under this id, its own or the one that is made of its position."""
+        if message_id.startswith("m") and not message_id.startswith("messages"):
+            return message_id
+        offset = int(message_id.rpartition("-")[2])
+        return next(record.name for record in self.messages if record.offset == offset)
+
+    def moves(self) -> Iterator[Move]:
+        for index in range(min(2, len(self.late))):
+            yield Move(2, "a late append lands", lambda index=index: self.events.append(self.late.pop(index)))

@@ -1,0 +1,244 @@
+"""A connection at its gateway, and what is on the way from and to it."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sinks.mqtt.codec.packets import Publish
+from sinks.mqtt.connection.appends import Append
+from sinks.mqtt.connection.connection import Connection
+from state.commands import CloseConnection, OfferPublish
+from state.events import ConnectionLost
+from state.model import ReasonCode
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
+from tests.properties.fast_path.kafka import Kafka
+from tests.properties.fast_path.moves import Move, Shared
+from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevice, ToDevice, read_packets
+
+_OFFERS_REPEATED: Final = 3
+
+
+class Line:
+    """waiting: given to Kafka and not in the log. landed: in the log (None) or failed, which the gateway has not heard.
+    down: written, and not read by the device; up: the other way. unanswered: packet ids on the wire, by the device's own account.
+    has_device: the device is at the other end of the socket; it says so itself. offers_read: the last ones, which may come again.
+
+    A gateway that is frozen does nothing; when its lease has passed, others speak for it. One that has crashed is gone.
+    """
+
+    def __init__(self, number: int, connection: Connection, version: int, shared: Shared, kafka: Kafka) -> None:
+        self._label = f"k{number}:"
+        self._shared, self._kafka = shared, kafka
+        self.connection, self.version = connection, version
+        self.has_device = True
+        self.commands: deque[bytes] = deque()
+        self.offers: deque[OfferPublish] = deque()
+        self.down: deque[ToDevice] = deque()
+        self.up: deque[bytes] = deque()
+        self.unanswered: set[int] = set()
+        self._waiting: deque[Append] = deque()
+        self._landed: deque[tuple[Append, Exception | None]] = deque()
+        self._offers_read: deque[OfferPublish] = deque(maxlen=_OFFERS_REPEATED)
+        self._written: set[int] = set()
+        self._is_frozen = self._has_crashed = self._lease_has_passed = self._is_told_lost = False
+
+    @property
+    def is_there(self) -> bool:
+        """A gateway that works holds it."""
+        return not self._is_frozen and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self._has_crashed or self.connection.is_closed
+
+    # --- what can happen ------------------------------------------------------------------------------------------------------
+
+    def moves(self) -> Iterator[Move]:
+        if self._waiting:
+            yield self._move(30, "an append lands", self._land)
+            if self._shared.faults_left and self.is_there:
+                for index in range(min(3, len(self._waiting))):
+                    yield self._move(4, f"append {index} fails", lambda i=index: self._fail(i, lands_late=False))
+                    yield self._move(4, f"append {index} fails and lands late", lambda i=index: self._fail(i, lands_late=True))
+        if self._others_speak and self.commands:
+            yield self._move(4, "another gateway reads a command", self._read_by_another)
+        if self._others_speak and not self._is_told_lost:
+            yield self._move(1, "its lease has expired", self._tell_lost)
+        if self._is_frozen:
+            if not self._lease_has_passed:
+                yield self._move(2, "its lease passes", self._pass_lease)
+            yield self._move(4, "its gateway wakes up", self.wake)
+        if self.is_there:
+            yield from self._moves_of_a_working_gateway()
+
+    def _moves_of_a_working_gateway(self) -> Iterator[Move]:
+        if self._landed:
+            yield self._move(30, "hears of an append", self._confirm)
+        if self.commands:
+            yield self._move(30, "reads commands", self._read_commands)
+        if self.offers:
+            yield self._move(60, "reads an offer", self.read_offer)
+            yield self._move(8, "reads an offer, which comes again", lambda: self._hand_over(self.offers[0]))
+            yield self._move(1, "reads the newest offer first", lambda: self._hand_over(self.offers.pop()))
+            yield self._move(1, "an offer is lost", self.offers.popleft)
+            yield self._move(1, "is under pressure", lambda: self._hand_over(self.offers.popleft(), under_pressure=True))
+        if self._shared.story.late_offers and self._offers_read:
+            for index, offer in enumerate(self._offers_read):
+                yield self._move(5, f"reads an offer of before, {index}", lambda offer=offer: self._hand_over(offer))
+        if self.up:
+            yield self._move(30, "hears the device", self._hear)
+        if not self.has_device:
+            yield self._move(3, "notices that the device has left", self.lose_device)
+        if self._shared.faults_left and self._shared.story.stops:
+            yield self._move(2, "its gateway freezes", self._freeze)
+            yield self._move(2, "its gateway crashes", self._crash)
+
+    def _move(self, weight: int, what: str, happens: Callable[[], object]) -> Move:
+        return Move(weight, f"{self._label} {what}", happens)
+
+    def goes_on(self) -> bool:
+        """Does one thing that is to be done. False: there is nothing, but what the device may read."""
+        if self._waiting:
+            self._land()
+        elif self._has_crashed and self.commands:
+            self._read_by_another()
+        elif self._has_crashed and not self._is_told_lost:
+            self._tell_lost()
+        elif not self.is_there:
+            return False
+        elif not self.has_device:
+            self.lose_device()
+        elif self._landed:
+            self._confirm()
+        elif self.commands:
+            self._read_commands()
+        elif self.offers:
+            self.read_offer()
+        elif self.up:
+            self._hear()
+        else:
+            return False
+        return True
+
+    # --- Kafka ----------------------------------------------------------------------------------------------------------------
+
+    def _land(self) -> None:
+        append = self._waiting.popleft()
+        self._kafka.events.append(append.value)
+        self._is_told_lost |= append.is_farewell
+        self._landed.append((append, None))
+
+    def _fail(self, index: int, *, lands_late: bool) -> None:
+        self._shared.faults_left -= 1
+        append = self._waiting[index]
+        del self._waiting[index]
+        if append.is_farewell:  # said again until it is in the log
+            self._waiting.append(append)
+            return
+        if lands_late:
+            self._kafka.late.append(append.value)
+        self._landed.append((append, ConnectionError("Kafka")))
+
+    def _confirm(self) -> None:
+        append, error = self._landed.popleft()
+        self.connection.confirm(append, error, self._shared.now_ms)
+        self._follow()
+
+    # --- the engine and the routers ---------------------------------------------------------------------------------------------
+
+    def _read_commands(self) -> None:
+        batch = decode_command_batch(self.commands.popleft())
+        for command in batch.commands:
+            assert not isinstance(command, OfferPublish)
+            self.connection.apply(command, self._shared.now_ms, batch.code)
+        self._follow()
+
+    def read_offer(self) -> None:
+        """The oldest one; there must be one."""
+        self._offers_read.append(self.offers[0])
+        self._hand_over(self.offers.popleft())
+
+    def _hand_over(self, offer: OfferPublish, *, under_pressure: bool = False) -> None:
+        now_ms = self._shared.now_ms
+        self.connection.offer(offer, now_ms, now_ms, under_pressure=under_pressure)
+        self._follow()
+
+    # --- the device -------------------------------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        self.connection.receive(self.up.popleft(), self._shared.now_ms)
+        self._follow()
+
+    def lose_device(self) -> None:
+        """The socket is gone, and what was on the way."""
+        self.up.clear()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """The gateway hears that the socket is closed."""
+        self.connection.peer_closed(self._shared.now_ms)
+        self._follow()
+
+    def _follow(self) -> None:
+        """What a host does after every call."""
+        self._waiting += self.connection.take_appends()
+        packets = read_packets(self.connection.take_output(), self.version)
+        for packet in packets:
+            if isinstance(packet, Publish) and packet.qos and not (packet.dup and packet.packet_id in self._written):
+                self._put_on_wire(packet)
+        if self.has_device:
+            self.down += packets
+        if self.connection.is_closed:
+            self.up.clear()
+
+    def _put_on_wire(self, publish: Publish) -> None:
+        """For the first time on this connection."""
+        packet_id = publish.packet_id
+        self._written.add(packet_id)
+        assert publish.dup or packet_id not in self.unanswered, f"packet id {packet_id} twice on the wire"
+        self.unanswered.add(packet_id)
+        limit = self._shared.story.receive_maximum
+        assert self.version < 5 or len(self.unanswered) <= limit, "more than the Receive Maximum"
+
+    # --- gateways that stop -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _others_speak(self) -> bool:
+        """For its connections."""
+        return self._has_crashed or self._lease_has_passed
+
+    def _freeze(self) -> None:
+        self._shared.faults_left -= 1
+        self._is_frozen = True
+
+    def _pass_lease(self) -> None:
+        self._lease_has_passed = True
+
+    def wake(self) -> None:
+        """If it was frozen. The host looks at its lease before anything else, and closes what it holds when it has passed."""
+        if not self._is_frozen:
+            return
+        self._is_frozen = False
+        if self._lease_has_passed:
+            self.connection.shut("the lease of the gateway has passed", ReasonCode.SERVER_BUSY, at_once=True)
+            self._waiting += self.connection.take_appends()
+            packets = read_packets(self.connection.take_output(), self.version)
+            assert all(isinstance(packet, DisconnectToDevice | ConnAckToDevice) for packet in packets), packets
+            if self.has_device:
+                self.down += packets
+
+    def _crash(self) -> None:
+        self._shared.faults_left -= 1
+        self._has_crashed = True
+        self._kafka.late += [append.value for append in self._waiting]
+        self._waiting.clear()
+
+    def _read_by_another(self) -> None:
+        for command in decode_command_batch(self.commands.popleft()).commands:
+            if not isinstance(command, CloseConnection | OfferPublish) and not self._is_told_lost:
+                self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        self._is_told_lost = True
+        self._kafka.events.append(encode_event(ConnectionLost(connection_id=self.connection.connection_id, reason="gone")))

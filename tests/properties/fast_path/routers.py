@@ -1,0 +1,72 @@
+"""A router: it reads the messages of its assignment, and offers them to the connections of the client."""
+
+from collections.abc import Iterator
+
+from sinks.fast_path.router_memory import RouterMemory
+from state.commands import OfferPublish
+from state.model import Position
+from tests.properties.fast_path.gateways import Gateways
+from tests.properties.fast_path.kafka import PARTITION, Kafka, Record
+from tests.properties.fast_path.moves import CLIENT, Move, Shared
+
+
+class Router:
+    """number: 0 for the first, which is there mostly. It has little memory, so that it forgets clients."""
+
+    def __init__(self, number: int, shared: Shared, kafka: Kafka, gateways: Gateways) -> None:
+        self.number = number
+        self._shared, self._kafka, self._gateways = shared, kafka, gateways
+        self._memory = RouterMemory(clients=2)
+        self._reads_next: int | None = None
+        """Index in the messages, None = no partition is assigned."""
+
+    def moves(self) -> Iterator[Move]:
+        if not self.is_assigned:
+            yield Move(8 if self.number == 0 else 2, f"router {self.number} is assigned", self.assign)
+            return
+        if self.has_unread:
+            yield Move(40, f"router {self.number} reads", self.read)
+        if self._shared.faults_left:
+            yield Move(3, f"router {self.number} is revoked", self._revoke)
+
+    @property
+    def is_assigned(self) -> bool:
+        return self._reads_next is not None
+
+    @property
+    def has_unread(self) -> bool:
+        """Messages behind its assignment."""
+        return self._reads_next is not None and self._reads_next < len(self._kafka.messages)
+
+    def assign(self) -> None:
+        """It reads from the end."""
+        self._reads_next = len(self._kafka.messages)
+        self._memory.assigned(PARTITION, self._kafka.next_offset)
+
+    def _revoke(self) -> None:
+        self._shared.faults_left -= 1
+        self._reads_next = None
+        self._memory.revoked(PARTITION)
+
+    def read(self) -> None:
+        """The next message, which must be there."""
+        assert self._reads_next is not None
+        record = self._kafka.messages[self._reads_next]
+        self._reads_next += 1
+        key = CLIENT if record.name else f"other-{record.offset % 3}"
+        previous = self._memory.previous(PARTITION, key.encode(), record.offset)
+        if record.name:
+            self._offer(record, previous)
+
+    def _offer(self, record: Record, previous: int) -> None:
+        for line in self._gateways.reached_by(self._kafka.routes[-1]):
+            line.offers.append(
+                OfferPublish(
+                    connection_id=line.connection.connection_id,
+                    position=Position(PARTITION, record.offset),
+                    previous=previous,
+                    timestamp_ms=record.timestamp_ms,
+                    headers=tuple((header.key, header.value) for header in record.headers),
+                    payload=record.value,
+                )
+            )

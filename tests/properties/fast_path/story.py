@@ -1,0 +1,71 @@
+"""The settings of one history: what may happen in it, and how often."""
+
+import random
+from dataclasses import dataclass, field
+
+from state.settings import Overflow, RetryMqtt5, SessionSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What stays the same while a world lives.
+
+    qos, lives_s, priorities: of the messages, in turn. versions: MQTT's, of the connections in turn. lives_s: None = for ever.
+    faults: how many may happen. refusals: the device refuses messages; large: some are too large for the fast path; switches: the
+    fast path is switched off and on; stops: gateways freeze and crash. begins_open: the device is there and its path is open.
+    haste: of the engine: how often it reads messages. late_offers: a router that is behind offers what another one has offered.
+    unnamed: every message of so many has no message id of its own.
+    """
+
+    session: SessionSettings = field(default_factory=SessionSettings)
+    qos: tuple[int, ...] = (1, 2, 0)
+    versions: tuple[int, ...] = (4, 5)
+    receive_maximum: int = 65_535
+    expiry_s: int = 3_600
+    clean_starts: bool = False
+    lives_s: tuple[int | None, ...] = (None,)
+    priorities: tuple[int, ...] = (0,)
+    faults: int = 6
+    refusals: bool = False
+    large: bool = False
+    switches: bool = False
+    begins_open: bool = True
+    routers: int = 1
+    stops: bool = True
+    haste: int = 2
+    late_offers: bool = False
+    unnamed: int = 3
+
+
+def story_of(number: int) -> Story:
+    """One of many, the same for the same number."""
+    pick = random.Random(number).choice
+    return Story(
+        session=SessionSettings(
+            max_inflight=pick([1, 2, 3]),
+            prefetch=pick([0, 0, 2]),
+            max_mqueue_len=pick([1, 2, 1_000, 1_000]),
+            overflow=pick(list(Overflow)),
+            mqueue_store_qos0=pick([True, True, False]),
+            delivery_limit=pick([-1, 2, 20]),
+            deduplication_window=pick([0, 3, 100]),
+            retry_mqtt5=pick(list(RetryMqtt5)),
+        ),
+        qos=pick([(2,), (1,), (2, 1, 0), (1, 2), (0, 2), (0,)]),
+        versions=pick([(4,), (5,), (4, 5)]),
+        receive_maximum=pick([1, 2, 65_535]),
+        expiry_s=pick([0, 60, 3_600, 3_600]),
+        clean_starts=pick([False, False, True]),
+        lives_s=pick([(None,), (None,), (None, 1, 20), (None, 0)]),
+        priorities=pick([(0,), (0,), (0,), (0, 5)]),
+        faults=pick([0, 2, 6]),
+        refusals=pick([False, False, True]),
+        large=pick([False, True]),
+        switches=pick([False, False, False, True]),
+        begins_open=pick([True, True, True, False]),
+        routers=pick([1, 1, 2]),
+        stops=pick([True, True, False]),
+        haste=pick([1, 3, 10]),
+        late_offers=pick([False, False, True]),
+        unnamed=pick([3, 3, 1]),
+    )
