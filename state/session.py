@@ -379,14 +379,20 @@ class Session:
             and self._reconnect_helps
             and retransmission.stalled(self.outbound, connection, activation.now_ms)
         ):
-            # MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay.
-            reason = "a message was not acknowledged in time: reconnect to receive it again"
-            self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
-            endings.drop_expired(self.outbound, None, activation)  # what has waited for the end of the fast path
+            self._close_stalled(connection, activation)
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:
             self._end_session("session expiry interval passed", activation)
+
+    def _close_stalled(self, connection: Connection, activation: Activation) -> None:
+        """MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay. What the gateway still sends by
+        the fast path has to be known first: it would end as if nobody had been there."""
+        if connection.fence is not None:
+            activation.fast_path.waits_for_fence = True
+            return
+        reason = "a message was not acknowledged in time: reconnect to receive it again"
+        self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
 
     @property
     def _reconnect_helps(self) -> bool:

@@ -12,11 +12,11 @@ from state.commands import Transition
 from state.connection import Connection
 from state.errors import ProtocolViolation
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
-from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, ReasonCode
+from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, QoS, ReasonCode
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import Outbound
 from state.outbound.refusals import refused
-from state.outbound.retransmission import withdraw
+from state.outbound.retransmission import leave_on_wire, withdraw
 from state.transitions import OutboundAction, OutboundEvent, OwedAction, OwedEvent
 
 Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
@@ -86,6 +86,7 @@ def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Con
     if entry is None or event.connection_id < entry.first_connection_id:  # of another message, which had the id before
         return
     delivery = entry.delivery
+    is_on_wire = connection is not None and entry in outbound.on_wire(connection)
     action = outbound.window.late_step(entry, _cause(event))
     if action is OutboundAction.IGNORE:
         return
@@ -97,7 +98,12 @@ def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Con
         return
     assert action is OutboundAction.COMPLETE
     if connection is not None:
-        outbound.slot_freed(connection, activation.now_ms)
+        if is_on_wire and isinstance(event, PubAckReceived):  # its replay, which the client answers once more
+            leave_on_wire(outbound, event.packet_id, QoS.AT_LEAST_ONCE, connection, activation)
+        elif is_on_wire:
+            outbound.slot_freed(connection, activation.now_ms)
+        else:
+            withdraw(event.packet_id, connection, activation)
     activation.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
 
 

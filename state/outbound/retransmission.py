@@ -99,19 +99,24 @@ def _resend(
 def _give_up(
     outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, qos: QoS, connection: Connection, activation: Activation
 ) -> None:
-    """The message has been finished: its exchange ends, and a gateway that may hold the PUBLISH back forgets it.
-
-    The client may still answer what was written; until it does, an MQTT 5 client counts it.
-    """
+    """The message has been finished: its exchange ends."""
     action = outbound.window.step(entry.packet_id, cause)
-    assert action in (OutboundAction.WITHDRAW, OutboundAction.GIVE_UP)
-    on_this_connection = action is OutboundAction.WITHDRAW
+    if action is OutboundAction.WITHDRAW:
+        leave_on_wire(outbound, entry.packet_id, qos, connection, activation)
+        return
+    assert action is OutboundAction.GIVE_UP
+    outbound.owed.give_up(entry.packet_id, qos, takes_slot=False)
+    outbound.slot_freed(connection, activation.now_ms)
+
+
+def leave_on_wire(outbound: Outbound, packet_id: PacketId, qos: QoS, connection: Connection, activation: Activation) -> None:
+    """An exchange is over for the session whose PUBLISH may be on the wire of this connection: until the client answers it, an
+    MQTT 5 client counts it [MQTT-3.3.4-9]."""
     quota_before = outbound.wire_quota(connection)
-    outbound.owed.give_up(entry.packet_id, qos, takes_slot=on_this_connection and connection.protocol_version >= 5)
+    outbound.owed.give_up(packet_id, qos, takes_slot=connection.protocol_version >= 5)
     if outbound.wire_quota(connection) == quota_before:
         outbound.slot_freed(connection, activation.now_ms)
-    if on_this_connection:
-        withdraw(entry.packet_id, connection, activation)
+    withdraw(packet_id, connection, activation)
 
 
 def withdraw(packet_id: PacketId, connection: Connection, activation: Activation) -> None:

@@ -208,8 +208,29 @@ def test_an_acknowledgement_of_an_older_connection_of_the_same_session_counts() 
     s = Scenario().connect().submit("a").connect()
     s.sees()
     s.puback(1, connection_id=1)
-    assert s.sees() == []
+    assert s.sees() == ["WITHDRAW (1,)"]
     assert s.outcomes == {"a": Outcome.DELIVERED}
+
+
+def test_and_its_replay_holds_no_slot_that_another_message_could_have() -> None:
+    s = Scenario(max_inflight=1).connect().submit("a", "b").connect()
+    assert s.sees()[-1] == "PUBLISH 1 a DUP"
+    assert s.puback(1, connection_id=1).sees() == ["WITHDRAW (1,)", "PUBLISH 2 b"]
+    assert s.puback(1).puback(2).outcomes == {"a": Outcome.DELIVERED, "b": Outcome.DELIVERED}
+
+
+def test_but_an_mqtt_5_client_counts_the_replay_until_it_answers_it() -> None:
+    s = Scenario().connect(version=5, receive_maximum=1).submit("a", "b").connect(version=5, receive_maximum=1)
+    s.sees()
+    assert s.puback(1, connection_id=1).sees() == ["WITHDRAW (1,)"]  # [MQTT-3.3.4-9]
+    assert s.puback(1).sees() == ["PUBLISH 2 b"]
+
+
+def test_and_one_that_the_gateway_still_holds_back_is_not_counted() -> None:
+    s = Scenario().connect(version=5).submit("a", "b").connect(version=5, receive_maximum=1)
+    s.sees()
+    assert s.puback(2, connection_id=1).sees() == ["WITHDRAW (2,)"]
+    assert s.puback(1).submit("c").sees() == ["PUBLISH 3 c"]
 
 
 def test_a_second_disconnect_changes_nothing() -> None:

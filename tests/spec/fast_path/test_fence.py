@@ -55,11 +55,22 @@ def test_what_is_adopted_after_all_holds_nothing_back_either() -> None:
     assert (s.sees(), s.packet_ids) == (["OPEN 1"], [Y])
 
 
-def test_a_connection_that_is_closed_because_it_stalls_ends_what_has_waited() -> None:
+def test_a_connection_that_stalls_is_closed_when_its_path_is() -> None:
     s = opened(version=5, max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
     s.sees()
-    assert s.later(RETRY_S).submit("c").sees() == ["CLOSE 0x83"]
+    assert s.later(RETRY_S).submit("c").sees() == []
+    assert (s.queued, s.outcomes.get("b")) == (["b", "c"], None)
+    assert s.path_closed().sees() == ["CLOSE 0x83"]
     assert (s.queued, s.outcomes["b"]) == (["c"], Outcome.EXPIRED)
+
+
+def test_and_what_its_gateway_sends_before_that_has_been_sent() -> None:
+    s = opened(version=5, mqueue_store_qos0=False).submit("a", at=at(1))
+    s.sees()
+    assert s.after(RETRY_S).sees() == ["CLOSE PATH"]
+    s.fast_sent("b", 0, qos=0, at=at(2), previous=1)
+    assert s.path_closed().sees() == ["CLOSE 0x83"]
+    assert s.submit("b", qos=0, at=at(2)).outcomes == {"first": Outcome.DELIVERED, "b": Outcome.SENT}
 
 
 def test_a_path_that_closes_needs_no_timer_for_what_waits_for_it() -> None:
