@@ -27,8 +27,8 @@ from sinks.mqtt.connection.handshake import Codec
 from sinks.mqtt.connection.inbound import Inbound
 from sinks.mqtt.connection.outbound import FastSend, Outbound
 from sinks.mqtt.connection.output import ConnectionOutput
-from sinks.mqtt.connection.publish_rate import PublishRate
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import (
@@ -97,6 +97,7 @@ class ConnectedDevice:
             encode=codec.encode,
             output=output.packets,
             counters=counters,
+            max_blocked_qos0_bytes=settings.device_limits.max_blocked_qos0_bytes,
             is_blocked=is_blocked,
         )
         self._fast = FastSender(
@@ -109,7 +110,7 @@ class ConnectedDevice:
             encode=codec.encode,
             grant=grant,
             counters=counters,
-            publish_rate=PublishRate(settings.max_publish_rate, now_ms),
+            publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,

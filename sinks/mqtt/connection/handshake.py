@@ -1,7 +1,7 @@
 """CONNECT: which version speaks, whether the packet can be taken, and the two answers. Pure."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,18 @@ class Codec(msgspec.Struct, frozen=True):
 
 V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode)
 V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode)
+
+
+class Registration(NamedTuple):
+    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held.
+
+    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it.
+    """
+
+    connection_id: int
+    partition: int
+    lease_id: str
+    knows_settings: bool = False
 
 
 class ConnectionRefused(Exception):

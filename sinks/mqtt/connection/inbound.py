@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.publish_rate import PublishRate
+from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
@@ -48,7 +48,7 @@ class Inbound:
         encode: Callable[[ServerPacket], bytes],
         grant: Grant,
         counters: GatewayCounters,
-        publish_rate: PublishRate,
+        publish_rate: TokenBucket,
         topic_alias_maximum: int,
         awaiting_rel: Iterable[PacketId],
         max_awaiting_rel: int,

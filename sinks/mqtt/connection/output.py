@@ -5,6 +5,7 @@ from contextlib import suppress
 from sinks.mqtt.codec.packets import ConnAck, Disconnect, ServerPacket
 from sinks.mqtt.connection.appends import Append, AppendQueue
 from sinks.mqtt.connection.handshake import V311, Codec
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.errors import ProtocolViolation
 from state.events import ClientDisconnected, ConnectionLost, GatewayEvent
@@ -13,13 +14,14 @@ from state.records.events import encode_event
 
 
 class ConnectionOutput:
-    """packets: for the device, encoded, in their order. records: for Kafka. encode: of the version that the device speaks."""
+    """packets: for the device, encoded, in their order. records: for Kafka. encode: of the version that the device speaks.
+    total: see AppendQueue."""
 
     __slots__ = ("_maximum_packet_size_bytes", "encode", "packets", "records")
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, total: Unconfirmed | None = None) -> None:
         self.packets: list[bytes] = []
-        self.records = AppendQueue(settings)
+        self.records = AppendQueue(settings, total)
         self.encode = V311.encode
         self._maximum_packet_size_bytes: int | None = None
 

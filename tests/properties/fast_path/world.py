@@ -19,7 +19,9 @@ from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec.packets import Connect, Publish, PubRel
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Connection, Registration
+from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.handshake import Registration
+from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import (
@@ -403,6 +405,9 @@ class World:
                 )
 
     # --- connections ----------------------------------------------------------------------------------------------------------
+
+    def await_turn(self, connection: Connection) -> Turn:
+        return Turn.NOW
 
     def register(self, connection: Connection) -> Registration:
         self.next_id += 1

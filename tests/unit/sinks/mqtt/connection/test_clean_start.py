@@ -4,7 +4,7 @@ import pytest
 
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.grant import Grant, LoginRefused, Refusal
-from sinks.mqtt.connection.connection import Phase
+from sinks.mqtt.connection.phases import Phase
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
 from state.settings import SessionSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.mqtt.connection.connection import Phase
+from sinks.mqtt.connection.phases import Phase
 from state.commands import (
     AcceptConnection,
     CloseConnection,

@@ -1,0 +1,26 @@
+"""What one gateway gives to devices at most."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLimits:
+    """These are the defaults of [limits], too: streaming/config/access_sections.py takes them from here."""
+
+    max_connections: int = 20_000
+    max_connections_per_address: int = 1_000
+    unlimited_addresses: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+    """Networks whose addresses stand for many devices: for them `max_connections_per_address` does not hold."""
+    max_awaiting_connect: int = 2_000
+    """Sockets that have not sent CONNECT, TLS handshake and PROXY header included. One more closes the one that has been
+    waiting for longest: who sends CONNECT at once gets through."""
+    max_connect_rate: int = 1_000  # CONNECTs a second that are looked at
+    max_waiting_connects: int = 5_000
+    """CONNECTs whose turn has not come; a host may have as many as there is room left. Beyond, they are refused with 0x89."""
+    max_unanswered_connects: int = 2_000
+    """CONNECTs that the engine was told of and has not answered; others wait meanwhile."""
+    max_total_unconfirmed_appends: int = 20_000
+    """Records of all connections together that Kafka has not confirmed; beyond, the gateway reads from no device."""
+    max_total_unconfirmed_bytes: int = 67_108_864  # the same in bytes
+    max_blocked_qos0_bytes: int = 1_048_576
+    """QoS 0 messages written for a device that does not read, or that wait behind the fast path; beyond, they are dropped."""
