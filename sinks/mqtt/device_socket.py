@@ -1,6 +1,7 @@
 """One accepted socket: an asyncio protocol that carries bytes, pauses and timers between a transport and a `Connection`."""
 
 import asyncio
+import secrets
 from typing import Final, Protocol, cast
 
 import structlog
@@ -16,6 +17,7 @@ from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.connection_counts import Place
 from sinks.mqtt.limits.gateway_limits import GatewayLimits
 from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.model import ReasonCode
@@ -36,7 +38,6 @@ class DeviceSocketOwner(Protocol):
     def now_ms(self) -> int: ...
     def register(self, socket: "DeviceSocket") -> Registration | None: ...
     def admitted(self, socket: "DeviceSocket") -> None: ...
-    def new_client_id(self) -> str: ...
     def opened(self, socket: "DeviceSocket") -> None: ...
     def touch(self, socket: "DeviceSocket") -> None: ...
     def failed(self, socket: "DeviceSocket", error: Exception) -> None: ...
@@ -72,6 +73,7 @@ class DeviceSocket(asyncio.Protocol):
             transport.abort()
             return
         self._place.turn_away = transport.abort
+        keep_alive(transport.get_extra_info("socket"), self._owner.settings.device_limits.tcp_keepalive_ms)
         transport.set_write_buffer_limits(high=self._owner.settings.max_write_buffer_bytes)
         self._transport = transport
         self._owner.limits.unconfirmed.readers[self] = None
@@ -159,7 +161,7 @@ class DeviceSocket(asyncio.Protocol):
         self._owner.touch(self)
 
     def new_client_id(self) -> str:
-        return self._owner.new_client_id()
+        return f"inflight-{secrets.token_hex(10)}"
 
     # --- for the owner ------------------------------------------------------------------------------------------------------
 

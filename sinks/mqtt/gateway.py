@@ -5,7 +5,6 @@ something happened to, which coalesces their writes.
 """
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -106,9 +105,6 @@ class Gateway:
         newest = self._by_client.get(connection.client_id)
         if newest is None or newest.connection.connection_id < connection.connection_id:
             self._by_client[connection.client_id] = socket
-
-    def new_client_id(self) -> str:
-        return f"inflight-{secrets.token_hex(10)}"
 
     # --- CommandListener ----------------------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
 from sinks.mqtt_topics import is_topic_filter
 from streaming.config.section import DurationMs, KeyPath, Section, SizeBytes, key
-from streaming.config.units import DAY, HOUR, MIB, SECOND
+from streaming.config.units import DAY, HOUR, KIB, MIB, SECOND
 
 _LISTENER: Final = ListenerSettings()
 _RULE: Final = AccessRule()
+_LIMITS: Final = DeviceLimits()
 
 
 def _network(value: str) -> str:
@@ -44,6 +45,7 @@ def _topic_filter(value: str) -> str:
 
 _Networks = tuple[Annotated[str, AfterValidator(_network)], ...]
 _TopicFilters = tuple[Annotated[str, AfterValidator(_topic_filter)], ...]
+_KeepAlive = Annotated[DurationMs, Field(ge=SECOND, le=65_535 * SECOND, multiple_of=SECOND)]
 _Path = Annotated[str, Field(pattern=r"^/[^?#\s]*$")]
 
 
@@ -126,7 +128,7 @@ class RuleSection(Section, configures=_RULE):
         return self.plain(AccessRule)
 
 
-class LimitsSection(Section, configures=DeviceLimits()):
+class LimitsSection(Section, configures=_LIMITS):
     """What devices may use of a gateway, besides what [gateway] and [session] say (docs/security.md)."""
 
     max_connections: int = key("sockets of all devices; one more is closed at once", ge=1, le=1_000_000)
@@ -150,6 +152,23 @@ class LimitsSection(Section, configures=DeviceLimits()):
         le=1_000_000,
     )
     max_unanswered_connects: int = key("CONNECTs that the engine has not answered; others wait", ge=1, le=1_000_000)
+    max_connect_bytes: SizeBytes = key(
+        "of a CONNECT, and what is read of a device before it is accepted; a larger one is closed", ge=KIB, le=64 * MIB
+    )
+    max_packet_rate: int = key(
+        "packets of any type a second of one device; it is not read from any faster; 0 = no limit", ge=0, le=1_000_000
+    )
+    max_byte_rate: SizeBytes = key("the same in bytes", ge=0, le=1 << 30)
+    max_keep_alive_ms: _KeepAlive = key(
+        "a device that asks for a longer keep alive, or for none, gets this one; MQTT 5 is told so, MQTT 3.1.1 is closed all the "
+        "same when it is silent for one and a half times that",
+        _LIMITS.max_keep_alive_s * SECOND,
+    )
+    tcp_keepalive_ms: DurationMs = key(
+        "TCP asks a silent device after this long whether it is there, and closes after about twice as long; 0 = not at all",
+        ge=0,
+        le=2 * HOUR,
+    )
     max_total_unconfirmed_appends: int = key(
         "records of all devices together that Kafka has not confirmed; beyond, the gateway reads from nobody until it is half of "
         "that",
@@ -162,7 +181,7 @@ class LimitsSection(Section, configures=DeviceLimits()):
     )
 
     def to_device_limits(self) -> DeviceLimits:
-        return self.plain(DeviceLimits)
+        return self.plain(DeviceLimits, max_keep_alive_s=self.max_keep_alive_ms // SECOND)
 
 
 def nobody_can_log_in(listener: ListenerSettings, login: LoginSection, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from sinks.command_order import OTHER_CODE, CommandOrder, Order
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.codec.framing import FrameBuffer
-from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
+from sinks.mqtt.codec.packets import ConnAck, Connect
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connected_device import ConnectedDevice
 from sinks.mqtt.connection.deadlines import Deadlines
@@ -38,6 +38,7 @@ from sinks.mqtt.connection.handshake import (
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Phase
 from sinks.mqtt.limits.connect_queue import Turn
+from sinks.mqtt.limits.packet_rates import PacketRates
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -46,8 +47,6 @@ from state.errors import ProtocolViolation
 from state.events import ConnectionLost
 from state.model import ReasonCode
 
-_EARLY_BYTES: Final = 65_536
-"""Sent by a device before AcceptConnection: beyond this it is not read any further until the engine has answered."""
 _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later than it."""
 OTHER_CONFIGURATION: Final = "configuration"
@@ -97,7 +96,8 @@ class Connection:
         self._settings = settings
         self._registrar = registrar
         self._counters = counters
-        self._frames = FrameBuffer(settings.max_packet_size_bytes)
+        self._frames = FrameBuffer(min(settings.device_limits.max_connect_bytes, settings.max_packet_size_bytes))
+        self._rates = PacketRates(settings.device_limits, counters, now_ms)
         self._codec = V311  # until CONNECT says
         self._connect = _NO_CONNECT
         self._grant = EVERYTHING
@@ -129,24 +129,16 @@ class Connection:
     @property
     def wants_data(self) -> bool:
         """Whether to read from the socket. False is our back pressure on the device."""
-        if self._records.is_full:
-            return False
-        if self._device is not None:
-            return self._deadlines.blocked_since_ms is None
-        return self.phase is Phase.AWAITING_CONNECT or len(self._frames) < _EARLY_BYTES
+        if self._device is not None or self._records.is_full:
+            return self._has_room and self._deadlines.blocked_since_ms is None
+        return self.phase is Phase.AWAITING_CONNECT or len(self._frames) < self._frames.max_packet_size_bytes
 
     @property
-    def unconfirmed(self) -> int:
-        """Records taken by the host and not yet confirmed."""
-        return self._records.unconfirmed
+    def _has_room(self) -> bool:
+        return not self._records.is_full and self._rates.paused_until_ms is None
 
     def take_output(self) -> bytes:
-        packets = self._packets
-        if not packets:
-            return b""
-        data = packets[0] if len(packets) == 1 else b"".join(packets)
-        packets.clear()
-        return data
+        return self._output.take()
 
     def take_appends(self) -> list[Append]:
         """Hand each to Kafka in this order, under `key`; then call `confirm` once for each."""
@@ -154,7 +146,8 @@ class Connection:
 
     def next_deadline_ms(self) -> int | None:
         """When to call `tick`; calling it earlier does nothing. Ask again after every call."""
-        return self._deadlines.handshake_ms if self._device is None else self._deadlines.connected_ms()
+        deadlines = self._deadlines
+        return deadlines.handshake_ms if self._device is None else deadlines.connected_ms(self._rates.paused_until_ms)
 
     # --- what happens -------------------------------------------------------------------------------------------------------
 
@@ -195,7 +188,7 @@ class Connection:
                 self.resume(now_ms)
 
     def resume(self, now_ms: int) -> None:
-        """Kafka has confirmed records, of this connection or of others: there may be room for more."""
+        """There may be room for more: Kafka has confirmed records, of this connection or of others, or time has passed."""
         if self._device is not None and not self._records.is_full:
             self._deadlines.last_received_ms = now_ms  # until now we did not listen
             self._process(now_ms)
@@ -208,7 +201,9 @@ class Connection:
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
-        if self._records.is_full or self._violation is not None:  # we do not listen, so we cannot say that it is silent
+        if self._rates.resume(now_ms):
+            self.resume(now_ms)
+        if not self._has_room or self._violation is not None:  # we do not listen, so we cannot say that it is silent
             self._deadlines.last_received_ms = now_ms
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or now_ms < deadline_ms:
@@ -267,11 +262,14 @@ class Connection:
         frames, records = self._frames, self._records
         try:
             while (device := self._device) is not None and not records.is_full and self._violation is None:
+                if len(frames) and not self._rates.may_read(now_ms):
+                    return
                 packet = frames.next_packet()
                 if packet is None:
                     if self._peer_gone:
                         self._end("the client closed the socket", cause="socket")
                     return
+                self._rates.read(len(packet[0]))
                 if not device.handle(*packet, now_ms):
                     self._close()
             if self.phase is Phase.AWAITING_CONNECT:
@@ -403,6 +401,7 @@ class Connection:
             is_blocked=self._deadlines.blocked_since_ms is not None,
             now_ms=now_ms,
         )
+        self._frames.max_packet_size_bytes = self._settings.max_packet_size_bytes
         self._deadlines.accepted(self._connect.keep_alive_s, now_ms)
         self._process(now_ms)
 
@@ -426,17 +425,11 @@ class Connection:
         if self.phase in BEFORE_CONNACK:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self._counters.connections_refused[reason_code] += 1
             if reason_code:
-                self._output.write_first_that_fits(
-                    ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE)
-                )
+                self._output.refuse(reason_code)
         elif self.phase in OPEN:
             self._counters.connections_lost[cause] += 1
             if reason_code:
-                self._output.write_first_that_fits(
-                    Disconnect(reason_code=reason_code, reason=tell_device),
-                    Disconnect(reason_code=reason_code),
-                    Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
-                )
+                self._output.say_goodbye(reason_code, tell_device)
         if self._connect_append is not None and tell_engine:
             self._output.tell_end(ConnectionLost(connection_id=self.connection_id, reason=reason))
         self._close()

@@ -144,9 +144,15 @@ def expected_accept(connect: Connect, session: SessionSettings, *, connection_id
     )
 
 
+def limited_keep_alive_s(asked_s: int, max_s: int) -> int:
+    """The keep alive that holds. asked_s: 0 = none was wanted."""
+    return min(asked_s, max_s) if asked_s else max_s
+
+
 def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySettings, *, assigned_client_id: str | None) -> ConnAck:
     """CONNACK 0x00, with the client id if it is ours [MQTT-3.1.3-7]. Properties that say what is the case anyway are left out."""
     expiry_s = accept.session_expiry_interval_s
+    keep_alive_s = limited_keep_alive_s(connect.keep_alive_s, settings.device_limits.max_keep_alive_s)
     return ConnAck(
         session_present=accept.session_present,
         session_expiry_interval_s=expiry_s if expiry_s != connect.session_expiry_interval_s else None,
@@ -154,4 +160,5 @@ def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySetting
         maximum_packet_size_bytes=settings.max_packet_size_bytes,
         assigned_client_id=assigned_client_id,
         topic_alias_maximum=settings.topic_alias_maximum,
+        server_keep_alive_s=keep_alive_s if keep_alive_s != connect.keep_alive_s else None,  # [MQTT-3.2.2-21]
     )

@@ -16,6 +16,8 @@ class Limit(StrEnum):
     CONNECTIONS_PER_ADDRESS = "max_connections_per_address"
     AWAITING_CONNECT = "max_awaiting_connect"
     WAITING_CONNECTS = "max_waiting_connects"
+    PACKET_RATE = "max_packet_rate"
+    BYTE_RATE = "max_byte_rate"
     TOTAL_UNCONFIRMED_APPENDS = "max_total_unconfirmed_appends"
     TOTAL_UNCONFIRMED_BYTES = "max_total_unconfirmed_bytes"
 

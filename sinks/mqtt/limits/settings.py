@@ -19,6 +19,15 @@ class DeviceLimits:
     """CONNECTs whose turn has not come; a host may have as many as there is room left. Beyond, they are refused with 0x89."""
     max_unanswered_connects: int = 2_000
     """CONNECTs that the engine was told of and has not answered; others wait meanwhile."""
+    max_connect_bytes: int = 32_768
+    """Of a CONNECT, and of what a device sends before it is accepted."""
+    max_packet_rate: int = 2_000  # packets of any type a second of one connection; it is not read any faster; 0 = no limit
+    max_byte_rate: int = 4_194_304  # the same in bytes
+    max_keep_alive_s: int = 3_600
+    """Of a device that asks for a longer one, or for none. MQTT 5 is told; MQTT 3.1.1 is not, and closed all the same when it is
+    silent for one and a half times that."""
+    tcp_keepalive_ms: int = 60_000
+    """TCP asks a silent device after this long whether it is there, and closes after about twice as long; 0 = not at all."""
     max_total_unconfirmed_appends: int = 20_000
     """Records of all connections together that Kafka has not confirmed; beyond, the gateway reads from no device."""
     max_total_unconfirmed_bytes: int = 67_108_864  # the same in bytes

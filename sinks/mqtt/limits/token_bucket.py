@@ -23,6 +23,10 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    def take(self, tokens: int) -> None:
+        """Whether they are there or not: what is missing has to come first before `ready_ms`."""
+        self._tokens -= tokens
+
     def ready_ms(self, now_ms: int) -> int:
         """From when on there is one; not before now."""
         if not self._per_s:

@@ -81,7 +81,7 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
         ),
         (LoginSection, LoginSettings, set(), set()),
         (ListenerSection, ListenerSettings, set(), set()),
-        (LimitsSection, DeviceLimits, set(), set()),
+        (LimitsSection, DeviceLimits, {"max_keep_alive_ms"}, {"max_keep_alive_s"}),
         (RuleSection, AccessRule, set(), set()),
         (FastPathSection, FastPathSettings, set(), {"messages_topic", "routes_topic"}),
         (
