@@ -155,8 +155,27 @@ class LimitsSection(Section, configures=_LIMITS):
     max_connect_bytes: SizeBytes = key(
         "of a CONNECT, and what is read of a device before it is accepted; a larger one is closed", ge=KIB, le=64 * MIB
     )
+    max_connect_properties_bytes: SizeBytes = key(
+        "MQTT 5 properties of a CONNECT and its will together; beyond, it is refused with 0x97", ge=64, le=MIB
+    )
+    max_properties_bytes: SizeBytes = key(
+        "the same of any other packet; beyond, the connection is closed with 0x97", ge=64, le=MIB
+    )
+    max_subscribe_bytes: SizeBytes = key("of a SUBSCRIBE or UNSUBSCRIBE; beyond, the same", ge=KIB, le=MIB)
+    max_will_bytes: SizeBytes = key(
+        "topic, payload and properties of a will; beyond, CONNECT is refused with 0x97 (3 in MQTT 3.1.1)", ge=KIB, le=64 * MIB
+    )
+    max_topic_levels: int = key(
+        "levels of a topic or topic filter; beyond, PUBLISH and CONNECT with a will are refused with 0x90, SUBSCRIBE with 0x8F; "
+        "MQTT 3.1.1: closed, 3 and 0x80",
+        ge=1,
+        le=65_535,
+    )
     max_packet_rate: int = key(
-        "packets of any type a second of one device; it is not read from any faster; 0 = no limit", ge=0, le=1_000_000
+        "packets of any type a second of one device; it is not read from any faster; 64 bytes of properties or topic filters "
+        "count like one more; 0 = no limit",
+        ge=0,
+        le=1_000_000,
     )
     max_byte_rate: SizeBytes = key("the same in bytes", ge=0, le=1 << 30)
     max_keep_alive_ms: _KeepAlive = key(

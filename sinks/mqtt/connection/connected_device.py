@@ -28,6 +28,7 @@ from sinks.mqtt.connection.inbound import Inbound
 from sinks.mqtt.connection.outbound import FastSend, Outbound
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.limits.refusals import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -112,6 +113,7 @@ class ConnectedDevice:
             counters=counters,
             publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
+            max_topic_levels=settings.device_limits.max_topic_levels,
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,
         )
@@ -122,6 +124,7 @@ class ConnectedDevice:
             grant=grant,
             max_subscriptions=accept.max_subscriptions,
             max_subscription_bytes=accept.max_subscription_bytes,
+            max_topic_levels=settings.device_limits.max_topic_levels,
         )
 
     # --- from the engine ------------------------------------------------------------------------------------------------------
@@ -220,6 +223,8 @@ class ConnectedDevice:
         answer, granted = self._subscriptions.subscribe(subscribe)
         if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
             self._counters.not_authorized["subscribe"] += refused
+        if too_many := answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED):
+            self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
         if granted:  # [MQTT-3.8.4-1]
             self._fast.path.subscribed(granted)
             self._output.tell(Subscribed(connection_id=self._connection_id, subscriptions=granted), answer)

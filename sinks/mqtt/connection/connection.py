@@ -27,6 +27,7 @@ from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connected_device import ConnectedDevice
 from sinks.mqtt.connection.deadlines import Deadlines
 from sinks.mqtt.connection.handshake import (
+    V5,
     V311,
     ConnectionRefused,
     Registration,
@@ -269,7 +270,7 @@ class Connection:
                     if self._peer_gone:
                         self._end("the client closed the socket", cause="socket")
                     return
-                self._rates.read(len(packet[0]))
+                self._rates.read(*packet, is_v5=self._codec is V5)
                 if not device.handle(*packet, now_ms):
                     self._close()
             if self.phase is Phase.AWAITING_CONNECT:
@@ -291,7 +292,7 @@ class Connection:
 
     def _open(self, packet: bytes, body_start: int, *, now_ms: int) -> None:
         """1. judge, 2. register, 3. wait for the turn, 4. log in, 5. `logged_in` tells the engine; 6. CONNACK is `_accept`."""
-        self._codec, connect = read_connect(packet, body_start, self._settings)
+        self._codec, connect = read_connect(packet, body_start, self._settings, self._rates.parts)
         if not connect.client_id:
             self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
         self.client_id = self._assigned_client_id or connect.client_id

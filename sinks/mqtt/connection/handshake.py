@@ -7,6 +7,7 @@ import msgspec
 
 from sinks.mqtt.codec import framing, v5, v311
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, ServerPacket
+from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character
 from state.commands import AcceptConnection
@@ -80,16 +81,20 @@ def choose_codec(packet: bytes, body_start: int) -> Codec:
     )
 
 
-def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> tuple[Codec, Connect]:
+def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, parts: PacketParts) -> tuple[Codec, Connect]:
     """The first packet of a connection, judged by everything but the login and the session. Raises ConnectionRefused."""
     codec = choose_codec(packet, body_start)
     try:
+        if codec is V5:
+            parts.check_connect(packet, body_start)
         connect = codec.decode(packet, body_start)
+        assert isinstance(connect, Connect)  # its first byte says so
     except ProtocolViolation as error:
         # MQTT 3.1.1 closes without CONNACK what is malformed [MQTT-3.1.4-1].
         answering = codec if codec is V5 else None
         raise ConnectionRefused(error.reason, reason_code=error.reason_code, codec=answering) from error
-    assert isinstance(connect, Connect)  # its first byte says so
+    if connect.will is not None and (refusal := parts.judge_will(connect.will)) is not None:
+        raise ConnectionRefused("the will is too large, or its topic has too many levels", reason_code=refusal, codec=codec)
     if connect.authentication_method is not None:
         raise ConnectionRefused(
             "no authentication method is offered [MQTT-4.12.0-1]", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD, codec=codec

@@ -1,10 +1,16 @@
 """How fast one device may send, in packets and in bytes: beyond, it is not read from for a moment. Nothing is lost by it, so it
 holds for every packet of every version."""
 
+from typing import Final
+
+from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.limits.refusals import Limit
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
+
+_PARTS_LIKE_A_PACKET_BYTES: Final = 64
+"""So many bytes of properties or topic filters count like one more packet: they take as long to read."""
 
 
 class PacketRates:
@@ -13,12 +19,13 @@ class PacketRates:
     paused_until_ms: nothing is to be read before, then call `resume`; None = it goes on.
     """
 
-    __slots__ = ("_bytes", "_counters", "_packets", "paused_until_ms")
+    __slots__ = ("_bytes", "_counters", "_packets", "parts", "paused_until_ms")
 
     def __init__(self, limits: DeviceLimits, counters: GatewayCounters, now_ms: int) -> None:
         self._packets = TokenBucket(limits.max_packet_rate, now_ms)
         self._bytes = TokenBucket(limits.max_byte_rate, now_ms)
         self._counters = counters
+        self.parts = PacketParts(limits, counters)
         self.paused_until_ms: int | None = None
 
     def may_read(self, now_ms: int) -> bool:
@@ -32,10 +39,14 @@ class PacketRates:
         self._counters.limits_reached[Limit.PACKET_RATE if packets_ms >= bytes_ms else Limit.BYTE_RATE] += 1
         return False
 
-    def read(self, size_bytes: int) -> None:
-        """A packet, after `may_read`. A large one may take more than there is; then the next one waits the longer."""
-        self._packets.take(1)
-        self._bytes.take(size_bytes)
+    def read(self, packet: bytes, body_start: int, *, is_v5: bool) -> None:
+        """A packet, after `may_read`. A large one may take more than there is; then the next one waits the longer.
+
+        Raises ProtocolViolation as PacketParts does.
+        """
+        parts_bytes = self.parts.measure(packet, body_start, is_v5=is_v5)
+        self._packets.take(1 + parts_bytes // _PARTS_LIKE_A_PACKET_BYTES)
+        self._bytes.take(len(packet))
 
     def resume(self, now_ms: int) -> bool:
         """Whether a pause is over, now."""

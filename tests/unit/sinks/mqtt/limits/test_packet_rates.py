@@ -6,7 +6,7 @@ from sinks.mqtt.limits.packet_rates import PacketRates
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
-from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import body_start, packet, publish, text
 
 
 def rates(counters: GatewayCounters | None = None, **limits: int) -> PacketRates:
@@ -18,7 +18,7 @@ def test_as_many_packets_as_a_second_has_may_come_at_once_and_then_one_after_the
     packets = rates(counters, max_packet_rate=10)
     for _ in range(10):
         assert packets.may_read(0)
-        packets.read(2)
+        packets.read(PINGREQ, 2, is_v5=True)
     assert not packets.may_read(0)
     assert packets.paused_until_ms is not None
     assert 100 <= packets.paused_until_ms <= 101
@@ -33,7 +33,7 @@ def test_a_large_packet_is_read_and_waited_for_afterwards() -> None:
     counters = GatewayCounters()
     packets = rates(counters, max_byte_rate=1_000)
     assert packets.may_read(0)
-    packets.read(5_000)
+    packets.read(bytes(5_000), 2, is_v5=False)
     assert not packets.may_read(0)
     assert packets.paused_until_ms is not None
     assert 4_000 <= packets.paused_until_ms <= 4_002
@@ -44,7 +44,17 @@ def test_0_is_no_limit() -> None:
     packets = rates(max_packet_rate=0, max_byte_rate=0)
     for _ in range(10_000):
         assert packets.may_read(0)
-        packets.read(1 << 20)
+        packets.read(PINGREQ, 2, is_v5=True)
+
+
+def test_what_must_be_taken_apart_counts_like_more_packets() -> None:
+    packets = rates(max_packet_rate=10)
+    properties = b"\x26\x00\x01k\x00\x01v" * 18
+    with_properties = publish("t", bytes(1_000), v5=properties)
+    for _ in range(5):
+        assert packets.may_read(0)
+        packets.read(with_properties, body_start(with_properties), is_v5=True)
+    assert not packets.may_read(0), "each counted twice"
 
 
 def limited(level: int = 4, **limits: int) -> Harness:
