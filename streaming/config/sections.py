@@ -340,6 +340,13 @@ class SessionSection(Section, configures=_SESSION):
         le=NEVER_MS,
         multiple_of=1_000,
     )
+    max_session_expiry_interval: DurationMs = key(
+        "the longest that an MQTT 5 client may ask for; CONNACK tells it so",
+        _SESSION.max_session_expiry_interval_s * SECOND,
+        ge=0,
+        le=NEVER_MS,
+        multiple_of=1_000,
+    )
     high_watermark: float = key(
         "backends are asked to send this client nothing more (PREFIX.throttle) when this part of max_mqueue_len or "
         "max_mqueue_bytes is used; 0 = never",
@@ -362,6 +369,7 @@ class SessionSection(Section, configures=_SESSION):
             later_retry_intervals_ms=tuple(later_ms),
             await_rel_timeout_ms=self.await_rel_timeout,
             session_expiry_interval_s=self.session_expiry_interval // SECOND,
+            max_session_expiry_interval_s=self.max_session_expiry_interval // SECOND,
             backoff=self.backoff.to_backoff_settings(),
         )
 

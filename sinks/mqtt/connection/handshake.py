@@ -138,13 +138,12 @@ def connected_event(
 
 def expected_accept(connect: Connect, session: SessionSettings, *, connection_id: int) -> AcceptConnection:
     """What the engine will say to a CONNECT with Clean Start, as far as CONNACK repeats it. session: the client's settings."""
-    expiry_s = connect.session_expiry_interval_s
     return AcceptConnection(
         connection_id=connection_id,
         partition=-1,
         sequence=0,
         session_present=False,
-        session_expiry_interval_s=session.session_expiry_interval_s if expiry_s is None else expiry_s,
+        session_expiry_interval_s=session.granted_session_expiry_s(connect.session_expiry_interval_s),
         max_awaiting_rel=session.max_awaiting_rel,
     )
 

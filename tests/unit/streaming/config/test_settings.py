@@ -93,12 +93,13 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
         (
             SessionSection,
             SessionSettings,
-            {"retry_interval", "await_rel_timeout", "session_expiry_interval"},
+            {"retry_interval", "await_rel_timeout", "session_expiry_interval", "max_session_expiry_interval"},
             {
                 "retry_interval_ms",
                 "later_retry_intervals_ms",
                 "await_rel_timeout_ms",
                 "session_expiry_interval_s",
+                "max_session_expiry_interval_s",
                 "fast_path",
                 "policy",
                 "exchanges",

@@ -166,3 +166,11 @@ def test_a_connect_that_is_not_the_newest_is_not_registered_again_once_it_was_an
     assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("e00189")
     assert [type(event) for event in harness.events] == [ClientConnected]
     assert harness.connection.is_closed
+
+
+def test_a_session_expiry_above_the_longest_is_told_as_the_engine_will_say_it() -> None:
+    harness = Harness(session=SessionSettings(max_session_expiry_interval_s=60))
+    answer = harness.send(connect(level=5, flags=CLEAN, properties=b"\x11\xff\xff\xff\xff"))
+    assert b"\x11\x00\x00\x00\x3c" in answer
+    accept(harness, session_expiry_interval_s=60)
+    assert harness.connection.phase is Phase.CONNECTED
