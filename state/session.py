@@ -157,7 +157,7 @@ class Session:
             connected=self.connection is not None,
             inflight=len(self.outbound.window),
             queued=len(self.outbound.queue),
-            queued_bytes=self.outbound.queue.payload_bytes,
+            queued_bytes=self.outbound.queue.size_bytes,
             oldest_unacked_ms=self.outbound.window.oldest_sent_ms(),
         )
 

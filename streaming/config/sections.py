@@ -316,7 +316,9 @@ class SessionSection(Section, configures=_SESSION):
     max_mqueue_len: int = key(
         "messages that wait; when it is full see overflow; 0 = no limit, whatever max_mqueue_bytes says", ge=0, le=1_000_000
     )
-    max_mqueue_bytes: SizeBytes = key("the same by payload bytes; 0 = no limit of bytes", ge=0, le=1 << 30)
+    max_mqueue_bytes: SizeBytes = key(
+        "the same by the bytes of payloads, properties and headers; 0 = no limit of bytes", ge=0, le=1 << 30
+    )
     mqueue_store_qos0: bool = key("keep QoS 0 messages while the client is offline")
     overflow: Overflow = key(
         "a full queue gives up, the new message counted, QoS 0 first, then the lowest priority, then the oldest (drop_oldest), "
