@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 import structlog
@@ -81,17 +82,17 @@ class DeviceSocket(asyncio.Protocol):
         self._owner.touch(self)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self.connection.receive(data, self._owner.now_ms())
-        except Exception as error:  # noqa: BLE001 - whatever a device can provoke ends with its connection
-            self._owner.failed(self, error)
-        self._owner.touch(self)
+        self._do(self.connection.receive, data)
 
     def reading_changed(self) -> None:
         """See Reader."""
+        self._do(self.connection.resume)
+
+    def _do(self, action: Callable[..., None], *arguments: object) -> None:
+        """Whatever a device can provoke ends with its connection."""
         try:
-            self.connection.resume(self._owner.now_ms())
-        except Exception as error:  # noqa: BLE001 - as in `data_received`
+            action(*arguments, self._owner.now_ms())
+        except Exception as error:  # noqa: BLE001
             self._owner.failed(self, error)
         self._owner.touch(self)
 
@@ -107,8 +108,6 @@ class DeviceSocket(asyncio.Protocol):
         if self._place is None:
             return
         self._owner.limits.connections.leave(self._place)
-        self._owner.limits.connects.leave(self)
-        self._owner.limits.unconfirmed.readers.pop(self, None)
         self._transport = None
         self.connection.peer_closed(self._owner.now_ms())
         self._owner.touch(self)
@@ -129,8 +128,7 @@ class DeviceSocket(asyncio.Protocol):
         """See Waiter."""
         if self._arrival().peer_is_gone:
             self.connection.peer_closed(self._owner.now_ms())
-        self.connection.turn_has_come(self._owner.now_ms())
-        self._owner.touch(self)
+        self._do(self.connection.turn_has_come)
 
     def register(self, connection: Connection) -> Registration | None:
         """None also for a CONNECT that says nothing about the present: its device may have connected elsewhere since."""
@@ -176,6 +174,9 @@ class DeviceSocket(asyncio.Protocol):
         connection = self.connection
         data = connection.take_output()
         transport = self._transport
+        if connection.is_closed:
+            self._owner.limits.connects.leave(self)
+            self._owner.limits.unconfirmed.readers.pop(self, None)
         if transport is None:
             self._arm(connection.next_deadline_ms())
             return
@@ -184,7 +185,6 @@ class DeviceSocket(asyncio.Protocol):
         if data:
             transport.write(data)
         if connection.is_closed:
-            self._owner.limits.connects.leave(self)
             transport.close()
             self._cancel_timer()
             self._timer = self._loop.call_later(_LINGER_S, transport.abort)

@@ -161,7 +161,9 @@ class LimitsSection(Section, configures=_LIMITS):
     max_properties_bytes: SizeBytes = key(
         "the same of any other packet; beyond, the connection is closed with 0x97", ge=64, le=MIB
     )
-    max_subscribe_bytes: SizeBytes = key("of a SUBSCRIBE or UNSUBSCRIBE; beyond, the same", ge=KIB, le=MIB)
+    max_subscribe_filters: int = key(
+        "topic filters of one SUBSCRIBE or UNSUBSCRIBE; beyond, the connection is closed with 0x97", ge=1, le=65_535
+    )
     max_will_bytes: SizeBytes = key(
         "topic, payload and properties of a will; beyond, CONNECT is refused with 0x97 (3 in MQTT 3.1.1)", ge=KIB, le=64 * MIB
     )
@@ -172,8 +174,8 @@ class LimitsSection(Section, configures=_LIMITS):
         le=65_535,
     )
     max_packet_rate: int = key(
-        "packets of any type a second of one device; it is not read from any faster; 64 bytes of properties or topic filters "
-        "count like one more; 0 = no limit",
+        "packets of any type a second of one device; it is not read from any faster; 64 bytes of properties, or a "
+        "further topic filter, count like one more; 0 = no limit",
         ge=0,
         le=1_000_000,
     )

@@ -19,5 +19,5 @@ class GatewayLimits:
         loop = asyncio.get_running_loop()
         self.refusals = LimitRefusals(counters, lambda: int(loop.time() * 1_000))
         self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
-        self.unconfirmed = Unconfirmed(limits, self.refusals.reached)
+        self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
         self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms)

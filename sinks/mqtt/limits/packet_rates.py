@@ -1,16 +1,11 @@
 """How fast one device may send, in packets and in bytes: beyond, it is not read from for a moment. Nothing is lost by it, so it
 holds for every packet of every version."""
 
-from typing import Final
-
-from sinks.mqtt.limits.packet_parts import PacketParts
+from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, PacketParts
 from sinks.mqtt.limits.refusals import Limit
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
-
-_PARTS_LIKE_A_PACKET_BYTES: Final = 64
-"""So many bytes of properties or topic filters count like one more packet: they take as long to read."""
 
 
 class PacketRates:
@@ -45,7 +40,7 @@ class PacketRates:
         Raises ProtocolViolation as PacketParts does.
         """
         parts_bytes = self.parts.measure(packet, body_start, is_v5=is_v5)
-        self._packets.take(1 + parts_bytes // _PARTS_LIKE_A_PACKET_BYTES)
+        self._packets.take(1 + parts_bytes // PARTS_LIKE_A_PACKET_BYTES)
         self._bytes.take(len(packet))
 
     def resume(self, now_ms: int) -> bool:

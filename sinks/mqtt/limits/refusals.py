@@ -18,7 +18,7 @@ class Limit(StrEnum):
     WAITING_CONNECTS = "max_waiting_connects"
     CONNECT_PROPERTIES_BYTES = "max_connect_properties_bytes"
     PROPERTIES_BYTES = "max_properties_bytes"
-    SUBSCRIBE_BYTES = "max_subscribe_bytes"
+    SUBSCRIBE_FILTERS = "max_subscribe_filters"
     SUBSCRIPTIONS = "max_subscriptions"
     WILL_BYTES = "max_will_bytes"
     TOPIC_LEVELS = "max_topic_levels"

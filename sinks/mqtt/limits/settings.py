@@ -23,12 +23,12 @@ class DeviceLimits:
     """Of a CONNECT, and of what a device sends before it is accepted."""
     max_connect_properties_bytes: int = 1_024  # of a CONNECT and its will together
     max_properties_bytes: int = 8_192  # of any other packet
-    max_subscribe_bytes: int = 32_768  # of a SUBSCRIBE or UNSUBSCRIBE
+    max_subscribe_filters: int = 256  # topic filters of one SUBSCRIBE or UNSUBSCRIBE
     max_will_bytes: int = 16_384  # topic, payload and properties
     max_topic_levels: int = 32  # of what is published, subscribed to, and of a will
     max_packet_rate: int = 2_000
-    """Packets of any type a second of one connection; it is not read any faster. 64 bytes of properties or topic filters count
-    like one more. 0 = no limit."""
+    """Packets of any type a second of one connection; it is not read any faster. 64 bytes of properties, or a
+    further topic filter, count like one more. 0 = no limit."""
     max_byte_rate: int = 4_194_304  # the same in bytes
     max_keep_alive_s: int = 3_600
     """Of a device that asks for a longer one, or for none. MQTT 5 is told; MQTT 3.1.1 is not, and closed all the same when it is

@@ -19,15 +19,22 @@ class Reader(Protocol):
 
 class Unconfirmed:
     """is_full: nobody reads from devices. records, size_bytes: how much it is. reached: called each time that it gets full.
+    call_soon: calls a function when the work at hand is done, because a confirmation of one connection lets all go on.
 
     readers: all connections, in any order. They are called when reading stops, and in turn when it goes on: the first one is that
     which did not get to it the last time.
     """
 
-    def __init__(self, limits: DeviceLimits, reached: Callable[[Limit], None] = lambda limit: None) -> None:
+    def __init__(
+        self,
+        limits: DeviceLimits,
+        reached: Callable[[Limit], None] = lambda limit: None,
+        call_soon: Callable[[Callable[[], None]], object] = lambda function: function(),
+    ) -> None:
         self._max_records = limits.max_total_unconfirmed_appends
         self._max_bytes = limits.max_total_unconfirmed_bytes
         self._reached = reached
+        self._call_soon = call_soon
         self.records = 0
         self.size_bytes = 0
         self.is_full = False
@@ -54,7 +61,7 @@ class Unconfirmed:
             and self.size_bytes * _RESUME_BELOW <= self._max_bytes
         ):
             self.is_full = False
-            self._resume()
+            self._call_soon(self._resume)
 
     def _resume(self) -> None:
         for reader in list(self.readers):

@@ -50,10 +50,11 @@ def test_mqtt_3_1_1_has_no_properties() -> None:
     assert measured(publish("t", bytes(20_000)), is_v5=False) == 0
 
 
-def test_topic_filters_are_measured_in_both_versions() -> None:
-    subscribe = packet(0x82, b"\x00\x01", b"", text("a") + b"\x00")
-    for is_v5 in (True, False):
-        assert measured(subscribe, is_v5=is_v5) == len(subscribe)
+@pytest.mark.parametrize(("first_byte", "options"), [(0x82, b"\x00"), (0xA2, b"")])
+def test_a_further_topic_filter_counts_like_64_bytes_of_properties_in_both_versions(first_byte: int, options: bytes) -> None:
+    filters = text("a") + options + text("b" * 60_000) + options
+    assert measured(packet(first_byte, b"\x00\x01", filters), is_v5=False) == 64
+    assert measured(packet(first_byte, b"\x00\x01", b"\x07", USER_PROPERTY, filters)) == 7 + 64
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,9 @@ def test_topic_filters_are_measured_in_both_versions() -> None:
     [
         (published(USER_PROPERTY * 15), {"max_properties_bytes": 104}, "max_properties_bytes"),
         (packet(0x40, b"\x00\x01\x00\x69", USER_PROPERTY * 15), {"max_properties_bytes": 104}, "max_properties_bytes"),
-        (packet(0x82, bytes(1_000)), {"max_subscribe_bytes": 1_002}, "max_subscribe_bytes"),
-        (packet(0xA2, bytes(1_000)), {"max_subscribe_bytes": 1_002}, "max_subscribe_bytes"),
+        (packet(0x82, b"\x00\x01\x69", USER_PROPERTY * 15, text("a")), {"max_properties_bytes": 104}, "max_properties_bytes"),
+        (packet(0x82, b"\x00\x01\x00", bytes(3 * 11)), {"max_subscribe_filters": 10}, "max_subscribe_filters"),
+        (packet(0xA2, b"\x00\x01\x00", bytes(2 * 11)), {"max_subscribe_filters": 10}, "max_subscribe_filters"),
     ],
 )
 def test_too_much_is_refused_before_it_is_decoded(data: bytes, limits: dict[str, int], limit: str) -> None:
