@@ -45,7 +45,7 @@ def test_a_connection_that_is_stopped_because_of_others_goes_on_with_what_it_had
         total.add(1)
     assert harness.send(PINGREQ) == b""
     assert not harness.connection.wants_data
-    assert harness.pass_ms(14_000) == b""
+    harness.now_ms += 14_000
     for _ in range(2):
         total.settle(1)
     harness.connection.resume(harness.now_ms)

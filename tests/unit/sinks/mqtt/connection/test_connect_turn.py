@@ -41,6 +41,14 @@ def test_the_turn_comes_in_time_or_never() -> None:
     assert harness.events == []
 
 
+def test_a_turn_that_comes_together_with_the_end_of_the_time_is_too_late() -> None:
+    harness = Harness(turn=Turn.LATER, login=None, connect_timeout_ms=10_000)
+    harness.send(connect(level=5))
+    harness.now_ms += 10_000
+    assert harness.turn_has_come()[3] == 0x89
+    assert harness.events == []
+
+
 def test_when_too_many_wait_connect_is_refused() -> None:
     assert Harness(turn=Turn.NEVER).send(connect(level=5))[3] == 0x89
     old = Harness(turn=Turn.NEVER)
