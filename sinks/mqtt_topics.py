@@ -29,3 +29,8 @@ def is_shared(topic_filter: str) -> bool:
 def has_control_character(text: str) -> bool:
     """U+0000…U+001F, U+007F…U+009F: allowed to be refused [MQTT-1.5.4], and poison in logs and Kafka tools."""
     return any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
+
+
+def topic_levels(topic: str) -> int:
+    """Of a topic name or a topic filter."""
+    return topic.count("/") + 1

@@ -157,7 +157,7 @@ class Session:
             connected=self.connection is not None,
             inflight=len(self.outbound.window),
             queued=len(self.outbound.queue),
-            queued_bytes=self.outbound.queue.payload_bytes,
+            queued_bytes=self.outbound.queue.size_bytes,
             oldest_unacked_ms=self.outbound.window.oldest_sent_ms(),
         )
 
@@ -234,7 +234,7 @@ class Session:
                 acknowledgements.acknowledge(self.outbound, event, connection, activation)
             case ClientDisconnected():
                 if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # MQTT 5, 3.14.2.2.2
-                    self.session_expiry_interval_s = event.session_expiry_interval_s
+                    self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
                 if event.reason_code == ReasonCode.SUCCESS:
                     connection.will = None  # [MQTT-3.14.4-3]
                 self._disconnected(connection, f"DISCONNECT 0x{event.reason_code:02X}", activation)
@@ -282,11 +282,7 @@ class Session:
             self.started_by = event.connection_id
         self.pending_will = None  # [MQTT-3.1.3-9]
         self.offline_since_ms = None
-        self.session_expiry_interval_s = (
-            self.settings.session_expiry_interval_s
-            if event.session_expiry_interval_s is None
-            else event.session_expiry_interval_s
-        )
+        self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
         connection = Connection.of(event, send_quota=send_quota)
         self.connection = connection

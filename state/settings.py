@@ -61,6 +61,7 @@ class SessionSettings:
     max_awaiting_rel: int = 100  # 0 = no limit
     await_rel_timeout_ms: int = 300_000
     session_expiry_interval_s: int = 7_200
+    max_session_expiry_interval_s: int = 2_592_000  # that a client may ask for; more is this
     delivery_limit: int = 20  # at least 1; -1 = off
     deduplication_window: int = 100  # explicit message ids remembered; 0 = off
     backoff: BackoffSettings = BackoffSettings()
@@ -69,6 +70,10 @@ class SessionSettings:
     fast_path: bool = True  # gateways that can may send to an online client before the session has read the message
     policy: Policy = NO_POLICY  # the one that holds for this client
     exchanges: Exchanges = NO_EXCHANGES  # those of the installation, the same for every client
+
+    def granted_session_expiry_s(self, asked_s: int | None) -> int:
+        """asked_s: None = the client cannot say."""
+        return self.session_expiry_interval_s if asked_s is None else min(asked_s, self.max_session_expiry_interval_s)
 
     @property
     def window_limit(self) -> int:

@@ -1,6 +1,8 @@
 """One accepted socket: an asyncio protocol that carries bytes, pauses and timers between a transport and a `Connection`."""
 
 import asyncio
+import secrets
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 import structlog
@@ -8,9 +10,15 @@ import structlog
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.access.logins import Judgement, Logins, Peer
-from sinks.mqtt.arrival import arrival_of
+from sinks.mqtt.arrival import Arrival, arrival_of
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.connection import Connection, Registration
+from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.handshake import Registration
+from sinks.mqtt.limits.connect_queue import Turn
+from sinks.mqtt.limits.connection_counts import Place
+from sinks.mqtt.limits.gateway_limits import GatewayLimits
+from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.model import ReasonCode
@@ -25,12 +33,12 @@ class DeviceSocketOwner(Protocol):
 
     settings: GatewaySettings
     counters: GatewayCounters
+    limits: GatewayLimits
     logins: Logins
 
     def now_ms(self) -> int: ...
     def register(self, socket: "DeviceSocket") -> Registration | None: ...
     def admitted(self, socket: "DeviceSocket") -> None: ...
-    def new_client_id(self) -> str: ...
     def opened(self, socket: "DeviceSocket") -> None: ...
     def touch(self, socket: "DeviceSocket") -> None: ...
     def failed(self, socket: "DeviceSocket", error: Exception) -> None: ...
@@ -40,33 +48,51 @@ class DeviceSocketOwner(Protocol):
 class DeviceSocket(asyncio.Protocol):
     """The owner calls `write_out` after it was told by `touch`.
 
-    entrance: of the listener that has accepted it. address: of the device; None = the socket's peer is the device.
+    entrance: of the listener that has accepted it. place: what it counts as, with the address of the device; None = it is not
+    counted yet, and the socket's peer is the device.
     """
 
-    def __init__(self, owner: DeviceSocketOwner, entrance: Entrance, address: str | None = None) -> None:
+    def __init__(self, owner: DeviceSocketOwner, entrance: Entrance, place: Place | None = None) -> None:
         self._owner = owner
         self._entrance = entrance
-        self._address = address
+        self._place = place
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_reading = True
         self._loop = asyncio.get_running_loop()
-        self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms())
+        self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms(), owner.limits.unconfirmed)
 
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting
+        if self._place is None:
+            peer = transport.get_extra_info("peername") or ("",)
+            self._place = self._owner.limits.connections.enter(str(peer[0]))
+        if self._place is None:
+            transport.abort()
+            return
+        self._place.turn_away = transport.abort
+        keep_alive(transport.get_extra_info("socket"), self._owner.settings.device_limits.tcp_keepalive_ms)
         transport.set_write_buffer_limits(high=self._owner.settings.max_write_buffer_bytes)
         self._transport = transport
+        self._owner.limits.unconfirmed.readers[self] = None
         self._owner.opened(self)
         self._owner.touch(self)
 
     def data_received(self, data: bytes) -> None:
+        self._do(self.connection.receive, data)
+
+    def reading_changed(self) -> None:
+        """See Reader."""
+        self._do(self.connection.resume)
+
+    def _do(self, action: Callable[..., None], *arguments: object) -> None:
+        """Whatever a device can provoke ends with its connection."""
         try:
-            self.connection.receive(data, self._owner.now_ms())
-        except Exception as error:  # noqa: BLE001 - whatever a device can provoke ends with its connection
+            action(*arguments, self._owner.now_ms())
+        except Exception as error:  # noqa: BLE001
             self._owner.failed(self, error)
         self._owner.touch(self)
 
@@ -79,6 +105,9 @@ class DeviceSocket(asyncio.Protocol):
         self._owner.touch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._place is None:
+            return
+        self._owner.limits.connections.leave(self._place)
         self._transport = None
         self.connection.peer_closed(self._owner.now_ms())
         self._owner.touch(self)
@@ -86,9 +115,24 @@ class DeviceSocket(asyncio.Protocol):
 
     # --- Registrar ----------------------------------------------------------------------------------------------------------
 
+    def await_turn(self, connection: Connection) -> Turn:
+        place, limits = self._place, self._owner.limits
+        assert place is not None  # it has just brought the CONNECT
+        limits.connections.connect_read(place)
+        turn = limits.connects.ask(self, place.host)
+        if turn is Turn.NEVER:
+            limits.refusals.reached(Limit.WAITING_CONNECTS, place.address)
+        return turn
+
+    def turn_has_come(self) -> None:
+        """See Waiter."""
+        if self._arrival().peer_is_gone:
+            self.connection.peer_closed(self._owner.now_ms())
+        self._do(self.connection.turn_has_come)
+
     def register(self, connection: Connection) -> Registration | None:
         """None also for a CONNECT that says nothing about the present: its device may have connected elsewhere since."""
-        arrival = arrival_of(None if self._transport is None else self._transport.get_extra_info("socket"))
+        arrival = self._arrival()
         if arrival.peer_is_gone or arrival.waited_ms > self._owner.settings.connect_timeout_ms:
             _log.info("connect_too_late", client_id=connection.client_id, waited_ms=arrival.waited_ms, gone=arrival.peer_is_gone)
             return None
@@ -97,21 +141,25 @@ class DeviceSocket(asyncio.Protocol):
     def log_in(self, connection: Connection, connect: Connect) -> Grant | LoginRefused | None:
         if self._entrance.asks_nothing:
             return EVERYTHING
-        owner, transport = self._owner, self._transport
-        assert transport is not None  # it has just brought the CONNECT
-        address = self._address or str((transport.get_extra_info("peername") or ("",))[0])
-        peer = Peer(address, self._entrance, transport.get_extra_info("peercert") or None)
+        owner, transport, place = self._owner, self._transport, self._place
+        assert transport is not None  # else its CONNECT would wait no longer
+        assert place is not None
+        peer = Peer(place.address, self._entrance, transport.get_extra_info("peercert") or None)
         return owner.logins.log_in(connect, connection.client_id, peer, self._logged_in, owner.now_ms())
 
     def admitted(self, connection: Connection) -> None:
+        self._owner.limits.connects.told(connection.connection_id)
         self._owner.admitted(self)
+
+    def _arrival(self) -> Arrival:
+        return arrival_of(None if self._transport is None else self._transport.get_extra_info("socket"))
 
     def _logged_in(self, judgement: Judgement) -> None:
         self.connection.logged_in(judgement, self._owner.now_ms())
         self._owner.touch(self)
 
     def new_client_id(self) -> str:
-        return self._owner.new_client_id()
+        return f"inflight-{secrets.token_hex(10)}"
 
     # --- for the owner ------------------------------------------------------------------------------------------------------
 
@@ -126,6 +174,9 @@ class DeviceSocket(asyncio.Protocol):
         connection = self.connection
         data = connection.take_output()
         transport = self._transport
+        if connection.is_closed:
+            self._owner.limits.connects.leave(self)
+            self._owner.limits.unconfirmed.readers.pop(self, None)
         if transport is None:
             self._arm(connection.next_deadline_ms())
             return

@@ -5,7 +5,6 @@ something happened to, which coalesces their writes.
 """
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,19 +22,21 @@ from sinks.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.logins import Logins
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, Registration
+from sinks.mqtt.connection.connection import OTHER_CONFIGURATION
 from sinks.mqtt.connection.fast_sender import Refusal
+from sinks.mqtt.connection.handshake import Registration
 from sinks.mqtt.device_socket import DeviceSocket
+from sinks.mqtt.limits.connection_counts import Place
+from sinks.mqtt.limits.gateway_limits import GatewayLimits
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.pulse import Pulse
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseConnection, GatewayCommand, OfferPublish
+from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId, ReasonCode
 from state.records.commands import decode_command_batch
 
 _log: Final = structlog.get_logger(__name__)
-_PULSE_S: Final = 0.05
-"""How often the event loop is looked at for how late it is."""
 
 
 class Gateway:
@@ -48,6 +49,7 @@ class Gateway:
         self.settings = settings
         self.counters = counters
         self.logins = Logins(settings, counters)
+        self.limits = GatewayLimits(settings, counters)
         self.ready = asyncio.Event()
         """Devices can connect: there are a partition and a lease."""
         self._kafka = log
@@ -56,7 +58,7 @@ class Gateway:
         self._by_client: dict[ClientId, DeviceSocket] = {}
         """The newest of each client here that has logged in: whoever only names a client gets no offers in its place."""
         self._pressure = Pressure(settings.fast_path)
-        self._pulse: asyncio.TimerHandle | None = None
+        self._pulse = Pulse(self._observe_pressure)
         self._registered = 0
         self._sockets: set[DeviceSocket] = set()
         self._partitions: list[int] = []
@@ -79,7 +81,7 @@ class Gateway:
         """Apply for a lease."""
         self.lease.start()
         if self.settings.fast_path.enabled:
-            self._pulse = self._loop.call_later(_PULSE_S, self._feel_pulse, self._loop.time() + _PULSE_S)
+            self._pulse.start()
 
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
@@ -103,9 +105,6 @@ class Gateway:
         newest = self._by_client.get(connection.client_id)
         if newest is None or newest.connection.connection_id < connection.connection_id:
             self._by_client[connection.client_id] = socket
-
-    def new_client_id(self) -> str:
-        return f"inflight-{secrets.token_hex(10)}"
 
     # --- CommandListener ----------------------------------------------------------------------------------------------------
 
@@ -159,6 +158,8 @@ class Gateway:
                 if isinstance(command, OfferPublish):
                     self._offer(sockets.get(command.connection_id), batch.client_id, command)
                     continue
+                if isinstance(command, AcceptConnection | CloseConnection):
+                    self.limits.connects.answered(command.connection_id)
                 if isinstance(command, CloseConnection):
                     self._ids.rise_above(command.newest_connection_id)
                 socket = sockets.get(command.connection_id)
@@ -215,10 +216,8 @@ class Gateway:
             self.failed(socket, error)
         self.touch(socket)
 
-    def _feel_pulse(self, due_s: float) -> None:
-        now_s = self._loop.time()
-        self._pressure.observe(now_s * 1_000, loop_lag_ms=(now_s - due_s) * 1_000, unconfirmed=self.counters.appends_unconfirmed)
-        self._pulse = self._loop.call_later(_PULSE_S, self._feel_pulse, now_s + _PULSE_S)
+    def _observe_pressure(self, loop_lag_ms: float) -> None:
+        self._pressure.observe(self.now_ms(), loop_lag_ms=loop_lag_ms, unconfirmed=self.counters.appends_unconfirmed)
 
     # --- records --------------------------------------------------------------------------------------------------------------
 
@@ -237,9 +236,9 @@ class Gateway:
         """Monotonic."""
         return int(self._loop.time() * 1_000)
 
-    def new_socket(self, entrance: Entrance, address: str | None = None) -> DeviceSocket:
-        """The protocol of a socket that was just accepted. address: of the device, if a proxy has told it."""
-        return DeviceSocket(self, entrance, address)
+    def new_socket(self, entrance: Entrance, place: Place | None = None) -> DeviceSocket:
+        """The protocol of a socket that was just accepted. place: what it counts as; None = it is not counted yet."""
+        return DeviceSocket(self, entrance, place)
 
     def opened(self, socket: DeviceSocket) -> None:
         self._sockets.add(socket)
@@ -308,8 +307,7 @@ class Gateway:
     def stop(self) -> None:
         """Take nobody in any more, say goodbye to everybody."""
         self._is_stopping = True
-        if self._pulse is not None:
-            self._pulse.cancel()
+        self._pulse.stop()
         for socket in list(self._sockets | set(self._by_connection.values())):
             socket.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
             self.touch(socket)

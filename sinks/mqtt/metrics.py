@@ -20,6 +20,7 @@ class GatewayCounters:
     connections_accepted: int = 0
     connections_refused: Counter[int] = field(default_factory=Counter)  # by CONNACK reason code
     sockets_refused: Counter[str] = field(default_factory=Counter)  # by the step before MQTT that they did not get over
+    limits_reached: Counter[str] = field(default_factory=Counter)  # by the key of the limit
     logins_refused: Counter[str] = field(default_factory=Counter)  # by reason
     not_authorized: Counter[str] = field(default_factory=Counter)  # by what was refused: publish, subscribe
     connections_lost: Counter[str] = field(default_factory=Counter)  # by cause
@@ -94,6 +95,7 @@ class GatewayCollector(Collector):
             {f"{k:#04x}": v for k, v in counters.connections_refused.copy().items()},
         )
         yield _labelled("sockets_refused", "Sockets closed before MQTT", "step", counters.sockets_refused.copy())
+        yield _labelled("limits_reached", "What was refused because of a limit", "limit", counters.limits_reached.copy())
         yield _labelled("logins_refused", "CONNECT refused for who it is", "reason", counters.logins_refused.copy())
         yield _labelled("not_authorized", "PUBLISH and SUBSCRIBE refused by a rule", "what", counters.not_authorized.copy())
         yield _labelled(

@@ -104,7 +104,7 @@ async def run_gateway(
     """
     try:
         gateway = Gateway(settings, log, counters)
-        listeners = Listeners(settings, gateway.new_socket, counters)
+        listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
         if on_listening is not None:
             on_listening(listeners.addresses)
@@ -144,6 +144,7 @@ async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Ev
         reload.clear()
         try:
             gateway.logins.look_after(gateway.now_ms(), read_files=read_files)
+            gateway.limits.refusals.catch_up()
             listeners.look_after(read_files=read_files)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates
             _log.error("not_looked_after", exc_info=error, action="please report this")

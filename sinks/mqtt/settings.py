@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
+from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
 from state.records.settings import RecordLimits
 from state.settings import SessionSettings
@@ -62,6 +63,7 @@ class GatewaySettings:
     fetch_max_wait_ms: int = 250
     kafka_options: Mapping[str, Any] = field(default_factory=dict)
     """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""
+    device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
     limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet
     session: SessionSettings = field(default_factory=SessionSettings)  # the engine's, for what is said before it has answered

@@ -109,12 +109,12 @@ def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, connection: C
     queue = outbound.queue
     if not (queue and outbound.settings.mqueue_store_qos0 and (queue.has_qos0 or outbound.may_dequeue(connection, now_ms))):
         return False
-    return not queue.would_overflow(len(delivery.message.payload)) and not delivery.expired(now_ms)
+    return not queue.would_overflow(delivery.size_bytes) and not delivery.expired(now_ms)
 
 
 def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
     """Rule 5. False: see `_admit`."""
-    queue, size_bytes = outbound.queue, len(delivery.message.payload)
+    queue, size_bytes = outbound.queue, delivery.size_bytes
     if queue.would_overflow(size_bytes):
         drop_expired(outbound, connection, activation)
         fill(outbound, connection, activation)
@@ -129,7 +129,7 @@ def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | No
 
 def _makes_room(outbound: Outbound, delivery: Delivery, activation: Activation) -> bool:
     """False: the queue has no room for it."""
-    queue, size_bytes = outbound.queue, len(delivery.message.payload)
+    queue, size_bytes = outbound.queue, delivery.size_bytes
     if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):
         activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")
         return False

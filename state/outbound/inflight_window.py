@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from state.model import MAX_SESSION_PACKET_ID, Message, PacketId, Position, QoS
+from state.outbound.packet_size import properties_bytes
 from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
 
 
@@ -45,6 +46,13 @@ class Delivery:
         if own is None or queue is None:
             return queue if own is None else own
         return min(own, queue)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of payload, properties and headers."""
+        message = self.message
+        headers = sum(len(name) + len(value) for name, value in message.headers)
+        return len(message.payload) + properties_bytes(message.properties) + headers
 
     def expired(self, now_ms: int, *, at_once: bool = False) -> bool:
         """at_once: it can be sent in this very activation, which is all that a time to live of 0 asks for."""

@@ -21,16 +21,16 @@ class MessageQueue:
     """FIFO within a priority [MQTT-4.6.0-5] [MQTT-4.6.0-6]; higher priorities first, but no waiting priority is passed over more
     than STARVATION_LIMIT times.
 
-    max_len: messages, 0 = no limit at all, of bytes neither. max_bytes: of payload, 0 = no limit of bytes. The queue itself
-    admits everything: `make_room` says what has to leave, and the caller accounts for it.
+    max_len: messages, 0 = no limit at all, of bytes neither. max_bytes: of payloads, properties and headers, 0 = no limit. The
+    queue itself admits everything: `make_room` says what has to leave, and the caller accounts for it.
     """
 
-    __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "payload_bytes")
+    __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "size_bytes")
 
     def __init__(self, *, max_len: int, max_bytes: int) -> None:
         self.max_len = max_len
         self.max_bytes = max_bytes
-        self.payload_bytes = 0
+        self.size_bytes = 0
         self.passed_over: dict[int, int] = {}
         self._levels: dict[int, deque[Delivery]] = {}
         self._length = 0
@@ -54,9 +54,9 @@ class MessageQueue:
         level.insert(next((i for i, waiting in enumerate(level) if waiting.order > delivery.order), len(level)), delivery)
         self._count(delivery, 1)
 
-    def would_overflow(self, payload_bytes: int) -> bool:
+    def would_overflow(self, size_bytes: int) -> bool:
         """Whether one more message of this size exceeds a limit."""
-        return self._overfull(self._length + 1, self.payload_bytes + payload_bytes)
+        return self._overfull(self._length + 1, self.size_bytes + size_bytes)
 
     def make_room(self, newcomer: Delivery) -> list[Delivery]:
         """What has to leave so that the newcomer fits, the lowest rank first; it is out of the queue.
@@ -64,14 +64,14 @@ class MessageQueue:
         That is the newcomer itself, and nothing else, if it would not fit even without all that ranks below it. An empty queue
         takes a message whatever its size. The newcomer is not in the queue yet, and is younger than all that are.
         """
-        length, payload_bytes = self._length + 1, self.payload_bytes + len(newcomer.message.payload)
+        length, size_bytes = self._length + 1, self.size_bytes + newcomer.size_bytes
         leaving: list[Delivery] = []
         for delivery in self._ranked_below(newcomer):
-            if not self._overfull(length, payload_bytes):
+            if not self._overfull(length, size_bytes):
                 break
             leaving.append(delivery)
-            length, payload_bytes = length - 1, payload_bytes - len(delivery.message.payload)
-        if length > 1 and self._overfull(length, payload_bytes):
+            length, size_bytes = length - 1, size_bytes - delivery.size_bytes
+        if length > 1 and self._overfull(length, size_bytes):
             return [newcomer]
         return self.take(leaving)
 
@@ -80,7 +80,7 @@ class MessageQueue:
         """How full it is, by the limit that is nearer: 1.0 = nothing more fits. 0 without a limit."""
         if not self.max_len:
             return 0.0
-        return max(self._length / self.max_len, self.payload_bytes / self.max_bytes if self.max_bytes else 0.0)
+        return max(self._length / self.max_len, self.size_bytes / self.max_bytes if self.max_bytes else 0.0)
 
     def pop(self) -> Delivery:
         """The message whose turn it is. The queue must not be empty."""
@@ -117,13 +117,13 @@ class MessageQueue:
         """Remove what has to leave so that the limits hold again, the lowest rank first, or the newest. One message may stay
         whatever its size."""
         leaving: list[Delivery] = []
-        length, payload_bytes = self._length, self.payload_bytes
+        length, size_bytes = self._length, self.size_bytes
         candidates = sorted(self, key=lambda delivery: -delivery.order) if newest_first else self._by_rank()
         for delivery in candidates:
-            if length <= 1 or not self._overfull(length, payload_bytes):
+            if length <= 1 or not self._overfull(length, size_bytes):
                 break
             leaving.append(delivery)
-            length, payload_bytes = length - 1, payload_bytes - len(delivery.message.payload)
+            length, size_bytes = length - 1, size_bytes - delivery.size_bytes
         return self.take(leaving)
 
     def next_expiry_ms(self) -> int | None:
@@ -135,8 +135,8 @@ class MessageQueue:
             self._remove(delivery)
         return deliveries
 
-    def _overfull(self, length: int, payload_bytes: int) -> bool:
-        return 0 < self.max_len < length or (self.max_len > 0 and 0 < self.max_bytes < payload_bytes)
+    def _overfull(self, length: int, size_bytes: int) -> bool:
+        return 0 < self.max_len < length or (self.max_len > 0 and 0 < self.max_bytes < size_bytes)
 
     def _ranked_below(self, newcomer: Delivery) -> Iterator[Delivery]:
         """Those that leave before the newcomer does, the lowest rank first."""
@@ -166,7 +166,7 @@ class MessageQueue:
 
     def _count(self, delivery: Delivery, sign: int) -> None:
         self._length += sign
-        self.payload_bytes += sign * len(delivery.message.payload)
+        self.size_bytes += sign * delivery.size_bytes
         if delivery.qos == QoS.AT_MOST_ONCE:
             self._qos0 += sign
 

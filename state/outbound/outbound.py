@@ -105,7 +105,7 @@ class Outbound:
         load = self.queue.load
         if self.throttled_since_ms is None:
             if 0 < self.settings.high_watermark <= load:
-                reason = f"{len(self.queue)} messages ({self.queue.payload_bytes} bytes) wait for the client"
+                reason = f"{len(self.queue)} messages ({self.queue.size_bytes} bytes) wait for the client"
                 activation.add(SetThrottle(since_ms=activation.now_ms, reason=reason))
                 self.throttled_since_ms = activation.now_ms
         elif self.settings.high_watermark <= 0 or load <= self.settings.low_watermark:

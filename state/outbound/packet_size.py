@@ -12,12 +12,13 @@ def publish_packet_bytes(message: Message, *, qos: int, protocol_version: int, e
     """The size of the whole packet, fixed header included. expires: a Message Expiry Interval will be sent."""
     body = _text(message.topic) + (2 if qos else 0) + len(message.payload)
     if protocol_version >= 5:
-        properties = _properties_bytes(message.properties) + (_PROPERTY_ID + 4 if expires else 0)
+        properties = properties_bytes(message.properties) + (_PROPERTY_ID + 4 if expires else 0)
         body += _variable_byte_integer_bytes(properties) + properties
     return 1 + _variable_byte_integer_bytes(body) + body
 
 
-def _properties_bytes(properties: PublishProperties) -> int:
+def properties_bytes(properties: PublishProperties) -> int:
+    """Without their length."""
     size = 0
     if properties.payload_format is not None:
         size += _PROPERTY_ID + 1

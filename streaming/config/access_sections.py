@@ -1,6 +1,7 @@
-"""[gateway.login], [[listeners]] and [[rules]]: who may connect to a gateway, where, and what for (docs/security.md).
+"""[gateway.login], [[listeners]], [[rules]] and [limits]: who may connect to a gateway, where, what for, and how much it may use
+(docs/security.md).
 
-Defaults: sinks.mqtt.access.settings and sinks.mqtt.listeners.settings.
+Defaults: the settings of sinks.mqtt.access, sinks.mqtt.listeners and sinks.mqtt.limits.
 """
 
 import ipaddress
@@ -11,13 +12,15 @@ from pydantic import AfterValidator, Field
 
 from sinks.mqtt.access.settings import TOKEN_ALGORITHMS, AccessRule, LoginSettings
 from sinks.mqtt.access.users.certificates import CertificateUser
+from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
 from sinks.mqtt_topics import is_topic_filter
-from streaming.config.section import DurationMs, KeyPath, Section, key
-from streaming.config.units import DAY, HOUR, SECOND
+from streaming.config.section import DurationMs, KeyPath, Section, SizeBytes, key
+from streaming.config.units import DAY, HOUR, KIB, MIB, SECOND
 
 _LISTENER: Final = ListenerSettings()
 _RULE: Final = AccessRule()
+_LIMITS: Final = DeviceLimits()
 
 
 def _network(value: str) -> str:
@@ -42,6 +45,7 @@ def _topic_filter(value: str) -> str:
 
 _Networks = tuple[Annotated[str, AfterValidator(_network)], ...]
 _TopicFilters = tuple[Annotated[str, AfterValidator(_topic_filter)], ...]
+_KeepAlive = Annotated[DurationMs, Field(ge=SECOND, le=65_535 * SECOND, multiple_of=SECOND)]
 _Path = Annotated[str, Field(pattern=r"^/[^?#\s]*$")]
 
 
@@ -122,6 +126,83 @@ class RuleSection(Section, configures=_RULE):
 
     def to_access_rule(self) -> AccessRule:
         return self.plain(AccessRule)
+
+
+class LimitsSection(Section, configures=_LIMITS):
+    """What devices may use of a gateway, besides what [gateway] and [session] say (docs/security.md)."""
+
+    max_connections: int = key("sockets of all devices; one more is closed at once", ge=1, le=1_000_000)
+    max_connections_per_address: int = key(
+        "sockets of one address, in IPv6 of one /64 network; one more is closed at once", ge=1, le=1_000_000
+    )
+    unlimited_addresses: _Networks = key(
+        "addresses or networks that stand for many devices, such as load balancers that do not tell addresses: for them "
+        "max_connections_per_address does not hold"
+    )
+    max_awaiting_connect: int = key(
+        "sockets that have not sent CONNECT yet, TLS handshake included; one more closes the one that has waited for longest",
+        ge=1,
+        le=1_000_000,
+    )
+    max_connect_rate: int = key("CONNECTs a second that are looked at; others wait for their turn", ge=1, le=1_000_000)
+    max_waiting_connects: int = key(
+        "CONNECTs that wait so; addresses take turns, and one may have as many as there is room left; beyond, CONNECT is refused "
+        "with 0x89",
+        ge=0,
+        le=1_000_000,
+    )
+    max_unanswered_connects: int = key("CONNECTs that the engine has not answered; others wait", ge=1, le=1_000_000)
+    max_connect_bytes: SizeBytes = key(
+        "of a CONNECT, and what is read of a device before it is accepted; a larger one is closed", ge=KIB, le=64 * MIB
+    )
+    max_connect_properties_bytes: SizeBytes = key(
+        "MQTT 5 properties of a CONNECT and its will together; beyond, it is refused with 0x97", ge=64, le=MIB
+    )
+    max_properties_bytes: SizeBytes = key(
+        "the same of any other packet; beyond, the connection is closed with 0x97", ge=64, le=MIB
+    )
+    max_subscribe_filters: int = key(
+        "topic filters of one SUBSCRIBE or UNSUBSCRIBE; beyond, the connection is closed with 0x97", ge=1, le=65_535
+    )
+    max_will_bytes: SizeBytes = key(
+        "topic, payload and properties of a will; beyond, CONNECT is refused with 0x97 (3 in MQTT 3.1.1)", ge=KIB, le=64 * MIB
+    )
+    max_topic_levels: int = key(
+        "levels of a topic or topic filter; beyond, PUBLISH and CONNECT with a will are refused with 0x90, SUBSCRIBE with 0x8F; "
+        "MQTT 3.1.1: closed, 3 and 0x80",
+        ge=1,
+        le=65_535,
+    )
+    max_packet_rate: int = key(
+        "packets of any type a second of one device; it is not read from any faster; 64 bytes of properties, or a "
+        "further topic filter, count like one more; 0 = no limit",
+        ge=0,
+        le=1_000_000,
+    )
+    max_byte_rate: SizeBytes = key("the same in bytes", ge=0, le=1 << 30)
+    max_keep_alive_ms: _KeepAlive = key(
+        "a device that asks for a longer keep alive, or for none, gets this one; MQTT 5 is told so, MQTT 3.1.1 is closed all the "
+        "same when it is silent for one and a half times that",
+        _LIMITS.max_keep_alive_s * SECOND,
+    )
+    tcp_keepalive_ms: DurationMs = key(
+        "TCP asks a silent device after this long whether it is there, and closes after about twice as long; 0 = not at all",
+        ge=0,
+        le=2 * HOUR,
+    )
+    max_total_unconfirmed_appends: int = key(
+        "records of all devices together that Kafka has not confirmed; beyond, the gateway reads from nobody until it is half of "
+        "that",
+        ge=1,
+        le=10_000_000,
+    )
+    max_total_unconfirmed_bytes: SizeBytes = key("the same in bytes, headers included", ge=MIB, le=64 << 30)
+    max_blocked_qos0_bytes: SizeBytes = key(
+        "QoS 0 messages for a device that does not read, headers included; beyond, they are dropped", ge=0, le=1 << 30
+    )
+
+    def to_device_limits(self) -> DeviceLimits:
+        return self.plain(DeviceLimits, max_keep_alive_s=self.max_keep_alive_ms // SECOND)
 
 
 def nobody_can_log_in(listener: ListenerSettings, login: LoginSection, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:

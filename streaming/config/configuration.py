@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from streaming.config.access_sections import ListenerSection, RuleSection
+from streaming.config.access_sections import LimitsSection, ListenerSection, RuleSection
 from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
 from streaming.config.sections import (
@@ -26,6 +26,7 @@ class Configuration(BaseModel):
     throttle: ThrottleSection = ThrottleSection()
     archive: ArchiveSection = ArchiveSection()
     gateway: GatewaySection = GatewaySection()
+    limits: LimitsSection = LimitsSection()
     fast_path: FastPathSection = FastPathSection()
     bridge: BridgeSection = BridgeSection()
     metrics: MetricsSection = MetricsSection()

@@ -77,7 +77,7 @@ class GatewaySection(Section, configures=GatewaySettings()):
     max_unconfirmed_appends: _Quota = key(
         "records of one connection that Kafka has not confirmed; beyond, the gateway stops reading from it"
     )
-    max_unconfirmed_bytes: SizeBytes = key("the same in bytes", ge=64 * KIB, le=1 << 30)
+    max_unconfirmed_bytes: SizeBytes = key("the same in bytes, headers and waiting answers included", ge=64 * KIB, le=1 << 30)
     max_write_buffer_bytes: SizeBytes = key("bytes that a device has not taken; beyond, it gets nothing new", ge=KIB, le=1 << 30)
     topic_alias_maximum: int = key("topic aliases that an MQTT 5 device may use", ge=0, le=65_535)
     max_publish_rate: int = key(

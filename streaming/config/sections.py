@@ -316,7 +316,9 @@ class SessionSection(Section, configures=_SESSION):
     max_mqueue_len: int = key(
         "messages that wait; when it is full see overflow; 0 = no limit, whatever max_mqueue_bytes says", ge=0, le=1_000_000
     )
-    max_mqueue_bytes: SizeBytes = key("the same by payload bytes; 0 = no limit of bytes", ge=0, le=1 << 30)
+    max_mqueue_bytes: SizeBytes = key(
+        "the same by the bytes of payloads, properties and headers; 0 = no limit of bytes", ge=0, le=1 << 30
+    )
     mqueue_store_qos0: bool = key("keep QoS 0 messages while the client is offline")
     overflow: Overflow = key(
         "a full queue gives up, the new message counted, QoS 0 first, then the lowest priority, then the oldest (drop_oldest), "
@@ -336,6 +338,13 @@ class SessionSection(Section, configures=_SESSION):
     session_expiry_interval: DurationMs = key(
         "how long an MQTT 3.1.1 session outlives its connection; MQTT 5 clients say it themselves",
         _SESSION.session_expiry_interval_s * SECOND,
+        ge=0,
+        le=NEVER_MS,
+        multiple_of=1_000,
+    )
+    max_session_expiry_interval: DurationMs = key(
+        "the longest that an MQTT 5 client may ask for; CONNACK tells it so",
+        _SESSION.max_session_expiry_interval_s * SECOND,
         ge=0,
         le=NEVER_MS,
         multiple_of=1_000,
@@ -362,6 +371,7 @@ class SessionSection(Section, configures=_SESSION):
             later_retry_intervals_ms=tuple(later_ms),
             await_rel_timeout_ms=self.await_rel_timeout,
             session_expiry_interval_s=self.session_expiry_interval // SECOND,
+            max_session_expiry_interval_s=self.max_session_expiry_interval // SECOND,
             backoff=self.backoff.to_backoff_settings(),
         )
 

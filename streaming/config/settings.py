@@ -110,6 +110,7 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         settings.listeners,
         settings.rules,
         fast_path=settings.fast_path.to_fast_path_settings(settings.topics),
+        device_limits=settings.limits.to_device_limits(),
         limits=settings.record_limits,
         session=settings.session_settings,
         profiles=settings.session_profiles,

@@ -406,8 +406,8 @@ class SessionModel(RuleBasedStateMachine):
             # A message that was refused by the device returns to its place, whatever the limit.
             fresh = [delivery for delivery in waiting if delivery.first_sent_ms is None]
             assert len(fresh) <= limits.max_mqueue_len
-            payload_bytes = sum(len(delivery.message.payload) for delivery in fresh)
-            assert not limits.max_mqueue_bytes or payload_bytes <= limits.max_mqueue_bytes
+            size_bytes = sum(delivery.size_bytes for delivery in fresh)
+            assert not limits.max_mqueue_bytes or size_bytes <= limits.max_mqueue_bytes
         if self.session.connection is not None:
             assert not any(delivery.qos == QoS.AT_MOST_ONCE for delivery in waiting), "QoS 0 waits for a slot"
             assert not waiting or not outbound.may_dequeue(self.session.connection, self.now_ms), (

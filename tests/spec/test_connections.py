@@ -103,9 +103,27 @@ def test_an_expiry_interval_of_0_ends_the_session_with_the_connection() -> None:
 
 def test_the_largest_interval_never_ends() -> None:
     """MQTT 5, 3.1.2.11.2"""
-    s = Scenario().connect(version=5, expiry_s=NEVER_EXPIRES_S).submit("a").lose_connection()
+    s = Scenario(max_session_expiry_interval_s=NEVER_EXPIRES_S)
+    s.connect(version=5, expiry_s=NEVER_EXPIRES_S).submit("a").lose_connection()
     assert s.session.next_deadline_ms() is None
     assert s.later(10**9).connect(version=5).sees()[-2:] == ["CONNACK present", "PUBLISH 1 a DUP"]
+
+
+@pytest.mark.parametrize("asked_s", [101, NEVER_EXPIRES_S])
+def test_a_session_lives_no_longer_than_allowed_and_the_client_is_told(asked_s: int) -> None:
+    """[MQTT-3.1.2-23] of a client that asks for more, in CONNECT or in DISCONNECT."""
+    s = Scenario(max_session_expiry_interval_s=100).connect(version=5, expiry_s=asked_s)
+    (accepted,) = [command for command in s.last if isinstance(command, AcceptConnection)]
+    assert accepted.session_expiry_interval_s == 100
+    s.lose_connection()
+    assert s.session.next_deadline_ms() == s.now_ms + 100_000
+    s.connect(version=5, expiry_s=1).disconnect(expiry_s=asked_s)
+    assert s.session.next_deadline_ms() == s.now_ms + 100_000
+
+
+def test_by_default_no_session_that_a_client_asks_for_is_for_ever() -> None:
+    s = Scenario().connect(version=5, expiry_s=NEVER_EXPIRES_S).lose_connection()
+    assert s.session.next_deadline_ms() == s.now_ms + 30 * 24 * 3_600_000
 
 
 def test_a_3_1_1_session_lives_as_long_as_configured() -> None:

@@ -1,14 +1,12 @@
 """Addresses from which logins failed, and how long each must wait until another password is hashed for it."""
 
-import ipaddress
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.limits.hosts import host_of
 
 _MAX_ADDRESSES: Final = 10_000
-_NETWORK_OF_ONE_HOST: Final = 64
-"""IPv6 gives this much to one host, which can take any address in it."""
 _MAX_DOUBLINGS: Final = 32
 
 
@@ -25,12 +23,12 @@ class FailedLogins:
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
     def is_blocked(self, address: str, now_ms: int) -> bool:
-        failures = self._failures.get(_host(address))
+        failures = self._failures.get(host_of(address))
         return failures is not None and now_ms < failures.blocked_until_ms
 
     def failed(self, address: str, now_ms: int) -> None:
         """After a quiet time of `max_failure_wait_ms`, failures count from the beginning."""
-        settings, host = self._settings, _host(address)
+        settings, host = self._settings, host_of(address)
         if not settings.max_failures:
             return
         before = self._failures.pop(host, _Failures(0, now_ms))
@@ -42,13 +40,4 @@ class FailedLogins:
             self._failures.popitem(last=False)
 
     def succeeded(self, address: str) -> None:
-        self._failures.pop(_host(address), None)
-
-
-def _host(address: str) -> str:
-    if ":" not in address:
-        return address
-    try:
-        return str(ipaddress.ip_network((address.partition("%")[0], _NETWORK_OF_ONE_HOST), strict=False))
-    except ValueError:
-        return address
+        self._failures.pop(host_of(address), None)

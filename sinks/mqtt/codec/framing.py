@@ -61,12 +61,12 @@ def check_first_byte(first_byte: int) -> None:
 class FrameBuffer:
     """Bytes in, whole packets out. max_packet_size_bytes: of the whole packet, fixed header included."""
 
-    __slots__ = ("_buffer", "_max_packet_size_bytes", "_position")
+    __slots__ = ("_buffer", "_position", "max_packet_size_bytes")
 
     def __init__(self, max_packet_size_bytes: int) -> None:
         self._buffer = bytearray()
         self._position = 0
-        self._max_packet_size_bytes = max_packet_size_bytes
+        self.max_packet_size_bytes = max_packet_size_bytes
 
     def __len__(self) -> int:
         """Bytes received and not yet taken."""
@@ -108,9 +108,9 @@ class FrameBuffer:
             )
         body_start = 2 + index
         size = body_start + length
-        if size > self._max_packet_size_bytes:
+        if size > self.max_packet_size_bytes:
             raise ProtocolViolation(
-                f"packet of {size} bytes, the limit is {self._max_packet_size_bytes}", reason_code=ReasonCode.PACKET_TOO_LARGE
+                f"packet of {size} bytes, the limit is {self.max_packet_size_bytes}", reason_code=ReasonCode.PACKET_TOO_LARGE
             )
         if received < size:
             return None

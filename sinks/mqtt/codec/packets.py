@@ -43,6 +43,7 @@ class ConnAck(Packet, frozen=True):
     maximum_packet_size_bytes: int | None = None
     assigned_client_id: str | None = None
     topic_alias_maximum: int = 0
+    server_keep_alive_s: int | None = None
 
 
 class Publish(Packet, frozen=True):

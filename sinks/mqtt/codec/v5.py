@@ -327,6 +327,7 @@ def _encode_connack(packet: ConnAck) -> bytes:
         assigned_client_id=packet.assigned_client_id,
         receive_max=packet.receive_maximum or 65_535,
         topic_alias_max=packet.topic_alias_maximum,
+        server_keep_alive=packet.server_keep_alive_s,
         max_packet_size=packet.maximum_packet_size_bytes,
         subscription_id_available=False,
         shared_subscription_available=False,

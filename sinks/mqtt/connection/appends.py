@@ -4,27 +4,34 @@ from collections import deque
 from typing import Final
 
 from sinks.mqtt.connection.outbound import FastSend
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.model import MAX_PACKET_ID
 
 _RESUME_BELOW: Final = 2
 """Reading starts again when a number has fallen to a half of its limit: not at every confirmation."""
+_HEADER_BYTES: Final = 128
+"""What a header takes in memory besides its name and value: a device may send very many small ones."""
 
 
 class Append:
     """A record for Kafka, and the answer that its confirmation sets free.
 
+    size_bytes: of value and headers.
     is_uplink: of `inflight.uplink`, else of `inflight.events`. is_farewell: the engine knows by it that the connection is over.
     fast_send: what may be written when this is confirmed.
     counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
     """
 
-    __slots__ = ("answer", "confirmed", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "value")
+    __slots__ = ("answer", "confirmed", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "size_bytes", "value")
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.value = value
         self.answer = answer
         self.headers = headers
+        self.size_bytes = len(value)
+        if headers is not None:
+            self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in headers)
         self.is_uplink = headers is not None
         self.is_farewell = False
         self.counts = False
@@ -37,52 +44,60 @@ class AppendQueue:
 
     Answers leave in the order of `add` and `add_answer`, whatever the order of the confirmations [MQTT-4.6.0-2].
     unanswered: publications that count and whose answer is not written; max_unanswered: how many there may be.
-    is_full: beyond that or the settings' limits; nothing more is to be read from the device until it is False again. All that
-    is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
+    unconfirmed, unconfirmed_bytes: what Kafka has not confirmed; unwritten_bytes: of answers that wait for it.
+    is_full: beyond that or the settings' limits, or all connections together hold too much; nothing more is to be read from the
+    device until it is False again. All that is waited for comes from Kafka, never from what the device sends next, so reading
+    always goes on.
     """
 
     __slots__ = (
         "_answers",
+        "_is_full",
         "_max_bytes",
         "_max_records",
         "_new",
-        "is_full",
+        "_total",
         "max_unanswered",
         "unanswered",
         "unconfirmed",
         "unconfirmed_bytes",
+        "unwritten_bytes",
     )
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, total: Unconfirmed | None = None) -> None:
+        """total: of all connections; None = this is the only one."""
         self.unconfirmed = 0
         self.unconfirmed_bytes = 0
+        self.unwritten_bytes = 0
         self.unanswered = 0
         self.max_unanswered = MAX_PACKET_ID
-        self.is_full = False
+        self._is_full = False
+        self._total = Unconfirmed(settings.device_limits) if total is None else total
         self._max_records = settings.max_unconfirmed_appends
         self._max_bytes = settings.max_unconfirmed_bytes
         self._new: list[Append] = []
         self._answers: deque[Append] = deque()
 
+    @property
+    def is_full(self) -> bool:
+        return self._is_full or self._total.is_full
+
     def add(self, append: Append) -> None:
         self._new.append(append)
         self.unconfirmed += 1
-        self.unconfirmed_bytes += len(append.value)
+        self.unconfirmed_bytes += append.size_bytes
+        self._total.add(append.size_bytes)
         self.unanswered += append.counts
         if append.answer is not None:
-            self._answers.append(append)
-        if (
-            self.unconfirmed >= self._max_records
-            or self.unconfirmed_bytes >= self._max_bytes
-            or self.unanswered >= self.max_unanswered
-        ):
-            self.is_full = True
+            self._await_turn(append, append.answer)
+        self._stop_if_there_is_no_room()
 
     def add_answer(self, answer: bytes) -> None:
         """An answer that needs no record, and still its turn."""
         ready = Append(b"", answer)
         ready.confirmed = True
-        self._answers.append(ready)
+        self._await_turn(ready, answer)
+        self._stop_if_there_is_no_room()
 
     @property
     def owes_answers(self) -> bool:
@@ -99,7 +114,8 @@ class AppendQueue:
         """Kafka's last word about a record; then `take_answers`."""
         append.confirmed = confirmed
         self.unconfirmed -= 1
-        self.unconfirmed_bytes -= len(append.value)
+        self.unconfirmed_bytes -= append.size_bytes
+        self._total.settle(append.size_bytes)
         self._resume_if_there_is_room()
 
     def take_answers(self, into: list[bytes]) -> None:
@@ -109,14 +125,29 @@ class AppendQueue:
             first = answers.popleft()
             self.unanswered -= first.counts
             if first.answer is not None:
+                self.unwritten_bytes -= len(first.answer)
                 into.append(first.answer)
         self._resume_if_there_is_room()
 
+    def _await_turn(self, append: Append, answer: bytes) -> None:
+        self._answers.append(append)
+        self.unwritten_bytes += len(answer)
+
+    def _stop_if_there_is_no_room(self) -> None:
+        if (
+            self.unconfirmed >= self._max_records
+            or len(self._answers) >= self._max_records
+            or self.unconfirmed_bytes + self.unwritten_bytes >= self._max_bytes
+            or self.unanswered >= self.max_unanswered
+        ):
+            self._is_full = True
+
     def _resume_if_there_is_room(self) -> None:
         if (
-            self.is_full
+            self._is_full
             and self.unconfirmed * _RESUME_BELOW <= self._max_records
-            and self.unconfirmed_bytes < self._max_bytes
+            and len(self._answers) * _RESUME_BELOW <= self._max_records
+            and self.unconfirmed_bytes + self.unwritten_bytes < self._max_bytes
             and self.unanswered * _RESUME_BELOW <= self.max_unanswered
         ):
-            self.is_full = False
+            self._is_full = False

@@ -27,8 +27,9 @@ from sinks.mqtt.connection.handshake import Codec
 from sinks.mqtt.connection.inbound import Inbound
 from sinks.mqtt.connection.outbound import FastSend, Outbound
 from sinks.mqtt.connection.output import ConnectionOutput
-from sinks.mqtt.connection.publish_rate import PublishRate
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import (
@@ -97,6 +98,7 @@ class ConnectedDevice:
             encode=codec.encode,
             output=output.packets,
             counters=counters,
+            max_blocked_qos0_bytes=settings.device_limits.max_blocked_qos0_bytes,
             is_blocked=is_blocked,
         )
         self._fast = FastSender(
@@ -109,8 +111,9 @@ class ConnectedDevice:
             encode=codec.encode,
             grant=grant,
             counters=counters,
-            publish_rate=PublishRate(settings.max_publish_rate, now_ms),
+            publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
+            max_topic_levels=settings.device_limits.max_topic_levels,
             awaiting_rel=accept.awaiting_rel,
             max_awaiting_rel=accept.max_awaiting_rel,
         )
@@ -121,6 +124,7 @@ class ConnectedDevice:
             grant=grant,
             max_subscriptions=accept.max_subscriptions,
             max_subscription_bytes=accept.max_subscription_bytes,
+            max_topic_levels=settings.device_limits.max_topic_levels,
         )
 
     # --- from the engine ------------------------------------------------------------------------------------------------------
@@ -219,6 +223,8 @@ class ConnectedDevice:
         answer, granted = self._subscriptions.subscribe(subscribe)
         if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
             self._counters.not_authorized["subscribe"] += refused
+        if too_many := answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED):
+            self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
         if granted:  # [MQTT-3.8.4-1]
             self._fast.path.subscribed(granted)
             self._output.tell(Subscribed(connection_id=self._connection_id, subscriptions=granted), answer)

@@ -3,10 +3,10 @@
 Theory of operation
 1. After every call the host takes `take_output()` (bytes for the device) and `take_appends()` (records for Kafka), closes the
    socket when `is_closed`, reads from it only while `wants_data`, and calls `tick` when `next_deadline_ms()` has come.
-2. CONNECT is judged and registered with the host (so that the answer finds us); when the host says what the login allows, at once
-   or later by `logged_in`, it is told to the engine. Everything else waits in the buffer until `AcceptConnection`. If the engine
-   knows a newer connection id, and Kafka had our CONNECT without delay, then it is a clock that is wrong and not the CONNECT that
-   is late: it is registered again, above that id.
+2. CONNECT is judged, registered with the host (so that the answer finds us) and waits for its turn; when the host says what the
+   login allows, at once or later by `logged_in`, it is told to the engine. Everything else waits in the buffer until
+   `AcceptConnection`. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then it is a clock that
+   is wrong and not the CONNECT that is late: it is registered again, above that id.
    With Clean Start nothing old is owed to the device, so CONNACK does not wait for the engine but for Kafka's confirmation of the
    CONNECT, which comes after the login: what it says is known from the configuration. What the device then sends waits for
    `AcceptConnection` all the same.
@@ -17,18 +17,30 @@ Theory of operation
 5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
 """
 
-from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from sinks.command_order import OTHER_CODE, CommandOrder, Order
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.codec.framing import FrameBuffer
-from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect
+from sinks.mqtt.codec.packets import ConnAck, Connect
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connected_device import ConnectedDevice
 from sinks.mqtt.connection.deadlines import Deadlines
-from sinks.mqtt.connection.handshake import V311, ConnectionRefused, connack, connected_event, expected_accept, read_connect
+from sinks.mqtt.connection.handshake import (
+    V5,
+    V311,
+    ConnectionRefused,
+    Registration,
+    connack,
+    connected_event,
+    expected_accept,
+    read_connect,
+)
 from sinks.mqtt.connection.output import ConnectionOutput
+from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Phase
+from sinks.mqtt.limits.connect_queue import Turn
+from sinks.mqtt.limits.packet_rates import PacketRates
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
@@ -36,8 +48,6 @@ from state.errors import ProtocolViolation
 from state.events import ConnectionLost
 from state.model import ReasonCode
 
-_EARLY_BYTES: Final = 65_536
-"""Sent by a device before AcceptConnection: beyond this it is not read any further until the engine has answered."""
 _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later than it."""
 OTHER_CONFIGURATION: Final = "configuration"
@@ -45,33 +55,11 @@ OTHER_CONFIGURATION: Final = "configuration"
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 
 
-class Phase(Enum):
-    AWAITING_CONNECT = "awaiting CONNECT"
-    AUTHENTICATING = "authenticating"
-    AWAITING_ACCEPT = "awaiting AcceptConnection"
-    ANSWERED = "CONNACK was sent, awaiting AcceptConnection"
-    CONNECTED = "connected"
-    CLOSED = "closed"
-
-
-_AWAITING_ACCEPT: Final = (Phase.AWAITING_ACCEPT, Phase.ANSWERED)
-_OPEN: Final = (Phase.ANSWERED, Phase.CONNECTED)
-
-
-class Registration(NamedTuple):
-    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held.
-
-    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it.
-    """
-
-    connection_id: int
-    partition: int
-    lease_id: str
-    knows_settings: bool = False
-
-
 class Registrar(Protocol):
     """The host's part in a CONNECT."""
+
+    def await_turn(self, connection: "Connection") -> Turn:
+        """CONNECT was read. LATER: `turn_has_come` will be called."""
 
     def register(self, connection: "Connection") -> Registration | None:
         """None if the connection cannot be held here now.
@@ -90,9 +78,17 @@ class Registrar(Protocol):
 
 
 class Connection:
-    """See the module. All times are milliseconds of one monotonic clock."""
+    """See the module. All times are milliseconds of one monotonic clock. total: what all connections have told Kafka; None =
+    there is no other."""
 
-    def __init__(self, settings: GatewaySettings, registrar: Registrar, counters: GatewayCounters, now_ms: int) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        registrar: Registrar,
+        counters: GatewayCounters,
+        now_ms: int,
+        total: Unconfirmed | None = None,
+    ) -> None:
         self.phase = Phase.AWAITING_CONNECT
         self.client_id = ""
         self.key = b""
@@ -101,7 +97,8 @@ class Connection:
         self._settings = settings
         self._registrar = registrar
         self._counters = counters
-        self._frames = FrameBuffer(settings.max_packet_size_bytes)
+        self._frames = FrameBuffer(min(settings.device_limits.max_connect_bytes, settings.max_packet_size_bytes))
+        self._rates = PacketRates(settings.device_limits, counters, now_ms)
         self._codec = V311  # until CONNECT says
         self._connect = _NO_CONNECT
         self._grant = EVERYTHING
@@ -109,7 +106,7 @@ class Connection:
         self._assigned_client_id: str | None = None
         self._answer: ConnAck | None = None
         """The CONNACK that was sent in the phase ANSWERED."""
-        self._output = ConnectionOutput(settings)
+        self._output = ConnectionOutput(settings, total)
         self._packets = self._output.packets
         self._records = self._output.records
         self._deadlines = Deadlines(settings, now_ms)
@@ -133,22 +130,16 @@ class Connection:
     @property
     def wants_data(self) -> bool:
         """Whether to read from the socket. False is our back pressure on the device."""
-        if self._device is not None:
-            return not self._records.is_full and self._deadlines.blocked_since_ms is None
-        return self.phase is Phase.AWAITING_CONNECT or len(self._frames) < _EARLY_BYTES
+        if self._device is not None or self._records.is_full:
+            return self._has_room and self._deadlines.blocked_since_ms is None
+        return self.phase is Phase.AWAITING_CONNECT or len(self._frames) < self._frames.max_packet_size_bytes
 
     @property
-    def unconfirmed(self) -> int:
-        """Records taken by the host and not yet confirmed."""
-        return self._records.unconfirmed
+    def _has_room(self) -> bool:
+        return not self._records.is_full and self._rates.paused_until_ms is None
 
     def take_output(self) -> bytes:
-        packets = self._packets
-        if not packets:
-            return b""
-        data = packets[0] if len(packets) == 1 else b"".join(packets)
-        packets.clear()
-        return data
+        return self._output.take()
 
     def take_appends(self) -> list[Append]:
         """Hand each to Kafka in this order, under `key`; then call `confirm` once for each."""
@@ -156,7 +147,8 @@ class Connection:
 
     def next_deadline_ms(self) -> int | None:
         """When to call `tick`; calling it earlier does nothing. Ask again after every call."""
-        return self._deadlines.handshake_ms if self._device is None else self._deadlines.connected_ms()
+        deadlines = self._deadlines
+        return deadlines.handshake_ms if self._device is None else deadlines.connected_ms(self._rates.paused_until_ms)
 
     # --- what happens -------------------------------------------------------------------------------------------------------
 
@@ -193,8 +185,14 @@ class Connection:
             records.take_answers(self._packets)
             if self._violation is not None:
                 self._end_when_answered(self._violation)
-            elif was_full and not records.is_full:
-                self._process(now_ms)
+            elif was_full:
+                self.resume(now_ms)
+
+    def resume(self, now_ms: int) -> None:
+        """There may be room for more: Kafka has confirmed records, of this connection or of others, or time has passed."""
+        if self._device is not None and not self._records.is_full:
+            self._deadlines.last_received_ms = now_ms  # until now we did not listen
+            self._process(now_ms)
 
     def writing_blocked(self, blocked: bool, now_ms: int) -> None:
         """The device does not take what we write (True), or does again (False)."""
@@ -204,26 +202,18 @@ class Connection:
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
-        if self._records.is_full or self._violation is not None:  # we do not listen, so we cannot say that it is silent
+        if self._rates.resume(now_ms):
+            self.resume(now_ms)
+        if not self._has_room or self._violation is not None:  # we do not listen, so we cannot say that it is silent
             self._deadlines.last_received_ms = now_ms
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or now_ms < deadline_ms:
             return
-        match self.phase:
-            case Phase.AWAITING_CONNECT:
-                self._end("no CONNECT in time", cause="connect timeout")
-            case Phase.AUTHENTICATING:
-                self._end("the login was not verified in time", cause="login timeout", reason_code=ReasonCode.SERVER_BUSY)
-            case Phase.AWAITING_ACCEPT:
-                self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_UNAVAILABLE)
-            case Phase.ANSWERED:
-                self._end("the engine did not answer in time", cause="accept timeout", reason_code=ReasonCode.SERVER_BUSY)
-            case Phase.CONNECTED if now_ms >= (self._deadlines.login_ends_ms or now_ms + 1):
-                self._end("the login has ended", cause="login ended", reason_code=ReasonCode.NOT_AUTHORIZED)
-            case Phase.CONNECTED:  # [MQTT-3.1.2-22]
-                self._end("keep alive", cause="keep alive", reason_code=ReasonCode.KEEP_ALIVE_TIMEOUT)
-            case Phase.CLOSED:
-                pass
+        overdue = OVERDUE.get(self.phase)  # [MQTT-3.1.2-22]
+        if self._device is not None and now_ms >= (self._deadlines.login_ends_ms or now_ms + 1):
+            overdue = LOGIN_ENDED
+        if overdue is not None:
+            self._end(overdue.reason, cause=overdue.cause, reason_code=overdue.reason_code)
 
     def shut(self, reason: str, reason_code: ReasonCode, *, at_once: bool = False) -> None:
         """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection.
@@ -263,7 +253,7 @@ class Connection:
             )
         elif device is not None:
             device.apply(command, now_ms)
-        elif isinstance(command, AcceptConnection) and self.phase in _AWAITING_ACCEPT:
+        elif isinstance(command, AcceptConnection) and self.phase in AWAITING_ACCEPT:
             self._accept(command, now_ms)
 
     # --- from CONNECT to the end ----------------------------------------------------------------------------------------------
@@ -273,11 +263,14 @@ class Connection:
         frames, records = self._frames, self._records
         try:
             while (device := self._device) is not None and not records.is_full and self._violation is None:
+                if len(frames) and not self._rates.may_read(now_ms):
+                    return
                 packet = frames.next_packet()
                 if packet is None:
                     if self._peer_gone:
                         self._end("the client closed the socket", cause="socket")
                     return
+                self._rates.read(*packet, is_v5=self._codec is V5)
                 if not device.handle(*packet, now_ms):
                     self._close()
             if self.phase is Phase.AWAITING_CONNECT:
@@ -298,8 +291,8 @@ class Connection:
             self._end(violation.reason, cause="protocol error", reason_code=violation.reason_code)
 
     def _open(self, packet: bytes, body_start: int, *, now_ms: int) -> None:
-        """1. judge, 2. register, 3. log in, 4. `logged_in` tells the engine; 5. CONNACK is `_accept`."""
-        self._codec, connect = read_connect(packet, body_start, self._settings)
+        """1. judge, 2. register, 3. wait for the turn, 4. log in, 5. `logged_in` tells the engine; 6. CONNACK is `_accept`."""
+        self._codec, connect = read_connect(packet, body_start, self._settings, self._rates.parts)
         if not connect.client_id:
             self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
         self.client_id = self._assigned_client_id or connect.client_id
@@ -309,8 +302,20 @@ class Connection:
         self._connect_read_ms = now_ms
         if not self._register():
             raise ConnectionRefused("nobody is taken in now", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
+        self.phase = Phase.QUEUED
+        turn = self._registrar.await_turn(self)
+        if turn is Turn.NEVER:
+            raise ConnectionRefused("too many CONNECTs wait", reason_code=ReasonCode.SERVER_BUSY, codec=self._codec)
+        if turn is Turn.NOW:
+            self.turn_has_come(now_ms)
+
+    def turn_has_come(self, now_ms: int) -> None:
+        """Of a CONNECT that waited. Nothing happens if the connection has ended meanwhile, or its time is over."""
+        self.tick(now_ms)
+        if self.phase is not Phase.QUEUED:
+            return
         self.phase = Phase.AUTHENTICATING
-        login = self._registrar.log_in(self, connect)
+        login = self._registrar.log_in(self, self._connect)
         if login is not None:
             self.logged_in(login, now_ms)
 
@@ -397,6 +402,7 @@ class Connection:
             is_blocked=self._deadlines.blocked_since_ms is not None,
             now_ms=now_ms,
         )
+        self._frames.max_packet_size_bytes = self._settings.max_packet_size_bytes
         self._deadlines.accepted(self._connect.keep_alive_s, now_ms)
         self._process(now_ms)
 
@@ -417,20 +423,14 @@ class Connection:
         """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words."""
         if self.phase is Phase.CLOSED:
             return
-        if self.phase in (Phase.AUTHENTICATING, Phase.AWAITING_ACCEPT):  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+        if self.phase in BEFORE_CONNACK:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self._counters.connections_refused[reason_code] += 1
             if reason_code:
-                self._output.write_first_that_fits(
-                    ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE)
-                )
-        elif self.phase in _OPEN:
+                self._output.refuse(reason_code)
+        elif self.phase in OPEN:
             self._counters.connections_lost[cause] += 1
             if reason_code:
-                self._output.write_first_that_fits(
-                    Disconnect(reason_code=reason_code, reason=tell_device),
-                    Disconnect(reason_code=reason_code),
-                    Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
-                )
+                self._output.say_goodbye(reason_code, tell_device)
         if self._connect_append is not None and tell_engine:
             self._output.tell_end(ConnectionLost(connection_id=self.connection_id, reason=reason))
         self._close()
@@ -438,7 +438,7 @@ class Connection:
     def _close(self) -> None:
         """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
         [MQTT-4.13.2-1]."""
-        self._counters.connections_open -= self.phase in _OPEN
+        self._counters.connections_open -= self.phase in OPEN
         self.phase = Phase.CLOSED
         self._device = None
         self._deadlines.handshake_ms = None

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from sinks.mqtt.connection.handshake import limited_keep_alive_s
 from sinks.mqtt.settings import GatewaySettings
 
 _KEEP_ALIVE_MS: Final = 1_500
@@ -16,6 +17,7 @@ class Deadlines:
     __slots__ = (
         "_accept_timeout_ms",
         "_keep_alive_ms",
+        "_max_keep_alive_s",
         "_stalled_write_timeout_ms",
         "blocked_since_ms",
         "handshake_ms",
@@ -30,6 +32,7 @@ class Deadlines:
         self.login_ends_ms: int | None = None
         self._accept_timeout_ms = settings.accept_timeout_ms
         self._stalled_write_timeout_ms = settings.stalled_write_timeout_ms
+        self._max_keep_alive_s = settings.device_limits.max_keep_alive_s
         self._keep_alive_ms = 0
 
     def connect_received(self, now_ms: int) -> None:
@@ -37,17 +40,19 @@ class Deadlines:
         self.handshake_ms = now_ms + self._accept_timeout_ms
 
     def accepted(self, keep_alive_s: int, now_ms: int) -> None:
-        """keep_alive_s: 0 = the device may be silent for ever."""
+        """keep_alive_s: that the device has asked for, 0 = none."""
         self.handshake_ms = None
-        self._keep_alive_ms = keep_alive_s * _KEEP_ALIVE_MS
+        self._keep_alive_ms = limited_keep_alive_s(keep_alive_s, self._max_keep_alive_s) * _KEEP_ALIVE_MS
+        self._stalled_write_timeout_ms = keep_alive_s * _KEEP_ALIVE_MS or self._stalled_write_timeout_ms
         self.last_received_ms = now_ms
 
-    def connected_ms(self) -> int | None:
-        """The next one of an accepted connection; None = there is none."""
-        alive = self.last_received_ms + self._keep_alive_ms if self._keep_alive_ms else None
+    def connected_ms(self, paused_until_ms: int | None = None) -> int:
+        """The next one of an accepted connection. paused_until_ms: when to read from the device again; None = that is done."""
+        next_ms = self.last_received_ms + self._keep_alive_ms
+        if paused_until_ms is not None:
+            next_ms = min(next_ms, paused_until_ms)
         if self.login_ends_ms is not None:
-            alive = self.login_ends_ms if alive is None else min(alive, self.login_ends_ms)
-        if self.blocked_since_ms is None:
-            return alive
-        stalled = self.blocked_since_ms + (self._keep_alive_ms or self._stalled_write_timeout_ms)
-        return stalled if alive is None else min(alive, stalled)
+            next_ms = min(next_ms, self.login_ends_ms)
+        if self.blocked_since_ms is not None:
+            next_ms = min(next_ms, self.blocked_since_ms + self._stalled_write_timeout_ms)
+        return next_ms

@@ -1,12 +1,13 @@
 """CONNECT: which version speaks, whether the packet can be taken, and the two answers. Pure."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from sinks.mqtt.codec import framing, v5, v311
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, ServerPacket
+from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character
 from state.commands import AcceptConnection
@@ -29,6 +30,18 @@ class Codec(msgspec.Struct, frozen=True):
 
 V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode)
 V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode)
+
+
+class Registration(NamedTuple):
+    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held.
+
+    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it.
+    """
+
+    connection_id: int
+    partition: int
+    lease_id: str
+    knows_settings: bool = False
 
 
 class ConnectionRefused(Exception):
@@ -68,16 +81,20 @@ def choose_codec(packet: bytes, body_start: int) -> Codec:
     )
 
 
-def read_connect(packet: bytes, body_start: int, settings: GatewaySettings) -> tuple[Codec, Connect]:
+def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, parts: PacketParts) -> tuple[Codec, Connect]:
     """The first packet of a connection, judged by everything but the login and the session. Raises ConnectionRefused."""
     codec = choose_codec(packet, body_start)
     try:
+        if codec is V5:
+            parts.check_connect(packet, body_start)
         connect = codec.decode(packet, body_start)
+        assert isinstance(connect, Connect)  # its first byte says so
     except ProtocolViolation as error:
         # MQTT 3.1.1 closes without CONNACK what is malformed [MQTT-3.1.4-1].
         answering = codec if codec is V5 else None
         raise ConnectionRefused(error.reason, reason_code=error.reason_code, codec=answering) from error
-    assert isinstance(connect, Connect)  # its first byte says so
+    if connect.will is not None and (refusal := parts.judge_will(connect.will)) is not None:
+        raise ConnectionRefused("the will is too large, or its topic has too many levels", reason_code=refusal, codec=codec)
     if connect.authentication_method is not None:
         raise ConnectionRefused(
             "no authentication method is offered [MQTT-4.12.0-1]", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD, codec=codec
@@ -121,20 +138,25 @@ def connected_event(
 
 def expected_accept(connect: Connect, session: SessionSettings, *, connection_id: int) -> AcceptConnection:
     """What the engine will say to a CONNECT with Clean Start, as far as CONNACK repeats it. session: the client's settings."""
-    expiry_s = connect.session_expiry_interval_s
     return AcceptConnection(
         connection_id=connection_id,
         partition=-1,
         sequence=0,
         session_present=False,
-        session_expiry_interval_s=session.session_expiry_interval_s if expiry_s is None else expiry_s,
+        session_expiry_interval_s=session.granted_session_expiry_s(connect.session_expiry_interval_s),
         max_awaiting_rel=session.max_awaiting_rel,
     )
+
+
+def limited_keep_alive_s(asked_s: int, max_s: int) -> int:
+    """The keep alive that holds. asked_s: 0 = none was wanted."""
+    return min(asked_s, max_s) if asked_s else max_s
 
 
 def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySettings, *, assigned_client_id: str | None) -> ConnAck:
     """CONNACK 0x00, with the client id if it is ours [MQTT-3.1.3-7]. Properties that say what is the case anyway are left out."""
     expiry_s = accept.session_expiry_interval_s
+    keep_alive_s = limited_keep_alive_s(connect.keep_alive_s, settings.device_limits.max_keep_alive_s)
     return ConnAck(
         session_present=accept.session_present,
         session_expiry_interval_s=expiry_s if expiry_s != connect.session_expiry_interval_s else None,
@@ -142,4 +164,5 @@ def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySetting
         maximum_packet_size_bytes=settings.max_packet_size_bytes,
         assigned_client_id=assigned_client_id,
         topic_alias_maximum=settings.topic_alias_maximum,
+        server_keep_alive_s=keep_alive_s if keep_alive_s != connect.keep_alive_s else None,  # [MQTT-3.2.2-21]
     )

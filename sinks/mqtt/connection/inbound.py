@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.publish_rate import PublishRate
+from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt_topics import topic_levels
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
 from state.model import PacketId, QoS, ReasonCode
@@ -35,6 +37,7 @@ class Inbound:
         "_id_prefix",
         "_is_v5",
         "_max_awaiting_rel",
+        "_max_topic_levels",
         "_publish_rate",
         "_topic_alias_maximum",
     )
@@ -48,8 +51,9 @@ class Inbound:
         encode: Callable[[ServerPacket], bytes],
         grant: Grant,
         counters: GatewayCounters,
-        publish_rate: PublishRate,
+        publish_rate: TokenBucket,
         topic_alias_maximum: int,
+        max_topic_levels: int,
         awaiting_rel: Iterable[PacketId],
         max_awaiting_rel: int,
     ) -> None:
@@ -62,6 +66,7 @@ class Inbound:
         self._counters = counters
         self._publish_rate = publish_rate
         self._topic_alias_maximum = topic_alias_maximum
+        self._max_topic_levels = max_topic_levels
         self._awaiting_rel = set(awaiting_rel)
         self._max_awaiting_rel = max_awaiting_rel
         self._aliases: dict[int, str] = {}
@@ -74,8 +79,12 @@ class Inbound:
         QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. Raises ProtocolViolation.
         """
         topic = self.topic_of(publish)
+        if topic_levels(topic) > self._max_topic_levels:
+            self._counters.limits_reached[Limit.TOPIC_LEVELS] += 1
+            return self._topic_refused(publish, topic, ReasonCode.TOPIC_NAME_INVALID)
         if self._grant.publish and not self._grant.may_publish(topic):
-            return self._not_authorized(publish, topic)
+            self._counters.not_authorized["publish"] += 1
+            return self._topic_refused(publish, topic, ReasonCode.NOT_AUTHORIZED)
         refusal = self._refusal(publish, now_ms)
         if refusal is not None:
             return refusal
@@ -117,15 +126,14 @@ class Inbound:
         self._counters.publishes_refused += 1
         return _refused(publish, ReasonCode.QUOTA_EXCEEDED)
 
-    def _not_authorized(self, publish: Publish, topic: str) -> PubAck | PubRec | None:
+    def _topic_refused(self, publish: Publish, topic: str, reason_code: ReasonCode) -> PubAck | PubRec | None:
         """Also a repetition of what was accepted: it may have another topic. QoS 0 is dropped. MQTT 3.1.1 has no answer that does
         not say the opposite, so the connection ends [MQTT-3.3.5-2] of MQTT 3.1.1. Raises ProtocolViolation."""
-        self._counters.not_authorized["publish"] += 1
         if publish.qos == QoS.AT_MOST_ONCE:
             return None
         if self._is_v5:
-            return _refused(publish, ReasonCode.NOT_AUTHORIZED)
-        raise ProtocolViolation(f"may not publish to {topic!r}", reason_code=ReasonCode.NOT_AUTHORIZED)
+            return _refused(publish, reason_code)
+        raise ProtocolViolation(f"may not publish to {topic!r}", reason_code=reason_code)
 
     def topic_of(self, publish: Publish) -> str:
         """The topic name, alias resolved and remembered [MQTT-3.3.2-12] for this connection [MQTT-3.3.2-7]. Raises

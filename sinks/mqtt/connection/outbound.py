@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,9 +12,7 @@ from sinks.mqtt.codec.packets import Publish, ServerPacket
 from sinks.mqtt.metrics import GatewayCounters
 from state.commands import SendPublish
 from state.model import PacketId, QoS
-
-_BLOCKED_QOS0_BYTES: Final = 1_048_576
-"""QoS 0 messages written for a device that does not read, or that wait behind the fast path; beyond this they are dropped."""
+from state.outbound.packet_size import properties_bytes
 
 
 class FastSend:
@@ -45,7 +43,8 @@ class Outbound:
 
     receive_maximum: of an MQTT 5 device, None = MQTT 3.1.1. is_blocked: the device does not read, so nothing new at QoS 1 and 2
     is written but what the fast path had taken before. now_ms: of one monotonic clock; the time that a message waits here is
-    taken off its Message Expiry Interval [MQTT-3.3.2-6].
+    taken off its Message Expiry Interval [MQTT-3.3.2-6]. max_blocked_qos0_bytes: QoS 0 messages that are written while the device
+    does not read, and as much again behind the fast path; beyond, they are dropped.
     """
 
     __slots__ = (
@@ -55,6 +54,7 @@ class Outbound:
         "_fast",
         "_fast_qos0_bytes",
         "_held_since_ms",
+        "_max_blocked_qos0_bytes",
         "_output",
         "is_blocked",
         "meter",
@@ -68,6 +68,7 @@ class Outbound:
         encode: Callable[[ServerPacket], bytes],
         output: list[bytes],
         counters: GatewayCounters,
+        max_blocked_qos0_bytes: int,
         is_blocked: bool = False,
     ) -> None:
         self.meter = WireMeter(send_quota, receive_maximum)
@@ -75,6 +76,7 @@ class Outbound:
         self._output = output
         self._counters = counters
         self.is_blocked = is_blocked
+        self._max_blocked_qos0_bytes = max_blocked_qos0_bytes
         self._blocked_qos0_bytes = 0
         self._fast: deque[_Waiting] = deque()
         """The first, if there is one, is a FastSend that is not confirmed."""
@@ -100,15 +102,15 @@ class Outbound:
 
     def _send_qos0(self, publish: SendPublish) -> None:
         if self._fast:
-            self._fast_qos0_bytes += len(publish.payload)
-            if self._fast_qos0_bytes > _BLOCKED_QOS0_BYTES:
+            self._fast_qos0_bytes += _size_bytes(publish)
+            if self._fast_qos0_bytes > self._max_blocked_qos0_bytes:
                 self._counters.qos0_dropped += 1
                 return
             self._fast.append(publish)
             return
         if self.is_blocked:
-            self._blocked_qos0_bytes += len(publish.payload)
-            if self._blocked_qos0_bytes > _BLOCKED_QOS0_BYTES:
+            self._blocked_qos0_bytes += _size_bytes(publish)
+            if self._blocked_qos0_bytes > self._max_blocked_qos0_bytes:
                 self._counters.qos0_dropped += 1
                 return
         self._write(publish)
@@ -232,6 +234,10 @@ class Outbound:
             return True
         self._counters.unsendable += 1
         return False
+
+
+def _size_bytes(publish: SendPublish) -> int:
+    return len(publish.topic) + properties_bytes(publish.properties) + len(publish.payload)
 
 
 def _left_s(expiry_s: int, waited_s: int) -> int:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from sinks.mqtt.codec.packets import ConnAck, Disconnect, ServerPacket
 from sinks.mqtt.connection.appends import Append, AppendQueue
 from sinks.mqtt.connection.handshake import V311, Codec
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.errors import ProtocolViolation
 from state.events import ClientDisconnected, ConnectionLost, GatewayEvent
@@ -13,13 +14,14 @@ from state.records.events import encode_event
 
 
 class ConnectionOutput:
-    """packets: for the device, encoded, in their order. records: for Kafka. encode: of the version that the device speaks."""
+    """packets: for the device, encoded, in their order. records: for Kafka. encode: of the version that the device speaks.
+    total: see AppendQueue."""
 
     __slots__ = ("_maximum_packet_size_bytes", "encode", "packets", "records")
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, total: Unconfirmed | None = None) -> None:
         self.packets: list[bytes] = []
-        self.records = AppendQueue(settings)
+        self.records = AppendQueue(settings, total)
         self.encode = V311.encode
         self._maximum_packet_size_bytes: int | None = None
 
@@ -42,7 +44,27 @@ class ConnectionOutput:
             return True
         return False
 
-    def write_first_that_fits(self, *packets: ConnAck | Disconnect) -> None:
+    def take(self) -> bytes:
+        """What is to be written, all in one."""
+        packets = self.packets
+        if not packets:
+            return b""
+        data = packets[0] if len(packets) == 1 else b"".join(packets)
+        packets.clear()
+        return data
+
+    def refuse(self, reason_code: int) -> None:
+        """In place of CONNACK 0x00."""
+        self._write_first_that_fits(ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE))
+
+    def say_goodbye(self, reason_code: int, words: str) -> None:
+        self._write_first_that_fits(
+            Disconnect(reason_code=reason_code, reason=words),
+            Disconnect(reason_code=reason_code),
+            Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
+        )
+
+    def _write_first_that_fits(self, *packets: ConnAck | Disconnect) -> None:
         """The first one that can carry its reason code and is not too large for the client [MQTT-3.14.2-3]; or none."""
         for packet in packets:
             with suppress(ValueError):

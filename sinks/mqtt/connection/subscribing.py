@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
-from sinks.mqtt_topics import is_shared, is_topic_filter
+from sinks.mqtt_topics import is_shared, is_topic_filter, topic_levels
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode, Subscription
 
@@ -16,10 +16,10 @@ class SubscriptionJudge:
     topic_filters: those that the session holds; None = too many to be told, so any may be among them.
     grant: what the login allows; a filter that it does not cover is refused with 0x87.
     max_subscriptions: how many there may be, max_subscription_bytes: how long together; 0 = no limit. One more is refused with
-    0x97, the same one again is not one more.
+    0x97, the same one again is not one more. max_topic_levels: of a filter; 0 = no limit.
     """
 
-    __slots__ = ("_bytes", "_login", "_max_subscription_bytes", "_max_subscriptions", "_topic_filters")
+    __slots__ = ("_bytes", "_login", "_max_subscription_bytes", "_max_subscriptions", "_max_topic_levels", "_topic_filters")
 
     def __init__(
         self,
@@ -28,11 +28,13 @@ class SubscriptionJudge:
         grant: Grant = EVERYTHING,
         max_subscriptions: int = 0,
         max_subscription_bytes: int = 0,
+        max_topic_levels: int = 0,
     ) -> None:
         self._login = grant
         self._topic_filters = None if topic_filters is None else set(topic_filters)
         self._max_subscriptions = max_subscriptions
         self._max_subscription_bytes = max_subscription_bytes
+        self._max_topic_levels = max_topic_levels
         self._bytes = sum(len(topic_filter.encode()) for topic_filter in self._topic_filters or ())
 
     def subscribe(self, subscribe: Subscribe) -> tuple[SubAck, tuple[Subscription, ...]]:
@@ -57,7 +59,7 @@ class SubscriptionJudge:
         topic_filter = asked.topic_filter
         if is_shared(topic_filter):
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        if not is_topic_filter(topic_filter):
+        if not is_topic_filter(topic_filter) or 0 < self._max_topic_levels < topic_levels(topic_filter):
             return ReasonCode.TOPIC_FILTER_INVALID
         if not self._login.may_subscribe(topic_filter):
             return ReasonCode.NOT_AUTHORIZED

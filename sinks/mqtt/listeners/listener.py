@@ -1,7 +1,8 @@
 """An address on which a gateway listens with TLS, WebSocket or behind a proxy.
 
-For each socket: 1. the PROXY header, if it comes from a proxy; 2. TLS; 3. the protocol. The first two take no longer than
-`timeout_s`, or the socket is closed. A new certificate is for sockets that come from then on; those that are open keep theirs.
+For each socket, if there is a place for it: 1. the PROXY header, if it comes from a proxy; 2. TLS; 3. the protocol. The first two
+take no longer than `timeout_s`, or the socket is closed. A new certificate is for sockets that come from then on; those that are
+open keep theirs.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import structlog
 
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.watched_files import WatchedFiles
+from sinks.mqtt.limits.connection_counts import ConnectionCounts, Place
 from sinks.mqtt.listeners.proxy_protocol import START_BYTES, ProxyHeaderInvalid, read_address, read_start
 from sinks.mqtt.listeners.refused_sockets import RefusedSockets, Step
 from sinks.mqtt.listeners.settings import ListenerSettings
@@ -22,33 +24,35 @@ from sinks.mqtt.listeners.tls import tls_context
 
 _log: Final = structlog.get_logger(__name__)
 _BACKLOG: Final = 1_024
-_MAX_OPENING: Final = 2_000
-"""Sockets in steps 1 and 2; others wait in the kernel meanwhile."""
 _PAUSE_S: Final = 0.5
 """After the system has refused a socket: mostly because this process has too many open files."""
 
 
 class Listener:
-    """new_protocol: of a socket, from the address of its device. Raises UnusableFile for its files, OSError for its address."""
+    """new_protocol: of a socket, from what it counts as in `counts`, which it leaves at its end.
+
+    Raises UnusableFile for its files, OSError for its address.
+    """
 
     def __init__(
         self,
         settings: ListenerSettings,
-        new_protocol: Callable[[str | None], asyncio.Protocol],
+        new_protocol: Callable[[Place], asyncio.Protocol],
         refused: RefusedSockets,
+        counts: ConnectionCounts,
         *,
         timeout_s: float,
     ) -> None:
         self._settings = settings
         self._new_protocol = new_protocol
         self._refused = refused
+        self._counts = counts
         self._timeout_s = timeout_s
         self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in settings.proxies)
         self._files = WatchedFiles(settings.file_names)
         self._context = tls_context(settings)
         self._socket = _listen(settings.host, settings.port)
         self._opening: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(_MAX_OPENING)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
@@ -79,43 +83,50 @@ class Listener:
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._room.acquire()
             try:
                 accepted, peer = await loop.sock_accept(self._socket)
             except OSError as error:
-                self._room.release()
                 _log.error("cannot_accept", error=str(error), action="raise the limit of open files (ulimit -n)")
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            task = loop.create_task(self._open(accepted, peer[0]))
+            place = self._counts.enter("" if self._proxies else peer[0])
+            if place is None:
+                accepted.close()
+                continue
+            task = loop.create_task(self._open(accepted, peer[0], place))
+            place.turn_away = task.cancel
             self._opening.add(task)
-            task.add_done_callback(self._opened)
+            task.add_done_callback(self._opening.discard)
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self._opening.discard(task)
-        self._room.release()
-
-    async def _open(self, accepted: socket.socket, peer: str) -> None:
+    async def _open(self, accepted: socket.socket, peer: str, place: Place) -> None:
         """Counts a socket that does not get as far as MQTT."""
         loop = asyncio.get_running_loop()
         step = Step.PROXY_HEADER
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._timeout_s):
-                address = await self._read_header(accepted, peer) if self._proxies else None
+                if self._proxies:
+                    address = await self._read_header(accepted, peer)
+                    if not self._counts.identify(place, address or peer):
+                        self._give_up(accepted, place)
+                        return
                 step = Step.TLS
                 await loop.connect_accepted_socket(
-                    lambda: self._new_protocol(address),
+                    lambda: self._new_protocol(place),
                     accepted,
                     ssl=self._context,
                     ssl_handshake_timeout=None if self._context is None else self._timeout_s,
                 )
         except (OSError, ProxyHeaderInvalid, EOFError, TimeoutError, ssl.SSLError) as error:
-            accepted.close()
+            self._give_up(accepted, place)
             self._refused.refused(step, peer, str(error) or type(error).__name__)
         except BaseException:
-            accepted.close()
+            self._give_up(accepted, place)
             raise
+
+    def _give_up(self, accepted: socket.socket, place: Place) -> None:
+        accepted.close()
+        self._counts.leave(place)
 
     async def _read_header(self, accepted: socket.socket, peer: str) -> str | None:
         """Not a byte more than the header. Raises ProxyHeaderInvalid, EOFError."""

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 import structlog
 
 from sinks.mqtt.access.entrance import Entrance, entrance_of
+from sinks.mqtt.limits.connection_counts import ConnectionCounts, Place
 from sinks.mqtt.listeners.listener import Listener
 from sinks.mqtt.listeners.refused_sockets import RefusedSockets
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
@@ -19,16 +20,19 @@ _BACKLOG: Final = 1_024
 
 
 class ProtocolFactory(Protocol):
-    """address: of the device, if a proxy has told it."""
+    """place: what the socket counts as; None = it is not counted yet."""
 
-    def __call__(self, entrance: Entrance, address: str | None = None) -> asyncio.Protocol: ...
+    def __call__(self, entrance: Entrance, place: Place | None = None) -> asyncio.Protocol: ...
 
 
 class Listeners:
     """Those of one gateway. new_protocol: what reads MQTT from a socket."""
 
-    def __init__(self, settings: GatewaySettings, new_protocol: ProtocolFactory, counters: GatewayCounters) -> None:
+    def __init__(
+        self, settings: GatewaySettings, new_protocol: ProtocolFactory, counters: GatewayCounters, counts: ConnectionCounts
+    ) -> None:
         self._settings = settings
+        self._counts = counts
         self._new_protocol = new_protocol
         self._refused = RefusedSockets(counters)
         self._plain: asyncio.Server | None = None
@@ -73,15 +77,16 @@ class Listeners:
     def _open(self, settings: ListenerSettings) -> Listener:
         entrance = entrance_of(settings, self._settings)
 
-        def new_protocol(address: str | None) -> asyncio.Protocol:
-            inside = self._new_protocol(entrance, address)
+        def new_protocol(place: Place) -> asyncio.Protocol:
+            inside = self._new_protocol(entrance, place)
             return (
-                WebSocketProtocol(settings, inside, self._refused, address)
+                WebSocketProtocol(settings, inside, self._refused, place.address)
                 if settings.transport is Transport.WEBSOCKET
                 else inside
             )
 
-        return Listener(settings, new_protocol, self._refused, timeout_s=self._settings.connect_timeout_ms / 1_000)
+        timeout_s = self._settings.connect_timeout_ms / 1_000
+        return Listener(settings, new_protocol, self._refused, self._counts, timeout_s=timeout_s)
 
     def _announce(self, listener: ListenerSettings) -> None:
         anonymous = entrance_of(listener, self._settings).is_anonymous_allowed

@@ -6,7 +6,9 @@ from typing import Any, Final
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.connection import Connection, Registration
+from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.handshake import Registration
+from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CloseConnection, Command, CommandBatch
@@ -64,6 +66,9 @@ class Gateways:
     def register(self, connection: Connection) -> Registration:
         self._last_id += 1
         return Registration(self._last_id, 0, "lease")
+
+    def await_turn(self, connection: Connection) -> Turn:
+        return Turn.NOW
 
     def log_in(self, connection: Connection, connect: Connect) -> Grant:
         return EVERYTHING

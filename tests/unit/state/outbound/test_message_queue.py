@@ -5,6 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state.model import PublishProperties
 from state.outbound.inflight_window import Delivery
 from state.outbound.message_queue import STARVATION_LIMIT, MessageQueue
 from tests.scenarios.scenario import message
@@ -44,6 +45,20 @@ def test_no_waiting_priority_is_passed_over_more_often_than_the_limit(priorities
     assert not queue
 
 
+def test_properties_and_headers_count_like_payload() -> None:
+    properties = PublishProperties(content_type="t" * 10, user_properties=(("name", "v" * 100),))
+    taken = message("m", payload=b"x" * 7, properties=properties, headers=(("trace", b"h" * 200),))
+    large = Delivery(message=taken, qos=taken.qos, order=1)
+    assert large.size_bytes == 7 + (3 + 10) + (1 + 2 + 4 + 2 + 100) + (5 + 200)
+    queue = MessageQueue(max_len=10, max_bytes=400)
+    queue.append(large)
+    assert queue.size_bytes == large.size_bytes
+    assert queue.load == large.size_bytes / 400
+    assert queue.would_overflow(large.size_bytes)
+    assert queue.make_room(Delivery(message=taken, qos=taken.qos, order=2)) == [large]
+    assert queue.size_bytes == 0
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)), max_size=60), st.integers(0, 20))
 def test_its_counts_are_those_of_its_content_and_order_is_kept(drawn: list[tuple[int, int, int]], max_len: int) -> None:
     queue = MessageQueue(max_len=max_len, max_bytes=50)
@@ -62,14 +77,14 @@ def test_its_counts_are_those_of_its_content_and_order_is_kept(drawn: list[tuple
         assert not max_len or len(queue) <= max_len
     kept = list(queue)
     assert len(kept) == len(queue)
-    assert sum(len(d.message.payload) for d in kept) == queue.payload_bytes
-    assert not max_len or queue.payload_bytes <= 50
+    assert sum(len(d.message.payload) for d in kept) == queue.size_bytes
+    assert not max_len or queue.size_bytes <= 50
     assert sorted(d.order for d in kept + dropped) == list(range(len(drawn)))
     assert kept == sorted(kept, key=lambda d: (-d.message.priority, d.order))
     assert [d.order for d in queue.take_qos0()] == [d.order for d in kept if d.message.qos == 0]
     assert queue.take_qos0() == []
     assert [d.order for d in queue.take_all()] == [d.order for d in kept if d.message.qos > 0]
-    assert len(queue) == queue.payload_bytes == 0
+    assert len(queue) == queue.size_bytes == 0
 
 
 def test_messages_that_come_back_find_their_old_places() -> None:

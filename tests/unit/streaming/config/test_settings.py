@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from sinks.bridge.settings import BridgeSettings
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
+from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
-from streaming.config.access_sections import ListenerSection, LoginSection, RuleSection
+from streaming.config.access_sections import LimitsSection, ListenerSection, LoginSection, RuleSection
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
 from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
@@ -76,10 +77,11 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
             GatewaySection,
             GatewaySettings,
             set(),
-            {"fast_path", "limits", "session", "profiles", "listeners", "rules"} | FROM_KAFKA_AND_TOPICS,
+            {"device_limits", "fast_path", "limits", "session", "profiles", "listeners", "rules"} | FROM_KAFKA_AND_TOPICS,
         ),
         (LoginSection, LoginSettings, set(), set()),
         (ListenerSection, ListenerSettings, set(), set()),
+        (LimitsSection, DeviceLimits, {"max_keep_alive_ms"}, {"max_keep_alive_s"}),
         (RuleSection, AccessRule, set(), set()),
         (FastPathSection, FastPathSettings, set(), {"messages_topic", "routes_topic"}),
         (
@@ -91,12 +93,13 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
         (
             SessionSection,
             SessionSettings,
-            {"retry_interval", "await_rel_timeout", "session_expiry_interval"},
+            {"retry_interval", "await_rel_timeout", "session_expiry_interval", "max_session_expiry_interval"},
             {
                 "retry_interval_ms",
                 "later_retry_intervals_ms",
                 "await_rel_timeout_ms",
                 "session_expiry_interval_s",
+                "max_session_expiry_interval_s",
                 "fast_path",
                 "policy",
                 "exchanges",

@@ -5,7 +5,10 @@ from typing import Any
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Connection, Registration
+from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.handshake import Registration
+from sinks.mqtt.limits.connect_queue import Turn
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import (
@@ -25,7 +28,7 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 class Harness:
     """confirming: whether Kafka confirms at once. knows_settings: those of the engine. login: what the host says of it; None =
-    nothing yet."""
+    nothing yet. turn: of its CONNECT. total: of all connections."""
 
     def __init__(
         self,
@@ -33,9 +36,12 @@ class Harness:
         partition: int | None = 3,
         knows_settings: bool = True,
         login: Grant | LoginRefused | None = EVERYTHING,
+        turn: Turn = Turn.NOW,
+        total: Unconfirmed | None = None,
         **settings: Any,
     ) -> None:
         self.login = login
+        self.turn = turn
         self.now_ms = 1_000
         self.counters = GatewayCounters()
         self.partition = partition
@@ -45,9 +51,12 @@ class Harness:
         self.events: list[GatewayEvent] = []
         self.uplink: list[Append] = []
         self.sequence = 0
-        self.connection = Connection(GatewaySettings(**settings), self, self.counters, self.now_ms)
+        self.connection = Connection(GatewaySettings(**settings), self, self.counters, self.now_ms, total)
 
     # Registrar
+    def await_turn(self, connection: Connection) -> Turn:
+        return self.turn
+
     def register(self, connection: Connection) -> Registration | None:
         return None if self.partition is None else Registration(77, self.partition, "lease-1", self.knows_settings)
 
@@ -83,6 +92,10 @@ class Harness:
 
     def send(self, *data: bytes) -> bytes:
         self.connection.receive(b"".join(data), self.now_ms)
+        return self.settle()
+
+    def turn_has_come(self) -> bytes:
+        self.connection.turn_has_come(self.now_ms)
         return self.settle()
 
     def logged_in(self, login: Grant | LoginRefused) -> bytes:

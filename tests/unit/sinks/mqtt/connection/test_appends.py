@@ -1,6 +1,8 @@
 """sinks.mqtt.connection.appends"""
 
 from sinks.mqtt.connection.appends import Append, AppendQueue
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 
 
@@ -66,6 +68,58 @@ def test_the_queue_counts_bytes_too() -> None:
     appends.settle(large, confirmed=True)
     assert not appends.is_full
     assert appends.unconfirmed_bytes == 20
+
+
+def test_headers_count_and_a_small_one_costs_more_than_its_text() -> None:
+    appends = queue(max_unconfirmed_bytes=10_000)
+    large = Append(b"", headers=[("user-k", bytes(10_000))])
+    assert large.size_bytes > 10_000
+    appends.add(large)
+    assert appends.is_full
+    appends.settle(large, confirmed=True)
+    assert not appends.is_full
+    assert appends.unconfirmed_bytes == 0
+    assert Append(b"", headers=[("user-", b"")] * 10_000).size_bytes > 1_000_000
+
+
+def test_answers_that_need_no_record_fill_the_queue_like_those_that_do() -> None:
+    appends = queue(max_unconfirmed_appends=4)
+    first = Append(b"1", b"A")
+    appends.add(first)
+    for _ in range(2):
+        appends.add_answer(b"B")
+    assert not appends.is_full
+    appends.add_answer(b"B")
+    assert appends.is_full
+    appends.settle(first, confirmed=True)
+    assert appends.is_full, "they are not written yet"
+    assert answers(appends) == [b"A", b"B", b"B", b"B"]
+    assert not appends.is_full
+
+
+def test_waiting_answers_count_by_their_bytes_too() -> None:
+    appends = queue(max_unconfirmed_bytes=100)
+    first = Append(b"1", b"A")
+    appends.add(first)
+    appends.add_answer(bytes(99))
+    assert appends.is_full
+    appends.settle(first, confirmed=True)
+    answers(appends)
+    assert not appends.is_full
+    assert appends.unwritten_bytes == 0
+
+
+def test_what_all_connections_hold_together_stops_each_of_them() -> None:
+    total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=2))
+    first, second = AppendQueue(GatewaySettings(), total), AppendQueue(GatewaySettings(), total)
+    one, two = Append(b"1"), Append(b"2")
+    first.add(one)
+    assert not second.is_full
+    first.add(two)
+    assert first.is_full
+    assert second.is_full
+    first.settle(one, confirmed=True)
+    assert not second.is_full
 
 
 def test_the_queue_is_full_while_too_many_publications_are_unanswered() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.grant import Grant, LoginRefused, Refusal
-from sinks.mqtt.connection.connection import Phase
+from sinks.mqtt.connection.phases import Phase
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
 from state.settings import SessionSettings
@@ -166,3 +166,11 @@ def test_a_connect_that_is_not_the_newest_is_not_registered_again_once_it_was_an
     assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("e00189")
     assert [type(event) for event in harness.events] == [ClientConnected]
     assert harness.connection.is_closed
+
+
+def test_a_session_expiry_above_the_longest_is_told_as_the_engine_will_say_it() -> None:
+    harness = Harness(session=SessionSettings(max_session_expiry_interval_s=60))
+    answer = harness.send(connect(level=5, flags=CLEAN, properties=b"\x11\xff\xff\xff\xff"))
+    assert b"\x11\x00\x00\x00\x3c" in answer
+    accept(harness, session_expiry_interval_s=60)
+    assert harness.connection.phase is Phase.CONNECTED

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sinks.mqtt.connection.connection import Phase
+from sinks.mqtt.connection.phases import Phase
+from sinks.mqtt.limits.settings import DeviceLimits
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -48,7 +49,7 @@ class TestConnect:
         assert harness.command(AcceptConnection) == bytes.fromhex("20020000") + PINGRESP + ack(0x40, 5)
 
     def test_an_early_flood_is_not_read_for_ever(self) -> None:
-        harness = Harness()
+        harness = Harness(device_limits=DeviceLimits(max_packet_rate=0))
         harness.send(connect(flags=0x00), PINGREQ)
         assert harness.connection.wants_data
         harness.send(PINGREQ * 40_000)
@@ -246,11 +247,22 @@ class TestEnd:
         assert harness.pass_ms(1) == bytes.fromhex(answer)
         harness.last(ConnectionLost)
 
-    def test_without_keep_alive_silence_is_allowed(self) -> None:
-        harness = connected(keep_alive_s=0)
-        assert harness.connection.next_deadline_ms() is None
-        harness.pass_ms(10_000_000)
+    @pytest.mark.parametrize("asked_s", [0, 101, 65_535])
+    def test_without_keep_alive_silence_is_allowed_as_long_as_with_the_longest(self, asked_s: int) -> None:
+        harness = connected(keep_alive_s=asked_s, device_limits=DeviceLimits(max_keep_alive_s=100))
+        assert harness.connection.next_deadline_ms() == harness.now_ms + 150_000
+        harness.pass_ms(149_999)
         assert not harness.connection.is_closed
+        harness.pass_ms(1)
+        harness.last(ConnectionLost)
+
+    @pytest.mark.parametrize(("asked_s", "told"), [(0, b"\x13\x00\x64"), (101, b"\x13\x00\x64"), (100, b""), (1, b"")])
+    def test_mqtt_5_is_told_another_keep_alive_than_it_has_asked_for(self, asked_s: int, told: bytes) -> None:
+        """[MQTT-3.2.2-21]"""
+        harness = Harness(device_limits=DeviceLimits(max_keep_alive_s=100))
+        harness.send(connect(level=5, keep_alive_s=asked_s, flags=0x00))
+        properties = harness.command(AcceptConnection)[5:]
+        assert (told in properties) if told else (b"\x13" not in properties)
 
     def test_a_gateway_that_stops_says_so(self) -> None:
         harness = connected(5)

@@ -4,6 +4,8 @@ import pytest
 
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.handshake import V5, V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.limits.packet_parts import PacketParts
+from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected
@@ -11,18 +13,19 @@ from state.model import Will
 from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, packet, text
 
 SETTINGS = GatewaySettings(max_client_id_bytes=10)
+PARTS = PacketParts(SETTINGS.device_limits, GatewayCounters())
 
 
 def refused(data: bytes, settings: GatewaySettings = SETTINGS) -> ConnectionRefused:
     with pytest.raises(ConnectionRefused) as caught:
-        read_connect(data, body_start(data), settings)
+        read_connect(data, body_start(data), settings, PacketParts(settings.device_limits, GatewayCounters()))
     return caught.value
 
 
 @pytest.mark.parametrize(("level", "codec"), [(4, V311), (5, V5)])
 def test_the_protocol_level_chooses_the_codec(level: int, codec: object) -> None:
     data = connect(level=level)
-    assert read_connect(data, body_start(data), SETTINGS)[0] is codec
+    assert read_connect(data, body_start(data), SETTINGS, PARTS)[0] is codec
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_an_empty_client_id_without_clean_session_is_refused_in_mqtt_3_1_1_only(
     """[MQTT-3.1.3-8] of MQTT 3.1.1"""
     assert refused(connect(flags=0, payload=text(""))).answer == bytes.fromhex("20020002")
     data = connect(level=5, flags=0, payload=text(""))
-    assert read_connect(data, body_start(data), SETTINGS)[1].client_id == ""
+    assert read_connect(data, body_start(data), SETTINGS, PARTS)[1].client_id == ""
 
 
 @pytest.mark.parametrize("client_id", ["x" * 11, "ü" * 6, "a\nb", "\x7f"])

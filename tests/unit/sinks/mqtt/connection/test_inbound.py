@@ -9,7 +9,7 @@ from sinks.mqtt.codec.packets import Publish, PubRec
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.inbound import Inbound
-from sinks.mqtt.connection.publish_rate import PublishRate
+from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode
@@ -23,7 +23,8 @@ def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: 
         encode=(V5 if v5 else V311).encode,
         grant=EVERYTHING,
         counters=GatewayCounters(),
-        publish_rate=PublishRate(rate, 0),
+        publish_rate=TokenBucket(rate, 0),
+        max_topic_levels=3,
         topic_alias_maximum=2,
         awaiting_rel=awaiting_rel,
         max_awaiting_rel=limit,

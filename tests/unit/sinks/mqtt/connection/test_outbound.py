@@ -6,8 +6,10 @@ from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.outbound import Outbound
 from sinks.mqtt.metrics import GatewayCounters
 from state.commands import SendPublish
-from state.model import QoS
+from state.model import PublishProperties, QoS
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
+
+MIB = 1 << 20
 
 
 class Wire:
@@ -16,7 +18,14 @@ class Wire:
     def __init__(self, **fields: Any) -> None:
         self.output: list[bytes] = []
         self.counters = GatewayCounters()
-        given = {"send_quota": 2, "encode": V311.encode, "output": self.output, "counters": self.counters, **fields}
+        given = {
+            "send_quota": 2,
+            "encode": V311.encode,
+            "output": self.output,
+            "counters": self.counters,
+            "max_blocked_qos0_bytes": MIB,
+            **fields,
+        }
         self.deliveries = Outbound(**given)
         self.now_ms = 1_000
 
@@ -77,13 +86,22 @@ def test_a_device_that_does_not_read_gets_nothing_new_but_qos_0_until_it_does() 
 
 def test_qos_0_for_a_device_that_does_not_read_is_bounded_each_time() -> None:
     wire = Wire(is_blocked=True)
-    wire.send(0, qos=0, payload=bytes(1 << 20))
+    wire.send(0, qos=0, payload=bytes(MIB - len("t")))
     wire.send(0, qos=0)
     assert len(wire.written()) == 1
     assert wire.counters.qos0_dropped == 1
     wire.deliveries.block(True, wire.now_ms)
     wire.send(0, qos=0)
     assert wire.written() == [wanted(0, qos=0)]
+
+
+def test_properties_count_like_payload() -> None:
+    wire = Wire(is_blocked=True, encode=V5.encode, max_blocked_qos0_bytes=1_000)
+    properties = PublishProperties(user_properties=tuple((f"k{number}", "v" * 20) for number in range(30)))
+    wire.send(0, qos=0, properties=properties)
+    wire.send(0, qos=0, properties=properties)
+    assert len(wire.written()) == 1
+    assert wire.counters.qos0_dropped == 1
 
 
 def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval() -> None:

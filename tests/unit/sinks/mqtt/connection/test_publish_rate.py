@@ -1,36 +1,10 @@
 """A device that publishes too fast."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from sinks.mqtt.connection.publish_rate import PublishRate
 from state.events import PublishReceived
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 MANY = {"max_awaiting_rel": 100}
-
-
-@given(st.integers(1, 50), st.lists(st.integers(0, 300), max_size=200))
-def test_in_no_second_more_is_admitted_than_two_seconds_allow(per_s: int, gaps_ms: list[int]) -> None:
-    """A full bucket and a second of filling."""
-    rate, now_ms, admitted = PublishRate(per_s, 0), 0, []
-    for gap_ms in gaps_ms:
-        now_ms += gap_ms
-        if rate.admit(now_ms):
-            admitted.append(now_ms)
-    for start_ms in admitted:
-        assert sum(start_ms <= at_ms < start_ms + 1_000 for at_ms in admitted) <= 2 * per_s
-
-
-def test_a_device_that_keeps_to_the_rate_is_never_refused() -> None:
-    rate = PublishRate(10, 0)
-    assert all(rate.admit(number * 100) for number in range(1_000))
-
-
-def test_no_limit_is_no_limit() -> None:
-    rate = PublishRate(0, 0)
-    assert all(rate.admit(0) for _ in range(10_000))
 
 
 def sent(harness: Harness, packet_id: int, *, qos: int, level: int = 5, dup: bool = False) -> bytes:

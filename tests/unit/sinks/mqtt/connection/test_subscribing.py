@@ -70,6 +70,16 @@ def test_a_session_that_is_over_the_limit_gets_no_filter_more() -> None:
     assert subscribe(asked("a"), asked("a#"), judge=judge)[0].reason_codes == (0x97, 0x8F)
 
 
+def test_a_filter_of_too_many_levels_is_refused() -> None:
+    judge = SubscriptionJudge((), max_topic_levels=3)
+    assert subscribe(asked("a/b/#"), asked("a/b/c/d"), asked("///"), asked("//"), judge=judge)[0].reason_codes == (
+        1,
+        0x8F,
+        0x8F,
+        1,
+    )
+
+
 def test_a_3_1_1_device_is_told_0x80() -> None:
     answer, _ = subscribe(asked("a"), asked("b"), judge=SubscriptionJudge((), max_subscriptions=1))
     assert V311.encode(answer) == b"\x90\x04\x00\x07\x01\x80"

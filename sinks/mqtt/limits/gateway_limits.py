@@ -1,0 +1,23 @@
+"""The limits that hold for all devices of a gateway together."""
+
+import asyncio
+
+from sinks.mqtt.limits.connect_turns import ConnectTurns
+from sinks.mqtt.limits.connection_counts import ConnectionCounts
+from sinks.mqtt.limits.hosts import Hosts
+from sinks.mqtt.limits.refusals import LimitRefusals
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+
+
+class GatewayLimits:
+    """Of one gateway, in its event loop."""
+
+    def __init__(self, settings: GatewaySettings, counters: GatewayCounters) -> None:
+        limits = settings.device_limits
+        loop = asyncio.get_running_loop()
+        self.refusals = LimitRefusals(counters, lambda: int(loop.time() * 1_000))
+        self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
+        self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
+        self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms)

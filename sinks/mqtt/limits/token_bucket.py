@@ -1,0 +1,40 @@
+"""How often something may happen: a token bucket."""
+
+
+class TokenBucket:
+    """per_s: tokens that come in a second, 0 = no limit. burst: what the bucket holds; None = what one second brings. It is full
+    at first. Times are milliseconds of one monotonic clock."""
+
+    __slots__ = ("_at_ms", "_burst", "_per_s", "_tokens")
+
+    def __init__(self, per_s: int, now_ms: int, *, burst: int | None = None) -> None:
+        self._per_s = per_s
+        self._burst = float(per_s if burst is None else burst)
+        self._tokens = self._burst
+        self._at_ms = now_ms
+
+    def admit(self, now_ms: int) -> bool:
+        """Take one token; False: there is none."""
+        if not self._per_s:
+            return True
+        self._fill(now_ms)
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def take(self, tokens: int) -> None:
+        """Whether they are there or not: what is missing has to come first before `ready_ms`."""
+        self._tokens -= tokens
+
+    def ready_ms(self, now_ms: int) -> int:
+        """From when on there is one; not before now."""
+        if not self._per_s:
+            return now_ms
+        self._fill(now_ms)
+        missing = 1 - self._tokens
+        return now_ms if missing <= 0 else now_ms + int(missing * 1_000 / self._per_s) + 1
+
+    def _fill(self, now_ms: int) -> None:
+        self._tokens = min(self._burst, self._tokens + (now_ms - self._at_ms) * self._per_s / 1_000)
+        self._at_ms = now_ms

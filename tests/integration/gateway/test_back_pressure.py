@@ -1,0 +1,76 @@
+"""Kafka that does not confirm, and devices that go on sending, on real sockets."""
+
+import contextlib
+import socket
+
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import GatewaySettings
+from state.events import ConnectionLost
+from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+
+DEVICES = 10
+MESSAGES = 2_000
+
+
+def send_until_nobody_reads(device: RawClient, data: bytes) -> int:
+    """How much of it was taken within a second without progress."""
+    device.socket.settimeout(1.0)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < len(data):
+            sent += device.socket.send(data[sent : sent + 65_536])
+    device.socket.settimeout(60.0)
+    return sent
+
+
+def test_all_devices_together_hold_no_more_than_the_gateway_may_and_nothing_is_lost() -> None:
+    limits = DeviceLimits(max_total_unconfirmed_appends=100)
+    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, contextlib.ExitStack() as sockets:
+        devices = [sockets.enter_context(gateway.socket()) for _ in range(DEVICES)]
+        for number, device in enumerate(devices):
+            device.send(connect(payload=text(f"d{number}")))
+            device.expect("20020000")
+        gateway.kafka.holding = lambda record: record.topic.endswith("uplink")
+        for device in devices:
+            device.send(b"".join(publish("t", first_byte=0x32, packet_id=number) for number in range(1, MESSAGES + 1)))
+        wait_until(lambda: gateway.counters.limits_reached["max_total_unconfirmed_appends"], "it is full")
+        assert len(gateway.kafka.uplink()) <= 100 + DEVICES
+        gateway.kafka.release()
+        for device in devices:
+            for number in range(1, MESSAGES + 1):
+                device.expect(b"\x40\x02" + number.to_bytes(2, "big"))
+        assert len(gateway.kafka.uplink()) == DEVICES * MESSAGES
+        assert gateway.counters.connections_lost == {}
+
+
+def test_what_a_device_has_sent_before_it_went_counts_when_there_is_room_again() -> None:
+    limits = DeviceLimits(max_total_unconfirmed_appends=4)
+    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as busy:
+        busy.send(connect(payload=text("busy")))
+        busy.expect("20020000")
+        with gateway.socket() as device:
+            device.send(connect(keep_alive_s=0, payload=text("going")))
+            device.expect("20020000")
+            gateway.kafka.holding = lambda record: record.topic.endswith("uplink")
+            device.send(publish("t", b"x") * 20)
+            wait_until(lambda: len(gateway.kafka.uplink()) == 4, "it is full")
+        gateway.kafka.release()
+        gateway.kafka.wait_for("going", ConnectionLost)
+        assert len(gateway.kafka.uplink()) == 20
+        assert gateway.counters.connections_lost == {"socket": 1}
+
+
+def test_subscribes_that_are_refused_are_not_read_without_end() -> None:
+    with running_gateway() as gateway, gateway.socket() as device:
+        device.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        device.send(connect())
+        device.expect("20020000")
+        gateway.kafka.holding = lambda record: record.topic.endswith("uplink")
+        device.send(publish("t", first_byte=0x32, packet_id=1))
+        refused = packet(0x82, b"\x00\x07", text("a/#/b"), b"\x00")
+        flood = refused * (64 << 20 >> 4)
+        sent = send_until_nobody_reads(device, flood)
+        assert sent < len(flood) // 2, "what is not read fills the socket"
+        assert gateway.counters.packets_received["Subscribe"] <= GatewaySettings().max_unconfirmed_appends

@@ -1,0 +1,135 @@
+"""How many may come, how fast, and what becomes of the others, on real sockets."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import AcceptConnection
+from state.events import ClientConnected
+from tests.integration.gateway.certificates import Authority
+from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
+from tests.integration.gateway.test_proxy_protocol import header, opened
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+CONNACK = "20020000"
+
+
+def limited(**limits: int) -> GatewaySettings:
+    return GatewaySettings(device_limits=DeviceLimits(**limits))  # type: ignore[arg-type]
+
+
+def test_one_connection_too_many_is_closed_and_those_before_it_stay() -> None:
+    with running_gateway(limited(max_connections=2)) as gateway, gateway.socket() as first, gateway.socket() as second:
+        for number, device in enumerate((first, second)):
+            device.send(connect(payload=text(f"d{number}")))
+            device.expect(CONNACK)
+        with gateway.socket() as third:
+            assert third.rest() == b""
+        assert gateway.counters.limits_reached == {"max_connections": 1}
+        first.send("c000")
+        first.expect("d000")
+        second.socket.close()
+        wait_until(lambda: gateway.counters.connections_open == 1, "the second one is gone")
+        with gateway.socket() as fourth:
+            fourth.send(connect(payload=text("d4")))
+            fourth.expect(CONNACK)
+
+
+def test_an_address_behind_a_proxy_has_its_own_limit() -> None:
+    listener = ListenerSettings(port=0, anonymous=True, proxies=("127.0.0.0/8",))
+    limits = DeviceLimits(max_connections_per_address=1)
+    with running_gateway(GatewaySettings(listeners=(listener,), device_limits=limits)) as gateway:
+        with RawClient(opened(gateway)) as first, RawClient(opened(gateway)) as second, RawClient(opened(gateway)) as other:
+            first.send(header("192.0.2.7") + connect(payload=text("a")))
+            first.expect(CONNACK)
+            second.send(header("192.0.2.7") + connect(payload=text("b")))
+            assert second.rest() == b""
+            other.send(header("192.0.2.8") + connect(payload=text("c")))
+            other.expect(CONNACK)
+        assert gateway.counters.limits_reached == {"max_connections_per_address": 1}
+        assert gateway.counters.sockets_refused == {}
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_sockets_that_say_nothing_keep_nobody_out(tls: bool, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    settings = GatewaySettings(listeners=(authority.listener(),), device_limits=DeviceLimits(max_awaiting_connect=10))
+    with running_gateway(settings) as gateway, contextlib.ExitStack() as silent:
+        for _ in range(60):
+            silent.enter_context(opened(gateway) if tls else gateway.socket())
+        wait_until(lambda: gateway.counters.limits_reached["max_awaiting_connect"] >= 50, "the oldest ones are closed")
+        with gateway.socket() as device:
+            device.send(connect())
+            device.expect(CONNACK)
+        assert gateway.counters.limits_reached["max_awaiting_connect"] == 51
+
+
+def test_what_waits_while_the_engine_is_silent_is_told_in_turn_and_what_has_gone_is_not_told() -> None:
+    with running_gateway(limited(max_unanswered_connects=1)) as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as first, gateway.socket() as gone, gateway.socket() as third:
+            first.send(connect(flags=0x00, payload=text("first")))
+            gateway.kafka.wait_for("first", ClientConnected)
+            gone.send(connect(flags=0x00, payload=text("gone")))
+            assert gone.is_silent()
+            third.send(connect(flags=0x00, payload=text("third")))
+            assert third.is_silent()
+            gone.socket.close()
+            gateway.kafka.command("first", AcceptConnection)
+            first.expect(CONNACK)
+            gateway.kafka.wait_for("third", ClientConnected)
+            gateway.kafka.command("third", AcceptConnection)
+            third.expect(CONNACK)
+        assert not [record for record in gateway.kafka.records if record.key == b"gone"]
+
+
+def test_a_device_that_gives_up_and_comes_back_is_not_told_of_each_time() -> None:
+    """Its first CONNECT was told of and not answered: what comes then waits."""
+    with running_gateway(limited(max_unanswered_connects=1)) as gateway:
+        gateway.kafka.accepting.fields = None
+        for attempt in range(5):
+            with gateway.socket() as device:
+                device.send(connect(flags=0x00, payload=text("d")))
+                if attempt == 0:
+                    gateway.kafka.wait_for("d", ClientConnected)
+                else:
+                    assert device.is_silent()
+        assert len(gateway.kafka.of("d", ClientConnected)) == 1
+
+
+def test_when_too_many_wait_the_others_are_told_to_come_later() -> None:
+    with running_gateway(limited(max_unanswered_connects=1, max_waiting_connects=1)) as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as first, gateway.socket() as second, gateway.socket() as third:
+            first.send(connect(level=5, flags=0x00, payload=text("first")))
+            gateway.kafka.wait_for("first", ClientConnected)
+            second.send(connect(level=5, flags=0x00, payload=text("second")))
+            assert second.is_silent()
+            third.send(connect(level=5, flags=0x00, payload=text("third")))
+            assert third.packet()[3] == 0x89
+            third.expect_closed()
+        assert gateway.counters.limits_reached == {"max_waiting_connects": 1}
+
+
+def test_devices_that_come_back_together_all_get_in_and_those_that_are_there_are_answered_meanwhile() -> None:
+    with running_gateway(limited(max_connect_rate=100)) as gateway, contextlib.ExitStack() as open_sockets:
+        there = open_sockets.enter_context(gateway.socket())
+        there.send(connect(payload=text("there")))
+        there.expect(CONNACK)
+        started_s = time.monotonic()
+        devices = [open_sockets.enter_context(gateway.socket()) for _ in range(150)]
+        for number, device in enumerate(devices):
+            device.send(connect(payload=text(f"d{number}")))
+        there.send(publish("t", first_byte=0x32, packet_id=1))
+        there.expect("40020001")
+        assert gateway.counters.connections_accepted < 150, "the one that was there did not wait for all of them"
+        for device in devices:
+            device.expect(CONNACK)
+        assert time.monotonic() - started_s > (150 - 10) / 100, "no faster than the rate"
+        assert gateway.counters.connections_refused == {}

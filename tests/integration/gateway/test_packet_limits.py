@@ -1,0 +1,33 @@
+"""What a device may send, and how fast, on real sockets."""
+
+import time
+
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import GatewaySettings
+from tests.integration.gateway.gateway_fakes import running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+
+
+def test_a_flood_is_read_at_its_rate_completely_and_others_are_answered_at_once() -> None:
+    limits = DeviceLimits(max_packet_rate=500)
+    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as flood, gateway.socket() as good:
+        for name, device in (("flood", flood), ("good", good)):
+            device.send(connect(payload=text(name)))
+            device.expect("20020000")
+        started_s = time.monotonic()
+        flood.send(publish("t", b"x") * 1_500)
+        good.send(publish("t", first_byte=0x32, packet_id=1))
+        good.expect("40020001")
+        assert len(gateway.kafka.uplink()) < 1_000
+        wait_until(lambda: len(gateway.kafka.uplink()) == 1_501, "nothing of the flood is lost")
+        assert time.monotonic() - started_s > 1.9
+        assert gateway.counters.limits_reached["max_packet_rate"]
+        assert gateway.counters.connections_lost == {}
+
+
+def test_a_stranger_may_not_send_a_large_packet() -> None:
+    with running_gateway() as gateway, gateway.socket() as device:
+        device.send(packet(0x10, bytes(100_000))[:100])
+        device.expect_closed()
+        assert gateway.counters.protocol_errors == {0x95: 1}

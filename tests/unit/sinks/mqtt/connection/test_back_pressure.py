@@ -1,0 +1,66 @@
+"""A device that says more than Kafka confirms: it is not read from, and nothing of it is lost."""
+
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
+from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
+
+REFUSED_SUBSCRIBE = packet(0x82, b"\x00\x07", text("a/#/b"), b"\x00")
+SUBACK = bytes.fromhex("9003000780")
+
+
+def published(packet_id: int, properties: bytes = b"") -> bytes:
+    return publish("t", first_byte=0x32, packet_id=packet_id, v5=properties)
+
+
+def test_refused_subscribes_behind_a_record_that_kafka_does_not_confirm_stop_the_reading() -> None:
+    harness = connected(4, max_unconfirmed_appends=8)
+    harness.confirming = False
+    harness.send(publish("t", first_byte=0x32, packet_id=1))
+    assert harness.send(REFUSED_SUBSCRIBE * 20) == b""
+    assert not harness.connection.wants_data
+    harness.confirming = True
+    harness.confirm(harness.waiting[0])
+    assert harness.settle() == ack(0x40, 1) + SUBACK * 20
+    assert harness.connection.wants_data
+
+
+def test_the_properties_of_publications_count() -> None:
+    harness = connected(5, accept={"max_awaiting_rel": 0}, max_unconfirmed_bytes=65_536)
+    harness.confirming = False
+    many = b"\x26\x00\x01k\x00\x01v" * 18
+    for packet_id in range(1, 40):
+        harness.send(published(packet_id, many))
+    assert not harness.connection.wants_data
+    assert len(harness.waiting) < 30
+    for append in list(harness.waiting):
+        harness.confirm(append)
+    assert harness.connection.wants_data
+
+
+def test_a_connection_that_is_stopped_because_of_others_goes_on_with_what_it_had_read() -> None:
+    total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=4))
+    harness = connected(4, keep_alive_s=10, total=total)
+    for _ in range(4):
+        total.add(1)
+    assert harness.send(PINGREQ) == b""
+    assert not harness.connection.wants_data
+    harness.now_ms += 14_000
+    for _ in range(2):
+        total.settle(1)
+    harness.connection.resume(harness.now_ms)
+    assert harness.settle() == PINGRESP
+    assert harness.connection.wants_data
+    assert harness.pass_ms(14_000) == b""
+    assert not harness.connection.is_closed, "it was not listened to, so it was not silent"
+    harness.pass_ms(1_000)
+    assert harness.connection.is_closed
+
+
+def test_nobody_is_read_from_before_connect_either() -> None:
+    total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=1))
+    harness = Harness(total=total)
+    total.add(1)
+    assert not harness.connection.wants_data
+    total.settle(1)
+    assert harness.connection.wants_data

@@ -1,0 +1,49 @@
+"""A device that is not logged in may send one CONNECT of a bounded size."""
+
+from sinks.mqtt.limits.settings import DeviceLimits
+from state.commands import AcceptConnection
+from tests.unit.sinks.mqtt.connection.harness import Harness
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+
+LIMITS = DeviceLimits(max_connect_bytes=2_000)
+
+
+def with_password(size: int) -> bytes:
+    return connect(flags=0xC2, payload=text("c") + text("u") + text(b"p" * size))
+
+
+def test_a_large_connect_is_not_even_waited_for() -> None:
+    harness = Harness(device_limits=LIMITS)
+    assert harness.send(with_password(3_000)[:10]) == b""
+    assert harness.connection.is_closed
+    assert harness.counters.protocol_errors == {0x95: 1}
+    assert harness.events == []
+
+
+def test_one_that_is_just_small_enough_is_taken() -> None:
+    size = 2_000 - len(with_password(500)) + 500
+    assert len(with_password(size)) == 2_000
+    harness = Harness(device_limits=LIMITS)
+    harness.send(with_password(size))
+    assert not harness.connection.is_closed
+    too_large = Harness(device_limits=LIMITS)
+    too_large.send(with_password(size + 1))
+    assert too_large.connection.is_closed
+
+
+def test_from_then_on_the_maximum_packet_size_holds() -> None:
+    harness = Harness(device_limits=LIMITS, max_packet_size_bytes=100_000)
+    harness.send(connect(flags=0x00))
+    harness.command(AcceptConnection)
+    harness.send(publish("t", bytes(50_000)))
+    assert [append.value for append in harness.uplink] == [bytes(50_000)]
+    harness.send(packet(0x30, bytes(100_000))[:10])
+    assert harness.connection.is_closed
+
+
+def test_what_follows_a_connect_is_read_up_to_the_same_size() -> None:
+    harness = Harness(device_limits=LIMITS)
+    harness.send(connect(flags=0x00), bytes(1_999))
+    assert harness.connection.wants_data
+    harness.send(b"0")
+    assert not harness.connection.wants_data

@@ -1,0 +1,130 @@
+"""sinks.mqtt.limits.packet_rates, and a connection that keeps to them."""
+
+import pytest
+
+from sinks.mqtt.limits.packet_rates import PacketRates
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.metrics import GatewayCounters
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
+from tests.unit.sinks.mqtt.mqtt_bytes import body_start, packet, publish, text
+
+
+def rates(counters: GatewayCounters | None = None, **limits: int) -> PacketRates:
+    return PacketRates(DeviceLimits(**limits), counters or GatewayCounters(), 0)  # type: ignore[arg-type]
+
+
+def test_as_many_packets_as_a_second_has_may_come_at_once_and_then_one_after_the_other() -> None:
+    counters = GatewayCounters()
+    packets = rates(counters, max_packet_rate=10)
+    for _ in range(10):
+        assert packets.may_read(0)
+        packets.read(PINGREQ, 2, is_v5=True)
+    assert not packets.may_read(0)
+    assert packets.paused_until_ms is not None
+    assert 100 <= packets.paused_until_ms <= 101
+    assert not packets.resume(99)
+    assert not packets.may_read(99)
+    assert packets.resume(packets.paused_until_ms)
+    assert packets.may_read(101)
+    assert counters.limits_reached == {"max_packet_rate": 1}
+
+
+def test_a_large_packet_is_read_and_waited_for_afterwards() -> None:
+    counters = GatewayCounters()
+    packets = rates(counters, max_byte_rate=1_000)
+    assert packets.may_read(0)
+    packets.read(bytes(5_000), 2, is_v5=False)
+    assert not packets.may_read(0)
+    assert packets.paused_until_ms is not None
+    assert 4_000 <= packets.paused_until_ms <= 4_002
+    assert counters.limits_reached == {"max_byte_rate": 1}
+
+
+def test_0_is_no_limit() -> None:
+    packets = rates(max_packet_rate=0, max_byte_rate=0)
+    for _ in range(10_000):
+        assert packets.may_read(0)
+        packets.read(PINGREQ, 2, is_v5=True)
+
+
+def test_what_must_be_taken_apart_counts_like_more_packets() -> None:
+    packets = rates(max_packet_rate=10)
+    properties = b"\x26\x00\x01k\x00\x01v" * 18
+    with_properties = publish("t", bytes(1_000), v5=properties)
+    for _ in range(5):
+        assert packets.may_read(0)
+        packets.read(with_properties, body_start(with_properties), is_v5=True)
+    assert not packets.may_read(0), "each counted twice"
+
+
+def limited(level: int = 4, **limits: int) -> Harness:
+    return connected(level, device_limits=DeviceLimits(**limits))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("level", "sent", "answer"),
+    [
+        (4, PINGREQ, PINGRESP),
+        (4, packet(0x82, b"\x00\x07", text("a/#/b"), b"\x00"), bytes.fromhex("9003000780")),
+        (4, publish("t"), b""),
+        (4, publish("t", first_byte=0x32, packet_id=1), ack(0x40, 1)),
+        (5, PINGREQ, PINGRESP),
+        (5, publish("t", v5=b""), b""),
+    ],
+)
+def test_packets_of_every_type_are_read_no_faster_and_none_is_lost(level: int, sent: bytes, answer: bytes) -> None:
+    harness = limited(level, max_packet_rate=5)
+    assert harness.send(sent * 20) == answer * 5
+    assert not harness.connection.wants_data
+    answers = answer * 5
+    for _ in range(15):
+        deadline_ms = harness.connection.next_deadline_ms()
+        assert deadline_ms is not None
+        assert deadline_ms - harness.now_ms <= 201
+        answers += harness.pass_ms(deadline_ms - harness.now_ms)
+    assert answers == answer * 20
+    assert len(harness.uplink) == 20 * (sent[0] & 0xF0 == 0x30)
+    assert harness.now_ms >= 1_000 + 3_000
+
+
+def test_bytes_are_read_no_faster_either() -> None:
+    harness = limited(max_byte_rate=1_024)
+    large = publish("t", bytes(2_000))
+    harness.send(large, large)
+    assert len(harness.uplink) == 1
+    assert not harness.connection.wants_data
+    harness.pass_ms(900)
+    assert len(harness.uplink) == 1
+    harness.pass_ms(100)
+    assert len(harness.uplink) == 2
+
+
+def test_a_device_that_is_not_read_from_is_not_silent() -> None:
+    harness = limited(max_byte_rate=100)
+    harness.send(publish("t", bytes(5_000)), PINGREQ)
+    harness.pass_ms(16_000)
+    assert not harness.connection.is_closed, "its keep alive is ten seconds"
+    assert harness.pass_ms(34_000) == PINGRESP
+
+
+def test_what_a_device_has_sent_before_it_closed_counts_at_its_own_rate() -> None:
+    harness = limited(max_packet_rate=5)
+    harness.send(publish("t") * 10)
+    harness.connection.peer_closed(harness.now_ms)
+    harness.settle()
+    assert len(harness.uplink) == 5
+    assert not harness.connection.is_closed
+    harness.pass_ms(2_000)
+    assert len(harness.uplink) == 10
+    assert harness.connection.is_closed
+
+
+def test_a_pause_that_ends_while_kafka_does_not_confirm_is_over() -> None:
+    harness = connected(4, max_unconfirmed_appends=1, device_limits=DeviceLimits(max_packet_rate=1))
+    harness.confirming = False
+    harness.send(publish("t") + PINGREQ)
+    harness.pass_ms(1_001)
+    assert harness.connection.next_deadline_ms() != harness.now_ms, "a timer that is due again and again"
+    harness.confirming = True
+    harness.confirm(harness.waiting[0])
+    assert harness.settle() == PINGRESP
