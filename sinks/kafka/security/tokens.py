@@ -7,11 +7,12 @@ import base64
 import json
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -57,17 +58,17 @@ class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
         self._security = security
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._token = ""
+        self._token: str | None = None
         self._use_until_s = 0.0
 
     def token(self) -> str:
         """Raises TokenUnavailable after ten seconds at most, with neither secret nor token in the text."""
         with self._lock:
             now_s = self._monotonic()
-            if not self._token or now_s >= self._use_until_s:
+            if self._token is None or now_s >= self._use_until_s:
                 try:
                     self._token, life_s = _granted(self._request())
-                except (OSError, ValueError) as error:
+                except (OSError, ValueError, HTTPException) as error:
                     raise TokenUnavailable(
                         f"{self._security.sasl_token_url} gave no token: {error}. Check kafka.sasl_token_url, "
                         "kafka.sasl_username and the secret."
@@ -79,13 +80,27 @@ class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
         security = self._security
         form = {"grant_type": "client_credentials"} | ({"scope": security.sasl_token_scope} if security.sasl_token_scope else {})
         login = base64.b64encode(f"{security.sasl_username}:{security.password}".encode()).decode("ascii")
-        request = urllib.request.Request(  # noqa: S310 - KafkaSecurity.problems allows https, and http on loopback
-            security.sasl_token_url,
-            urlencode(form).encode("ascii"),
-            {"Authorization": f"Basic {login}", "Accept": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # nosec B310 - the same
+        url = urlsplit(security.sasl_token_url)
+        kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
+        connection = kind(url.hostname or "", url.port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(
+                "POST",
+                f"{url.path or '/'}{'?' if url.query else ''}{url.query}",
+                urlencode(form),
+                {
+                    "Authorization": f"Basic {login}",
+                    "Accept": "application/json",
+                    "Content-Type": "application/x-www-form-urlencoded",
+                },
+            )
+            answer = connection.getresponse()
+            # A redirection is not followed: the secret is for this address.
+            if answer.status != HTTPStatus.OK:
+                raise ValueError(f"HTTP status {answer.status}")
             return json.loads(answer.read(_LARGEST_ANSWER_BYTES))
+        finally:
+            connection.close()
 
 
 def _granted(answer: Any) -> tuple[str, float]:

@@ -43,7 +43,7 @@ def test_a_token_is_asked_for_once_and_again_before_it_ends(endpoint: TokenEndpo
 
 
 def test_a_refusal_says_neither_secret_nor_token(endpoint: TokenEndpoint) -> None:
-    with pytest.raises(TokenUnavailable, match=r"gave no token: HTTP Error 401.*Check kafka\.sasl_token_url") as caught:
+    with pytest.raises(TokenUnavailable, match=r"gave no token: HTTP status 401.*Check kafka\.sasl_token_url") as caught:
         EndpointTokens(security(endpoint, secret="hunter2-wrong")).token()
     assert "hunter2" not in str(caught.value)
     assert isinstance(caught.value, KafkaError)
