@@ -127,6 +127,8 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",
+        # What Spark shows of options, in plans and in its UI: its own default, and the key of a client certificate.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|private key",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",

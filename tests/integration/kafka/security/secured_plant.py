@@ -87,10 +87,11 @@ class Plant:
     def documents(self, user: str, *arguments: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.run(user, *arguments).splitlines() if line.startswith("{")]
 
-    def start(self, user: str, *arguments: str) -> dict[str, str]:
-        """A process that stays; back when it is ready, with the words of its ready line."""
-        with self.log(user).open("wb") as log:
-            process = self._running[user] = subprocess.Popen(
+    def start(self, user: str, *arguments: str, name: str | None = None) -> dict[str, str]:
+        """A process that stays; back when it is ready, with the words of its ready line. name: the user's, unless given."""
+        name = name or user
+        with self.log(name).open("wb") as log:
+            process = self._running[name] = subprocess.Popen(
                 bound_to_parent(self._command(user, arguments)),
                 env=self._environment(user),
                 stdout=subprocess.PIPE,
@@ -99,7 +100,7 @@ class Plant:
                 text=True,
             )
         line = process.stdout.readline() if process.stdout else ""
-        assert line.startswith("ready"), f"{user}: {line!r} {self.log(user).read_text()[-4_000:]}"
+        assert line.startswith("ready"), f"{name}: {line!r} {self.log(name).read_text()[-4_000:]}"
         self.note_command_lines()
         return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
@@ -109,19 +110,24 @@ class Plant:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.command_lines.add("\0".join(process.cmdline()))
 
-    def kill(self, user: str) -> None:
-        process = self._running.pop(user)
+    def kill(self, name: str) -> None:
+        process = self._running.pop(name)
         for one in [*psutil.Process(process.pid).children(recursive=True), process]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         process.communicate()
 
-    def log(self, user: str) -> Path:
-        return self.directory / f"{user}.log"
+    def stop(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.terminate()
+        process.communicate(timeout=60)
+
+    def log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
 
     def close(self) -> None:
-        for user in list(self._running):
-            self.kill(user)
+        for name in list(self._running):
+            self.kill(name)
 
     def _configuration(self, user: str) -> Path:
         return self.directory / f"{user}.toml"

@@ -1,8 +1,7 @@
 """Every way to log in, by the one description in [kafka]: Python's clients against a real broker."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -14,63 +13,20 @@ from streaming.config.settings import Settings
 from streaming.config.topics import check_topics
 from tests.integration.gateway.certificates import Authority
 from tests.integration.kafka.security.acl_table import Rule
-from tests.integration.kafka.security.secure_kafka import SecureKafka, password_of, secure_kafka
+from tests.integration.kafka.security.logins import LOGINS, TOPIC, Secured, broker_for_logins, by_password
 from tests.support.kafka_topics import create_topics
-from tests.support.token_endpoint import TokenEndpoint
 
 pytestmark = pytest.mark.integration
 
-TOPIC = "logins"
-Section = Callable[[SecureKafka, TokenEndpoint, Path], dict[str, Any]]
-
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[tuple[SecureKafka, TokenEndpoint]]:
-    with secure_kafka(tmp_path_factory.mktemp("secure"), jars) as (broker, tokens):
-        create_topics(broker.bootstrap_servers, TOPIC)
-        for name in "scram-256", "scram-512":
-            broker.add_user(name)
-        names = ("scram-256", "scram-512", "plain", "token", "filed", "device")
-        broker.allow(
-            Rule(principal=name, resource="topic", name=TOPIC, operation=operation)
-            for name in names
-            for operation in ("Read", "Write")
-        )
-        yield broker, tokens
-
-
-def by_password(name: str, mechanism: str) -> Section:
-    keys = {"security_protocol": "SASL_SSL", "sasl_mechanism": mechanism, "sasl_username": name}
-    return lambda broker, *_: broker.section(**keys, sasl_password=password_of(name))
-
-
-def by_endpoint(broker: SecureKafka, tokens: TokenEndpoint, _: Path) -> dict[str, Any]:
-    keys = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_token_url": tokens.url}
-    return broker.section(**keys, sasl_username="token", sasl_password=tokens.secret)
-
-
-def by_token_file(broker: SecureKafka, tokens: TokenEndpoint, directory: Path) -> dict[str, Any]:
-    file = directory / "token"
-    file.write_text(tokens.token("filed"))
-    return broker.section(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_token_file=str(file))
-
-
-def by_certificate(broker: SecureKafka, *_: object) -> dict[str, Any]:
-    return broker.section(security_protocol="SSL", ssl_certfile=str(broker.authority.client("device")))
-
-
-LOGINS = {
-    "PLAIN": by_password("plain", "PLAIN"),
-    "SCRAM-SHA-256": by_password("scram-256", "SCRAM-SHA-256"),
-    "SCRAM-SHA-512": by_password("scram-512", "SCRAM-SHA-512"),
-    "OAUTHBEARER with an endpoint": by_endpoint,
-    "OAUTHBEARER with a file": by_token_file,
-    "a client certificate": by_certificate,
-}
+def secured(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Secured]:
+    with broker_for_logins(tmp_path_factory.mktemp("secure"), jars) as both:
+        yield both
 
 
 @pytest.mark.parametrize("login", LOGINS)
-def test_clients_of_python_log_in(secured: tuple[SecureKafka, TokenEndpoint], tmp_path: Path, login: str) -> None:
+def test_clients_of_python_log_in(secured: Secured, tmp_path: Path, login: str) -> None:
     options = Settings(kafka=LOGINS[login](*secured, tmp_path)).kafka.client_options()
     producer = KafkaProducer(**options, acks="all")
     written = producer.send(TOPIC, login.encode(), partition=0).get(30)
@@ -99,7 +55,7 @@ WRONG: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_login_is_refused_and_its_secret_not_logged(
-    secured: tuple[SecureKafka, TokenEndpoint], what: str, caplog: pytest.LogCaptureFixture
+    secured: Secured, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, tokens = secured
     keys = {name: tokens.url if value == "TOKENS" else value for name, value in WRONG[what].items()}
@@ -111,14 +67,14 @@ def test_a_wrong_login_is_refused_and_its_secret_not_logged(
     assert "hunter3" not in str(caught.value) + caplog.text
 
 
-def test_a_broker_of_another_authority_is_not_talked_to(secured: tuple[SecureKafka, TokenEndpoint], tmp_path: Path) -> None:
+def test_a_broker_of_another_authority_is_not_talked_to(secured: Secured, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other")
     kafka = by_password("plain", "PLAIN")(*secured, tmp_path) | {"ssl_cafile": str(other.file)}
     with pytest.raises(KafkaUnreachable, match="the certificates"):
         check_topics(Settings(kafka=kafka | {"options": {"bootstrap.timeout.ms": 1_500}}))
 
 
-def test_who_is_logged_in_may_do_no_more_than_its_acls(secured: tuple[SecureKafka, TokenEndpoint], tmp_path: Path) -> None:
+def test_who_is_logged_in_may_do_no_more_than_its_acls(secured: Secured, tmp_path: Path) -> None:
     broker, _ = secured
     create_topics(broker.bootstrap_servers, "forbidden")
     producer = KafkaProducer(**Settings(kafka=by_password("plain", "PLAIN")(*secured, tmp_path)).kafka.client_options())
