@@ -46,5 +46,4 @@ def load_beside(config: Path | None, overrides: list[str] | None, data_dir: Path
 
     settings = load(config, overrides, data_dir)
     running = Endpoints.read(settings.engine.data_dir).kafka
-    beside = [f"kafka.bootstrap_servers={running}", "kafka.security_protocol=PLAINTEXT"]
-    return load(config, [*beside, *(overrides or ())], data_dir) if running else settings
+    return load(config, [f"kafka.bootstrap_servers={running}", *(overrides or ())], data_dir) if running else settings

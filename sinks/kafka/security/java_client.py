@@ -40,7 +40,8 @@ def _key_store(security: KafkaSecurity) -> dict[str, str]:
 
     chain = Path(security.ssl_certfile).read_bytes()
     text = Path(security.ssl_keyfile).read_bytes() if security.ssl_keyfile else chain
-    key = load_pem_private_key(text, security.ssl_key_password.encode() or None)
+    # As OpenSSL does it for Python's clients: a password that the key does not have is no error.
+    key = load_pem_private_key(text, security.ssl_key_password.encode() if b"ENCRYPTED" in text else None)
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "".join(

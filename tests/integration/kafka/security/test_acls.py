@@ -3,7 +3,6 @@
 The broker logs what it allows and what it refuses, so one run finds both: what is missing, and what nobody needs.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,13 +24,15 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(900)]
 
 LAMPS = [f"lamp-{number}" for number in range(6)]
-ROUNDS = 3
+ATTEMPTS = 20
 NAMES = {"DEAD_LETTER_TOPIC": BOUND_TOPIC, "YOUR_GROUP": "backend-readers", "YOUR_TRANSACTIONAL_ID": "backend-1"}
 NOT_NEEDED = {
     # kafka-python's describe_cluster asks what the user may do with the cluster; nobody reads the answer.
     Rule(principal=user, resource="cluster", name="kafka-cluster", operation="Describe")
     for user in ("administrator", "engine")
 }
+
+OFFERED = Rule(principal="gateway", resource="topic", name=f"{PREFIX}.commands", operation="Write")
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +53,12 @@ def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Pla
         devices = [device(lamp, gateways[number % 2]["mqtt"]) for number, lamp in enumerate(LAMPS)]
         app = device("app", gateways[0]["mqtt"])
         wait_until(lambda: all(one.is_connected() for one in (*devices, app)), "all devices are connected")
-        send(it)
-        wait_until(lambda: all(len(one.user_data_get()) == ROUNDS for one in devices), "every lamp has its messages")
+        send(it, devices)
         wait_until(lambda: len(app.user_data_get()) == len(LAMPS), "the app has its receipts")
         for qos in range(3):
             devices[0].publish("up", b"up", qos=qos).wait_for_publish(30)
         it.note_command_lines()
-        for topic, count in ("receipts", ROUNDS * len(LAMPS) + 2), ("uplink", 3), ("dead-letters", 1):
+        for topic, count in ("receipts", 2 * len(LAMPS) + 2), ("uplink", 3), ("dead-letters", 1):
             read_as_backend(it, topic, count)
         for one in (*devices, app):
             one.loop_stop()
@@ -88,20 +88,31 @@ def device(client_id: str, address: str) -> paho.Client:
     return client
 
 
-def send(plant: Plant) -> None:
-    """To each lamp, in a transaction, to nobody, and by the fast path: a session grants it when it is idle."""
+def send(plant: Plant, devices: list[paho.Client]) -> None:
+    """To each lamp, in a transaction, to nobody, and until the fast path was gone, within a gateway and between them."""
     settings = plant.settings("backend")
     own = producer_settings(settings)
     with Producer(settings.kafka.bootstrap_servers, settings=own, transactional_id="backend-1") as producer:
-        with producer.transaction() as transaction:
-            for lamp in LAMPS:
-                transaction.send(client_id=lamp, topic="t", payload=b"", message_id=f"{lamp}-0", response_topic="client:app")
         for lamp in "lamp-away", "nobody":
             producer.send(client_id=lamp, topic="t", payload=b"", message_id=f"late-{lamp}", expiration_ms=1)
-        for number in range(1, ROUNDS):
-            time.sleep(2)
+        with producer.transaction() as transaction:
             for lamp in LAMPS:
-                producer.send(client_id=lamp, topic="t", payload=b"", message_id=f"{lamp}-{number}")
+                transaction.send(client_id=lamp, topic="t", payload=b"0", message_id=f"{lamp}-0", response_topic="client:app")
+        arrived(devices, 1)
+        for number in range(1, ATTEMPTS):  # a gateway may be under pressure, and the grants may not be there yet
+            for lamp in LAMPS:
+                producer.send(client_id=lamp, topic="t", payload=b"%d" % number, message_id=f"{lamp}-{number}")
+            arrived(devices, number + 1)
+            if is_fast(plant) and OFFERED in plant.broker.allowed():
+                break
+
+
+def arrived(devices: list[paho.Client], count: int) -> None:
+    wait_until(lambda: all(len(set(one.user_data_get())) == count for one in devices), "every lamp has its messages")
+
+
+def is_fast(plant: Plant) -> bool:
+    return any(b'"fast_path":true' in (record.value or b"") for record in on_topic(plant, "receipts"))
 
 
 def read_as_backend(plant: Plant, topic: str, count: int) -> None:
@@ -139,7 +150,7 @@ def test_nothing_is_allowed_that_nobody_needs(worked: Plant) -> None:
 
 
 def test_the_fast_path_was_among_what_was_tried(worked: Plant) -> None:
-    assert any(b'"fast_path":true' in (record.value or b"") for record in on_topic(worked, "receipts"))
+    assert is_fast(worked)
 
 
 SECRETS: dict[str, Callable[[Plant], str]] = {

@@ -1,6 +1,7 @@
 """The same security in the words of Python's and of Java's clients."""
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,12 @@ def test_a_client_certificate(tmp_path: Path, password: bytes | None, together: 
     assert java["ssl.keystore.certificate.chain"].count("BEGIN CERTIFICATE") == 1
     (tmp_path / "java.pem").write_text(java["ssl.keystore.key"] + java["ssl.keystore.certificate.chain"])
     ssl.create_default_context().load_cert_chain(tmp_path / "java.pem")
+
+
+def test_a_password_that_the_key_does_not_have_is_no_error(tmp_path: Path) -> None:
+    security = replace(certificate(tmp_path, password=None, together=True), ssl_key_password="geheim")
+    assert list(security.problems()) == []
+    assert "ssl.keystore.key" in java_options(security)
 
 
 def test_authorities_are_named_by_their_file() -> None:
