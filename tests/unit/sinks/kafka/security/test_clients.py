@@ -51,6 +51,13 @@ def test_user_and_password(mechanism: SaslMechanism, module: str) -> None:
     }
 
 
+def test_the_options_of_python_do_not_show_their_secrets() -> None:
+    options = python_options(KafkaSecurity(**SASL | {"security_protocol": SecurityProtocol.SASL_SSL}, ssl_key_password="geheim"))
+    assert (options["sasl_plain_password"], options["ssl_password"]) == ('a"b\\c', "geheim")
+    assert "b\\" not in repr(options)
+    assert "geheim" not in repr(options)
+
+
 def test_tokens_of_an_endpoint() -> None:
     url = {"sasl_mechanism": SaslMechanism.OAUTHBEARER, "sasl_token_url": "https://login/token"}
     security = KafkaSecurity(**SASL, **url, sasl_token_scope="kafka")
