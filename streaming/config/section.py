@@ -25,7 +25,9 @@ Option: TypeAlias = str | bool | int | float
 DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), PlainSerializer(format_duration, when_used="json")]
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes), PlainSerializer(format_size, when_used="json")]
 Secret = Annotated[SecretStr, PlainSerializer(lambda _: "", when_used="json")]
-_SECRET: Final = re.compile(r"(?i)passw(or)?d(?!_file)|secret|jaas|access[.]?key|keystore[.]key|token\b|credentials")
+_SECRET: Final = re.compile(
+    r"(?i)passw(or)?d(?!_file)|secret|jaas|(access|account)[.]?key|keystore[.]key|token\b|credentials(?![.]provider)"
+)
 
 
 def names_a_secret(text: str) -> bool:

@@ -416,9 +416,11 @@ def test_a_secret_is_no_flag(override: str, words: str) -> None:
 def test_what_is_named_like_a_secret_may_be_a_flag(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter2\n")
     overrides = [f"kafka.sasl_password_file={tmp_path}/password", "gateway.login.password_cache_ms=5", "kafka.sasl_password="]
+    overrides += ["engine.spark.spark.hadoop.fs.s3a.aws.credentials.provider=com.example.Provider"]
     settings = load_settings(overrides=overrides)
     assert settings.kafka.to_kafka_security().password == "hunter2"
     assert "hunter2" not in repr(settings) + render_toml(settings)
+    assert "com.example.Provider" in render_toml(settings)
 
 
 def test_settings_do_not_change() -> None:
