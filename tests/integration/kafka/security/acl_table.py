@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 _PAGE: Final = Path(__file__).parents[4] / "docs" / "deployment.md"
-_RESOURCES: Final = {"topic": "topic", "group": "group", "cluster": "cluster", "transactional id": "transactionalid"}
+_RESOURCES: Final = {"topic": "topic", "group": "group", "transactional id": "transactionalid"}
 _ROW: Final = re.compile(
     rf"\| (?P<who>[a-z, ]+) \| (?P<kind>{'|'.join(_RESOURCES)}) (?P<names>[^|]*?) ?\| (?P<operations>[A-Za-z, ]+) \|"
 )
@@ -15,7 +15,7 @@ _ROW: Final = re.compile(
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class Rule:
-    """resource: topic, group, cluster. name: of it. operation: as Kafka's documentation writes it, e.g. DescribeConfigs."""
+    """resource: topic, group, transactionalid. operation: as Kafka's documentation writes it, e.g. DescribeConfigs."""
 
     principal: str
     resource: str
@@ -28,11 +28,10 @@ def documented(prefix: str, names: Mapping[str, str]) -> list[Rule]:
     found = []
     for line in _PAGE.read_text(encoding="utf-8").splitlines():
         if row := _ROW.match(line):
-            written = re.findall(r"`([^`]+)`", row["names"]) or ["kafka-cluster"]
             found += [
                 Rule(principal=who, resource=_RESOURCES[row["kind"]], name=_resolved(name, prefix, names), operation=operation)
                 for who in row["who"].split(", ")
-                for name in written
+                for name in re.findall(r"`([^`]+)`", row["names"])
                 for operation in row["operations"].split(", ")
             ]
     return found

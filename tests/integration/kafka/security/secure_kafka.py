@@ -180,14 +180,7 @@ def secure_kafka(directory: Path, jars: Jars) -> Iterator[tuple[SecureKafka, Tok
 
 
 def _acl(rule: Rule) -> ACL:
-    kinds = {
-        "topic": ResourceType.TOPIC,
-        "group": ResourceType.GROUP,
-        "cluster": ResourceType.CLUSTER,
-        "transactionalid": ResourceType.TRANSACTIONAL_ID,
-    }
-    name, star, _ = rule.name.partition("*")
-    pattern = ACLResourcePatternType.PREFIXED if star and name else ACLResourcePatternType.LITERAL
+    kinds = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactionalid": ResourceType.TRANSACTIONAL_ID}
     operation = ACLOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rule.operation).upper()]
-    resource = ResourcePattern(kinds[rule.resource], name or star, pattern)
+    resource = ResourcePattern(kinds[rule.resource], rule.name, ACLResourcePatternType.LITERAL)
     return ACL(f"User:{rule.principal}", "*", operation, ACLPermissionType.ALLOW, resource)
