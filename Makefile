@@ -80,9 +80,10 @@ mosquitto-check:
 test: jars ## Lint, types, layers and all tests that need nothing from outside: five to six and a half minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
-		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
+		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports' bandit '$(bandit)'
 
 TEST_PROCESSES := 3
+bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
 # The tests of state/, which have to reach every branch of it. What takes long and reaches no line of its own runs without the tracer.
@@ -158,8 +159,15 @@ soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of t
 # ---- developing ----------------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: setup ## Lint, types and layers, without tests
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+lint: setup ## Lint, types, layers and bandit, without tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(bandit)
+
+.PHONY: audit
+audit: setup ## Known holes in the packages of requirements.txt; asks an advisory service on the Internet
+	@tools="$$(mktemp -d)"; trap 'rm -rf "$$tools"' EXIT
+	$(BIN)/python -m venv "$$tools/venv"
+	"$$tools/venv/bin/python" -m pip install --quiet pip-audit
+	"$$tools/venv/bin/pip-audit" --strict --disable-pip --requirement requirements.txt
 
 .PHONY: format
 format: setup ## Format the code and mend what ruff can

@@ -39,7 +39,7 @@ class BridgedDevice(PahoDevice):
         self.most_unacknowledged = 0
         self._drop = drop
         self._cut = cut
-        self._dice = random.Random(f"{seed}/{name}")  # noqa: S311
+        self._dice = random.Random(f"{seed}/{name}")  # noqa: S311  # nosec B311
         self._done: set[str] = set()
         self._unacknowledged: set[str] = set()
         self._mishaps: set[bytes] = set()

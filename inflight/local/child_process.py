@@ -62,7 +62,7 @@ def free_port(host: str = "127.0.0.1") -> int:
     """
     highest = _ephemeral_start() - 1
     for _ in range(_PORT_ATTEMPTS if highest > _LOWEST_PORT else 0):
-        port = random.randint(_LOWEST_PORT, highest)  # noqa: S311
+        port = random.randint(_LOWEST_PORT, highest)  # noqa: S311  # nosec B311
         if is_free(port, host):
             return port
     with socket.socket() as probe:
@@ -123,7 +123,7 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
             os._exit(1)
     os.nice(nice)
     try:
-        os.execvp(command[0], list(command))  # noqa: S606
+        os.execvp(command[0], list(command))  # noqa: S606  # nosec B606
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         os._exit(127)

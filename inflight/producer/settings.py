@@ -42,7 +42,7 @@ class ProducerSettings:
     throttle_timeout_ms: int = 5_000
     transactional_id: str | None = None
     transaction_timeout_ms: int = 30_000
-    kafka_options: Mapping[str, Any] = field(default_factory=dict)
+    kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         at_least = {

@@ -85,4 +85,4 @@ class BridgeSettings:
     stop_timeout_ms: int = 5_000
     producer_linger_ms: int = 0
     fetch_max_wait_ms: int = 250
-    kafka_options: Mapping[str, Any] = field(default_factory=dict)
+    kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)

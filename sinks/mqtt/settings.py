@@ -61,7 +61,7 @@ class GatewaySettings:
     limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold."""
     producer_linger_ms: int = 0
     fetch_max_wait_ms: int = 250
-    kafka_options: Mapping[str, Any] = field(default_factory=dict)
+    kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""
     device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)

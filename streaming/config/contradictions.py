@@ -29,7 +29,7 @@ def session_of(profile: ProfileSection, session: SessionSection) -> SessionSecti
 
 def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
     """What the keys are not allowed to be together, and what to change."""
-    engine, gateway, kafka = settings.engine, settings.gateway, settings.kafka
+    engine, gateway = settings.engine, settings.gateway
     sessions: list[tuple[KeyPath, SessionSection]] = [(("session",), settings.session)]
     sessions += [(("profiles", index), session_of(profile, settings.session)) for index, profile in enumerate(settings.profiles)]
     for path, session in sessions:
@@ -75,8 +75,7 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
             yield ("throttle", low), f"is not below {high}: lower it, or raise {high}"
     yield from access_problems(gateway.plain_listener(), settings.listeners, gateway.login)
     yield from settings.bridge.problems(settings.kafka, settings.topics)
-    if kafka.security_protocol.startswith("SASL") and not (kafka.sasl_username and kafka.sasl_password.get_secret_value()):
-        yield ("kafka", "sasl_username"), f"security_protocol = {kafka.security_protocol} needs sasl_username and sasl_password"
+    yield from settings.kafka.problems()
     yield from dead_letter_problems(
         settings.exchanges,
         settings.policies,

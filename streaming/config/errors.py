@@ -54,5 +54,5 @@ class KafkaUnreachable(InflightError):
         """Of what a client of Kafka raised."""
         return cls(
             f"Kafka at {bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
-            "Check kafka.bootstrap_servers and that Kafka runs."
+            "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]."
         )

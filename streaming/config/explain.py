@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any, Final, get_args, get_origin
 
 import annotated_types
-from pydantic import BaseModel, PlainSerializer, ValidationError
+from pydantic import BaseModel, PlainSerializer, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from streaming.config.section import KeyPath, Section
+from streaming.config.section import KeyPath, Section, names_a_secret
 from streaming.config.units import Schedule
 
 _LINE_WIDTH: Final = 120
@@ -52,6 +52,16 @@ def resolve_key(model: type[BaseModel], dotted: str) -> tuple[str, ...] | None:
         return parts
     tables = (parts[:length] for length in range(1, len(parts)) if _is_free_table(keys.get(parts[:length])))
     return next(((*table, ".".join(parts[len(table) :])) for table in tables), None)
+
+
+def holds_a_secret(model: type[BaseModel], path: tuple[str, ...], text: str) -> bool:
+    """Whether `text`, given for a key that exists, is a secret or has one in it. path: as `resolve_key` finds it."""
+    field = _keys(model, lists=False).get(path)
+    if field is None:
+        return bool(text) and names_a_secret(path[-1])  # in a table of free names
+    if field.annotation is SecretStr:
+        return bool(text)
+    return (_is_free_table(field) or bool(_models(field))) and names_a_secret(text)
 
 
 def known_keys(model: type[BaseModel]) -> list[str]:
@@ -162,7 +172,7 @@ def _sentence(model: type[BaseModel], path: KeyPath, field: FieldInfo | None, ki
     if kind == "missing":
         return f"is missing: {field.description if field else text}"
     what = text.removeprefix("Value error, ")
-    secret = field is not None and "SecretStr" in str(field.annotation)
+    secret = field is not None and field.annotation is SecretStr
     shown = "" if secret or isinstance(value, dict | list) else f"is {value!r}: "
     limits = allowed(field) if field else ""
     meaning = f" ({field.description})" if field and field.description else ""

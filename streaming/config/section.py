@@ -1,5 +1,6 @@
 """What the sections of the configuration are made of: their base class, kinds of values, and where defaults come from."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
@@ -24,6 +25,21 @@ Option: TypeAlias = str | bool | int | float
 DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), PlainSerializer(format_duration, when_used="json")]
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes), PlainSerializer(format_size, when_used="json")]
 Secret = Annotated[SecretStr, PlainSerializer(lambda _: "", when_used="json")]
+_SECRET: Final = re.compile(
+    r"(?i)passw(or)?d(?!_file)|secret|jaas|(access|account)[.]?key|keystore[.]key|token\b|credentials(?![.]provider)"
+)
+
+
+def names_a_secret(text: str) -> bool:
+    """Whether a key, an option of Kafka or Spark, or a table in JSON has the name of a secret. Rather once too often."""
+    return bool(_SECRET.search(text))
+
+
+def _without_secrets(options: dict[str, Option]) -> dict[str, Option]:
+    return {name: "" if names_a_secret(name) else value for name, value in options.items()}
+
+
+Options = Annotated[dict[str, Option], PlainSerializer(_without_secrets, when_used="json")]
 
 _RETRY: Final = Schedule(ge=100, le=DAY)
 RetryIntervalMs = Annotated[

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field
 
+from sinks.kafka.security.java_client import java_options
+from sinks.kafka.security.python_client import python_options
+from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism, SecurityProtocol
 from state.model import MAX_PACKET_ID
 from state.settings import BackoffSettings, Overflow, RetryMqtt5, SessionSettings
-from streaming.config.section import DurationMs, KeyPath, Option, RetryIntervalMs, Secret, Section, SizeBytes, key
+from streaming.config.section import DurationMs, KeyPath, Options, RetryIntervalMs, Secret, Section, SizeBytes, key
 from streaming.config.units import DAY, HOUR, KIB, MIB, MINUTE, NEVER_MS, SECOND, format_duration
 
 OFF: Final = -1
@@ -48,55 +51,53 @@ def _at_least_one_attempt(value: int) -> int:
     return value
 
 
-class KafkaSection(Section):
-    """Where Kafka is and how to log in there."""
+class KafkaSection(Section, configures=KafkaSecurity()):
+    """Where Kafka is and how all clients of ours log in there, Python's and Spark's (docs/security.md)."""
 
     bootstrap_servers: Annotated[str, AfterValidator(_host_ports)] = key(
         "host:port, several separated by commas; `inflight up` puts its own broker here", "127.0.0.1:9092"
     )
-    security_protocol: str = key(
-        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", "PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$"
+    security_protocol: SecurityProtocol = key("SSL and SASL_SSL have TLS, SASL_… a login")
+    ssl_cafile: str = key(
+        "PEM file of the authorities that may have signed the brokers' certificates; empty = those of the system"
     )
-    sasl_mechanism: str = key(
-        "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", "SCRAM-SHA-512", pattern="^(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)$"
+    ssl_certfile: str = key("PEM file of our certificate and its chain, where brokers ask for one (mutual TLS)")
+    ssl_keyfile: str = key("PEM file of its key; empty = it is in ssl_certfile")
+    ssl_key_password: Secret = key("of the key, if it has one; best given as INFLIGHT__KAFKA__SSL_KEY_PASSWORD; never shown")
+    sasl_mechanism: SaslMechanism = key("how to log in")
+    sasl_username: str = key("the user; with OAUTHBEARER the client id")
+    sasl_password: Secret = key(
+        "the password, with OAUTHBEARER the client secret; best given as INFLIGHT__KAFKA__SASL_PASSWORD; never shown"
     )
-    sasl_username: str = key("used with SASL_…", "")
-    sasl_password: Secret = key("best given as INFLIGHT__KAFKA__SASL_PASSWORD; never shown", SecretStr(""))
-    ssl_cafile: str = key("PEM file of the authorities that may have signed the brokers' certificates", "")
-    options: dict[str, Option] = key(
-        'more client options by Kafka\'s names, given to every client, for example "request.timeout.ms" = 30000', {}
+    sasl_password_file: str = key("a file that has it in its first line, instead")
+    sasl_token_url: str = key("OAUTHBEARER: where tokens are asked for (OAuth 2.0, client credentials)")
+    sasl_token_scope: str = key("OAUTHBEARER: the scope that is asked for; empty = none")
+    sasl_token_file: str = key("OAUTHBEARER: a file with a token that somebody else keeps fresh, instead of sasl_token_url")
+    options: Options = key(
+        'more client options by Kafka\'s names, given to every client, for example "request.timeout.ms" = 30000', {}, repr=False
     )
+
+    def to_kafka_security(self) -> KafkaSecurity:
+        return self.plain(
+            KafkaSecurity,
+            ssl_key_password=self.ssl_key_password.get_secret_value(),
+            sasl_password=self.sasl_password.get_secret_value(),
+        )
+
+    def problems(self) -> Iterator[tuple[KeyPath, str]]:
+        """What the keys are not allowed to be together, and files that cannot be used."""
+        yield from ((("kafka", name), message) for name, message in self.to_kafka_security().problems())
 
     def client_options(self) -> dict[str, Any]:
         """For every kafka-python client, `bootstrap_servers` included."""
-        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, "security_protocol": self.security_protocol}
-        if self.security_protocol.startswith("SASL"):
-            options["sasl_mechanism"] = self.sasl_mechanism
-            options["sasl_plain_username"] = self.sasl_username
-            options["sasl_plain_password"] = self.sasl_password.get_secret_value()
-        if self.ssl_cafile:
-            options["ssl_cafile"] = self.ssl_cafile
+        options = {"bootstrap_servers": self.bootstrap_servers, **python_options(self.to_kafka_security())}
         return options | {name.replace(".", "_"): value for name, value in self.options.items()}
 
     def spark_options(self) -> dict[str, str]:
         """For Spark's Kafka source and sink, with their `kafka.` in front, bootstrap servers included."""
-        options = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
-        if self.security_protocol.startswith("SASL"):
-            module = "plain.PlainLoginModule" if self.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
-            name, password = (_jaas_quoted(text) for text in (self.sasl_username, self.sasl_password.get_secret_value()))
-            options["sasl.mechanism"] = self.sasl_mechanism
-            options["sasl.jaas.config"] = (
-                f"org.apache.kafka.common.security.{module} required username={name} password={password};"
-            )
-        if self.ssl_cafile:
-            options["ssl.truststore.type"] = "PEM"
-            options["ssl.truststore.location"] = self.ssl_cafile
+        options = {"bootstrap.servers": self.bootstrap_servers, **java_options(self.to_kafka_security())}
         options |= {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self.options.items()}
         return {f"kafka.{name}": value for name, value in options.items()}
-
-
-def _jaas_quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 class PartitionsSection(Section):
@@ -227,7 +228,7 @@ class EngineSection(Section):
     lean_worker: bool = key(
         "Python workers without pandas, at a fraction of the cost; false = PySpark's own way, same results", True
     )
-    spark: dict[str, Option] = key('more Spark configuration, for example "spark.executor.memory" = "4g"', {})
+    spark: Options = key('more Spark configuration, for example "spark.executor.memory" = "4g"', {}, repr=False)
 
 
 class ThrottleSection(Section):

@@ -27,10 +27,11 @@ from state.settings import SessionSettings
 from streaming.config.configuration import Configuration
 from streaming.config.contradictions import contradictions, merged, session_of
 from streaming.config.errors import ConfigurationError
-from streaming.config.explain import Contradictions, explain, resolve_key, unknown_key
+from streaming.config.explain import Contradictions, explain, holds_a_secret, resolve_key, unknown_key
 from streaming.config.origins import Origins
 from streaming.config.policy_sections import dead_letter_topics
 from streaming.config.resources import conf_file
+from streaming.config.section import names_a_secret
 from streaming.config.sections import SessionSection
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
@@ -183,6 +184,8 @@ def _read_overrides(overrides: Sequence[str], origins: Origins) -> dict[str, Any
             origins.add(where, key, "write --set section.key=value")
         elif path is None:
             origins.add(where, key, unknown_key(Settings, key))
+        elif holds_a_secret(Settings, path, text):
+            origins.add(where, key, f"everybody on this machine sees the flags of a process: {_without_flag(path)}")
         else:
             origins.remember(path, where)
             try:
@@ -198,7 +201,15 @@ def _read_overrides(overrides: Sequence[str], origins: Origins) -> dict[str, Any
 
 def _shown(key: str, text: str) -> str:
     """The value for a message; never a secret."""
-    return "…" if "password" in key or "credentials" in key else text
+    return "…" if names_a_secret(key) or names_a_secret(text) else text
+
+
+def _without_flag(path: tuple[str, ...]) -> str:
+    """How else a secret is told."""
+    in_file = "write it in a configuration file that only Inflight can read"
+    if path[:-1] in _FREE_TABLES:
+        return in_file
+    return f"set the environment variable {ENVIRONMENT_PREFIX}{'__'.join(path).upper()}, or {in_file}"
 
 
 def _decoded(text: str, *, in_free_table: bool) -> Any:

@@ -271,5 +271,6 @@ class _Admin:
     def _explained(self, error: KafkaError) -> KafkaUnreachable:
         return KafkaUnreachable(
             f"Kafka at {self._servers} does not do what is asked: {type(error).__name__}: {error}. "
-            "Check kafka.bootstrap_servers, that Kafka runs, and that this user may create and describe topics."
+            "Check kafka.bootstrap_servers, that Kafka runs, the login and the certificates in [kafka], and that this user may "
+            "create and describe topics."
         )

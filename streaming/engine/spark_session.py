@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlparse
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.config.resources import conf_file
+from streaming.config.section import names_a_secret
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _LOOPBACK: Final = "127.0.0.1"
@@ -68,12 +69,24 @@ def spark_session(settings: SparkSettings, jars: SparkJars | None) -> SparkSessi
     # PySpark looks at the environment only; without this the workers are whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings.log_file.parent.mkdir(parents=True, exist_ok=True)
-    builder = SparkSession.builder.appName(settings.app_name)
-    for key, value in spark_options(settings, jars).items():
-        builder = builder.config(key, value)
+    options = spark_options(settings, jars)
     if settings.master is not None:
-        builder = builder.master(settings.master)
+        options["spark.master"] = settings.master
+    _start_jvm({name: value for name, value in options.items() if not names_a_secret(name)})
+    builder = SparkSession.builder.appName(settings.app_name)
+    for name, value in options.items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _start_jvm(options: Mapping[str, str]) -> None:
+    """Unless there is one. PySpark gives it all options that are known by then as flags, which everybody on the machine can read:
+    so the secret ones come later.
+    """
+    conf = SparkConf()
+    for name, value in options.items():
+        conf.set(name, value)
+    SparkContext._ensure_initialized(conf=conf)
 
 
 def end_jvm(timeout_s: float) -> None:
@@ -127,6 +140,8 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",
+        # What Spark shows of options, in plans and in its UI: its own default, and the key of a client certificate.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|private key",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",

@@ -52,7 +52,7 @@ def _rows(table: Path, column: str, value: str, columns: list[str] | None) -> li
     names = [field.name for field in opened.schema().fields if columns is None or field.name in columns]
     wanted = ", ".join(_quoted(name, '"') for name in names)
     condition = _quoted(column, '"') + " = " + _quoted(value, "'")
-    query = f"SELECT {wanted} FROM asked WHERE {condition}"  # noqa: S608 - both are quoted
+    query = f"SELECT {wanted} FROM asked WHERE {condition}"  # noqa: S608 - both are quoted  # nosec B608
     found = QueryBuilder().register("asked", opened).execute(query).read_all()
     return [{name: found.column(name)[row].as_py() for name in names} for row in range(found.num_rows)]
 

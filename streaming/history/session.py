@@ -118,7 +118,7 @@ class HistorySession:
         word = text[:1] if text.startswith("(") else text.split(maxsplit=1)[0].lower() if text else ""
         if word in _QUERIES:
             # As a subquery: whatever it says, it is a query and cannot write.
-            text = f"SELECT * FROM ({text})"  # noqa: S608
+            text = f"SELECT * FROM ({text})"  # noqa: S608  # nosec B608
         elif word not in _READ_ONLY:
             raise BadQuestion(
                 f"{word or 'nothing'!r} is no question: ask with {', '.join(_QUERIES[:4])}, {', '.join(_READ_ONLY)}"

@@ -13,8 +13,8 @@ class Refusal(StrEnum):
     """Why a login was refused: a label of the metric, never told to the device."""
 
     NO_LOGIN = "no login"
-    PASSWORD = "wrong user name or password"  # noqa: S105 - a reason
-    TOKEN = "token"  # noqa: S105 - a reason
+    PASSWORD = "wrong user name or password"  # noqa: S105 - a reason  # nosec B105
+    TOKEN = "token"  # noqa: S105 - a reason  # nosec B105
     CERTIFICATE = "certificate"
     CLIENT_ID = "client id"
     WILL = "will topic"

@@ -22,7 +22,7 @@ def tls_context(listener: ListenerSettings) -> ssl.SSLContext | None:
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         # Without this password OpenSSL would ask for one at the terminal.
-        context.load_cert_chain(listener.tls_certfile, listener.tls_keyfile or None, password="")
+        context.load_cert_chain(listener.tls_certfile, listener.tls_keyfile or None, password="")  # nosec B106
         context.verify_mode = _VERIFY[listener.client_certificate]
         if listener.client_cafile:
             context.load_verify_locations(listener.client_cafile)

@@ -13,7 +13,7 @@ value when it is asked for; a batch is written when it has `max_records` output 
 
 import io
 import json
-import pickle
+import pickle  # state rows, which only the engine writes  # nosec B403
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain

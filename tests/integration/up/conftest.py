@@ -54,6 +54,19 @@ clients = "broken-*"
 delivery_limit = 5
 """
 
+SECRET = "hunter2"
+SECRETS = f"""
+[kafka]
+sasl_password = "{SECRET}"
+ssl_key_password = "{SECRET}"
+[kafka.options]
+"ssl.password" = "{SECRET}"
+[engine.spark]
+"spark.hadoop.fs.s3a.secret.key" = "{SECRET}"
+[bridge]
+password = "{SECRET}"
+"""
+
 
 @dataclass(frozen=True)
 class SharedUp:
@@ -85,7 +98,7 @@ def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
     shorter = policies.replace('message_ttl = "10s"', 'message_ttl = "1s"')
     assert "10s" not in shorter
     configuration = directory / "inflight.toml"
-    configuration.write_text(shorter + PROFILES, encoding="utf-8")
+    configuration.write_text(shorter + PROFILES + SECRETS, encoding="utf-8")
     ports = [word for process in ("engine", "gateway") for word in ("--set", f"metrics.{process}_port=0")]
     running = UpProcess(directory / "data", "--config", str(configuration), *ports).__enter__()
 

@@ -136,7 +136,7 @@ def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(com
     result = run(command, *(word for option in options for word in ("--set", option)))
     assert result.returncode == 1
     assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
-    assert "Check kafka.bootstrap_servers and that Kafka runs." in result.stderr
+    assert "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]." in result.stderr
     assert "Traceback" not in result.stderr
 
 

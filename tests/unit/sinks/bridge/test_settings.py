@@ -16,7 +16,8 @@ def test_the_defaults_are_those_of_the_bridge() -> None:
     assert {key for key in theirs if ours[key] != theirs[key]} == {"kafka_options"}
 
 
-def test_what_is_configured_reaches_the_bridge() -> None:
+def test_what_is_configured_reaches_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFLIGHT__BRIDGE__PASSWORD", "secret")
     settings = bridge_settings(
         load_settings(
             overrides=[
@@ -26,7 +27,6 @@ def test_what_is_configured_reaches_the_bridge() -> None:
                 "bridge.presence=always",
                 'bridge.clients=["a", "b"]',
                 "bridge.keep_alive_ms=30s",
-                "bridge.password=secret",
                 "bridge.username=me",
                 "bridge.backoff.max=5s",
                 "topics.prefix=t",

@@ -306,7 +306,7 @@ def test_a_wrong_schedule_is_refused_before_anything_starts(schedule: str, words
         ("gateway.port=70000", "allowed: -1 … 65535"),
         ("topics.prefix=a/b", "letters, digits"),
         ("kafka.bootstrap_servers=localhost", "write host:port"),
-        ("kafka.security_protocol=TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+        ("kafka.security_protocol=TLS", "allowed: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("engine.state_partitions=0", "allowed: 1 … 10000"),
     ],
 )
@@ -341,7 +341,7 @@ def test_all_mistakes_are_reported_at_once(file: Path) -> None:
             "max_payload_bytes",
         ),
         (["gateway.max_packet_size_bytes=1MiB"], "gateway.max_packet_size_bytes", "does not fit in a record"),
-        (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "needs sasl_username and sasl_password"),
+        (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "is empty: security_protocol = SASL_SSL needs it"),
         (['profiles=[{"clients": "a", "backoff": {"max": 5}}]'], "profiles[0].backoff.max", "less than backoff.initial"),
         (
             ["max_subscription_bytes=512KiB"],
@@ -375,11 +375,55 @@ def test_a_flag_without_a_value_is_explained() -> None:
     assert complaints("max_inflight") == ["--set max_inflight: max_inflight: write --set section.key=value"]
 
 
-def test_secrets_are_never_shown() -> None:
-    overrides = ["kafka.sasl_password=hunter2", "bridge.password=hunter2"]
-    settings = load_settings(overrides=overrides)
+SECRETS = """
+[kafka]
+ssl_key_password = "hunter2"
+sasl_password = "hunter2"
+[kafka.options]
+"sasl.jaas.config" = "hunter2"
+"ssl.key.password" = "hunter2"
+[engine.spark]
+"spark.hadoop.fs.s3a.secret.key" = "hunter2"
+[bridge]
+password = "hunter2"
+"""
+
+
+def test_secrets_are_never_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(SECRETS)
+    settings = load_settings(file)
+    assert settings.kafka.sasl_password.get_secret_value() == "hunter2"
     assert "hunter2" not in repr(settings) + render_toml(settings)
+    assert "hunter2" not in repr(gateway_settings(settings)) + repr(settings.kafka.to_kafka_security())
     assert "hunter2" not in "".join(complaints('gateway.credentials={"ann": ["hunter2"]}'))
+    monkeypatch.setenv("INFLIGHT__KAFKA__OPTIONS", '{"ssl.key.password": {"hunter2": 1}}')
+    assert "hunter2" not in "".join(complaints())
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("kafka.sasl_password=hunter2", "set the environment variable INFLIGHT__KAFKA__SASL_PASSWORD, or write it in a conf"),
+        ("bridge.password=hunter2", "set the environment variable INFLIGHT__BRIDGE__PASSWORD"),
+        ("kafka.options.ssl.key.password=hunter2", "flags of a process: write it in a configuration file"),
+        ('kafka.options={"sasl.jaas.config": "hunter2"}', "flags of a process"),
+        ('kafka={"sasl_password": "hunter2"}', "flags of a process"),
+    ],
+)
+def test_a_secret_is_no_flag(override: str, words: str) -> None:
+    [problem] = complaints(override)
+    assert words in problem
+    assert "hunter2" not in problem
+
+
+def test_what_is_named_like_a_secret_may_be_a_flag(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2\n")
+    overrides = [f"kafka.sasl_password_file={tmp_path}/password", "gateway.login.password_cache_ms=5", "kafka.sasl_password="]
+    overrides += ["engine.spark.spark.hadoop.fs.s3a.aws.credentials.provider=com.example.Provider"]
+    settings = load_settings(overrides=overrides)
+    assert settings.kafka.to_kafka_security().password == "hunter2"
+    assert "hunter2" not in repr(settings) + render_toml(settings)
+    assert "com.example.Provider" in render_toml(settings)
 
 
 def test_settings_do_not_change() -> None:
@@ -387,24 +431,24 @@ def test_settings_do_not_change() -> None:
         Settings().session.max_inflight = 3  # type: ignore[misc]
 
 
-def test_kafka_security_is_translated_for_python_and_for_spark() -> None:
-    kafka = load_settings(
-        overrides=[
-            "kafka.security_protocol=SASL_SSL",
-            "kafka.sasl_username=ann",
-            'kafka.sasl_password=a"b\\c',
-            "kafka.ssl_cafile=/ca.pem",
-            "kafka.options.request.timeout.ms=5000",
-        ]
-    ).kafka
-    assert kafka.client_options() == {
-        "bootstrap_servers": "127.0.0.1:9092", "security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512",
-        "sasl_plain_username": "ann", "sasl_plain_password": 'a"b\\c', "ssl_cafile": "/ca.pem", "request_timeout_ms": 5000,
+def test_kafka_security_and_options_reach_clients_of_python_and_spark() -> None:
+    settings = Settings(
+        kafka={
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_username": "ann",
+            "sasl_password": 'a"b\\c',
+            "options": {"request.timeout.ms": 5000},
+        }
+    )
+    assert settings.kafka.client_options() == {
+        "bootstrap_servers": "127.0.0.1:9092", "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "ann", "sasl_plain_password": 'a"b\\c', "request_timeout_ms": 5000,
     }  # fmt: skip
-    spark = kafka.spark_options()
+    spark = settings.kafka.spark_options()
     assert spark["kafka.request.timeout.ms"] == "5000"
-    assert spark["kafka.ssl.truststore.type"] == "PEM"
     assert spark["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="ann" password="a\\"b\\\\c";')
+    with pytest.raises(ValueError, match=r"ca\.pem cannot be used: No such file"):
+        Settings(kafka={"security_protocol": "SSL", "ssl_cafile": "/ca.pem"})
 
 
 def test_places_default_to_the_data_directory() -> None:

@@ -1,0 +1,149 @@
+"""How clients of Kafka are protected and log in, and what of it cannot be: one description for Python's and Java's clients.
+
+`python_client` and `java_client` beside this module say it in the words of each.
+"""
+
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class SecurityProtocol(StrEnum):
+    """As Kafka calls it."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    """As Kafka calls it."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSecurity:
+    """Files are paths of PEM files; empty = none.
+
+    ssl_cafile: authorities of the brokers' certificates; empty = those of the system (Python) and of the JVM (Java).
+    ssl_certfile: our certificate and its chain. ssl_keyfile: its key; empty = it is in ssl_certfile. ssl_key_password: of
+    the key.
+    sasl_username, sasl_password: with OAUTHBEARER the client id and the client secret at the token endpoint.
+    sasl_password_file: has the password instead, in its first line.
+    sasl_token_url: token endpoint (OAuth 2.0, client credentials). sasl_token_scope: asked for there.
+    sasl_token_file: has a token instead, renewed by somebody else, read for each login.
+    """
+
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    ssl_cafile: str = ""
+    ssl_certfile: str = ""
+    ssl_keyfile: str = ""
+    ssl_key_password: str = field(default="", repr=False)
+    sasl_mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    sasl_password_file: str = ""
+    sasl_token_url: str = ""
+    sasl_token_scope: str = ""
+    sasl_token_file: str = ""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+    @property
+    def password(self) -> str:
+        """Raises OSError when it cannot be read."""
+        if not self.sasl_password_file:
+            return self.sasl_password
+        lines = Path(self.sasl_password_file).read_text(encoding="utf-8").splitlines()
+        return lines[0] if lines else ""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """(field, what is wrong and what to do) of what the protocol uses. Reads the files."""
+        if self.has_tls:
+            yield from self._tls_problems()
+        if not self.has_sasl:
+            return
+        if self.sasl_mechanism is SaslMechanism.OAUTHBEARER:
+            yield from self._token_problems()
+            return
+        yield from self._unused("sasl_token_url", "sasl_token_scope", "sasl_token_file", only_with="OAUTHBEARER")
+        if not self.sasl_username:
+            yield "sasl_username", f"is empty: security_protocol = {self.security_protocol} needs it"
+            return
+        yield from self._password_problems()
+
+    def _tls_problems(self) -> Iterator[tuple[str, str]]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ssl_cafile:
+            try:
+                context.load_verify_locations(self.ssl_cafile)
+            except (OSError, ValueError) as error:
+                yield "ssl_cafile", f"{self.ssl_cafile} cannot be used: {_reason(error)}; give a PEM file of certificates"
+        if not self.ssl_certfile:
+            if self.ssl_keyfile:
+                yield "ssl_keyfile", "is the key of no certificate: set ssl_certfile, too"
+            return
+        try:
+            # Without this password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile or None, password=self.ssl_key_password)
+        except (OSError, ValueError) as error:
+            files = f"{self.ssl_certfile} and {self.ssl_keyfile}" if self.ssl_keyfile else self.ssl_certfile
+            yield (
+                "ssl_certfile",
+                f"{files} cannot be used: {_reason(error)}; give PEM files of a certificate and its key, and ssl_key_password if "
+                "the key has one",
+            )
+
+    def _password_problems(self) -> Iterator[tuple[str, str]]:
+        if self.sasl_password and self.sasl_password_file:
+            yield "sasl_password_file", "is one password too many: remove sasl_password or sasl_password_file"
+            return
+        try:
+            if not self.password:
+                yield "sasl_password", f"is empty: sasl_mechanism = {self.sasl_mechanism} needs it, or sasl_password_file"
+        except (OSError, ValueError) as error:
+            yield "sasl_password_file", f"{self.sasl_password_file} cannot be read: {_reason(error)}"
+
+    def _token_problems(self) -> Iterator[tuple[str, str]]:
+        if self.sasl_token_file:
+            unused = "sasl_token_url", "sasl_token_scope", "sasl_username", "sasl_password", "sasl_password_file"
+            yield from self._unused(*unused, only_with="a token endpoint, not with sasl_token_file")
+            try:
+                Path(self.sasl_token_file).read_text(encoding="ascii")
+            except (OSError, ValueError) as error:
+                yield "sasl_token_file", f"{self.sasl_token_file} cannot be read: {_reason(error)}"
+            return
+        if not self.sasl_token_url:
+            yield "sasl_token_url", "is empty: OAUTHBEARER gets its tokens there, or from sasl_token_file"
+            return
+        url = urlsplit(self.sasl_token_url)
+        if url.scheme != "https" and not (url.scheme == "http" and url.hostname in _LOOPBACK):
+            yield "sasl_token_url", "must begin with https://, because the client secret goes there"
+        if not self.sasl_username:
+            yield "sasl_username", "is empty: it is the client id at the token endpoint"
+            return
+        yield from self._password_problems()
+
+    def _unused(self, *names: str, only_with: str) -> Iterator[tuple[str, str]]:
+        yield from ((name, f"is used only with {only_with}: remove it") for name in names if getattr(self, name))
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

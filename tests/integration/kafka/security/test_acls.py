@@ -1,0 +1,179 @@
+"""The table of ACLs in docs/deployment.md: with them everything works, and each of them is used.
+
+The broker logs what it allows and what it refuses, so one run finds both: what is missing, and what nobody needs.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from inflight import Producer
+from inflight.cli.send_display import producer_settings
+from inflight.demo.paho_device import paho_client
+from inflight.local.jars import Jars
+from state.records.throttle import encode_throttle
+from tests.integration.kafka.security.acl_table import Rule, documented
+from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka
+from tests.integration.kafka.security.secured_plant import BOUND_TOPIC, PREFIX, Plant, plant
+from tests.support.kafka_topics import read_topic
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(900)]
+
+LAMPS = [f"lamp-{number}" for number in range(6)]
+ATTEMPTS = 20
+NAMES = {"DEAD_LETTER_TOPIC": BOUND_TOPIC, "YOUR_GROUP": "backend-readers", "YOUR_TRANSACTIONAL_ID": "backend-1"}
+NOT_NEEDED = {
+    # kafka-python's describe_cluster asks what the user may do with the cluster; nobody reads the answer.
+    Rule(principal=user, resource="cluster", name="kafka-cluster", operation="Describe")
+    for user in ("administrator", "engine")
+}
+
+OFFERED = Rule(principal="gateway", resource="topic", name=f"{PREFIX}.commands", operation="Write")
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Plant]:
+    """After everything has been done that needs Kafka."""
+    with (
+        secure_kafka(tmp_path_factory.mktemp("secure"), jars) as (broker, _),
+        plant(broker, tmp_path_factory.mktemp("plant")) as it,
+    ):
+        rules = tried()
+        for user in sorted({rule.principal for rule in rules}):
+            it.add(user)
+        broker.allow(rules)
+        it.run("administrator", "topics")
+        throttle_somebody(it)
+        it.start("engine", "engine")
+        gateways = [it.start("gateway", "gateway", name=name) for name in ("gateway", "gateway-2")]
+        devices = [device(lamp, gateways[number % 2]["mqtt"]) for number, lamp in enumerate(LAMPS)]
+        app = device("app", gateways[0]["mqtt"])
+        wait_until(lambda: all(one.is_connected() for one in (*devices, app)), "all devices are connected")
+        send(it, devices)
+        wait_until(lambda: len(app.user_data_get()) == len(LAMPS), "the app has its receipts")
+        for qos in range(3):
+            devices[0].publish("up", b"up", qos=qos).wait_for_publish(30)
+        it.note_command_lines()
+        for topic, count in ("receipts", 2 * len(LAMPS) + 2), ("uplink", 3), ("dead-letters", 1):
+            read_as_backend(it, topic, count)
+        for one in (*devices, app):
+            one.loop_stop()
+        it.kill("gateway")
+        it.stop("gateway-2")
+        look_back(it)
+        wait_until(lambda: "connections_ended" in it.log("engine").read_text(), "the killed gateway's connections are ended")
+        wait_until(lambda: any(record.value is None for record in on_topic(it, "leases")), "the lease of the stopped one is over")
+        yield it
+
+
+def tried() -> list[Rule]:
+    return [rule for rule in documented(PREFIX, NAMES) if rule.principal != "bridge"]  # test_bridge_acls.py
+
+
+def throttle_somebody(plant: Plant) -> None:
+    """As an engine before this one has left it: the next one takes it back."""
+    producer = KafkaProducer(bootstrap_servers=plant.broker.bootstrap_servers)
+    producer.send(f"{PREFIX}.throttle", key=b"somebody", value=encode_throttle("busy", 1)).get(30)
+    producer.close()
+
+
+def device(client_id: str, address: str) -> paho.Client:
+    client = paho_client(client_id, mqtt5=False)
+    client.user_data_set([])
+    client.on_connect = lambda client, *_: client.subscribe("#", qos=1)
+    client.on_message = lambda _client, messages, message: messages.append(message.payload)
+    host, _, port = address.rpartition(":")
+    client.connect(host, int(port))
+    client.loop_start()
+    return client
+
+
+def send(plant: Plant, devices: list[paho.Client]) -> None:
+    """To each lamp, in a transaction, to nobody, and until the fast path was gone, within a gateway and between them."""
+    settings = plant.settings("backend")
+    own = producer_settings(settings)
+    with Producer(settings.kafka.bootstrap_servers, settings=own, transactional_id="backend-1") as producer:
+        for lamp in "lamp-away", "nobody":
+            producer.send(client_id=lamp, topic="t", payload=b"", message_id=f"late-{lamp}", expiration_ms=1)
+        with producer.transaction() as transaction:
+            for lamp in LAMPS:
+                transaction.send(client_id=lamp, topic="t", payload=b"0", message_id=f"{lamp}-0", response_topic="client:app")
+        arrived(devices, 1)
+        for number in range(1, ATTEMPTS):  # a gateway may be under pressure, and the grants may not be there yet
+            for lamp in LAMPS:
+                producer.send(client_id=lamp, topic="t", payload=b"%d" % number, message_id=f"{lamp}-{number}")
+            arrived(devices, number + 1)
+            if is_fast(plant) and OFFERED in plant.broker.allowed():
+                break
+
+
+def arrived(devices: list[paho.Client], count: int) -> None:
+    wait_until(lambda: all(len(set(one.user_data_get())) == count for one in devices), "every lamp has its messages")
+
+
+def is_fast(plant: Plant) -> bool:
+    return any(b'"fast_path":true' in (record.value or b"") for record in on_topic(plant, "receipts"))
+
+
+def read_as_backend(plant: Plant, topic: str, count: int) -> None:
+    options = plant.settings("backend").kafka.client_options()
+    consumer = KafkaConsumer(f"{PREFIX}.{topic}", **options, group_id=NAMES["YOUR_GROUP"], auto_offset_reset="earliest")
+    found = 0
+
+    def read() -> bool:
+        nonlocal found
+        found += sum(len(records) for records in consumer.poll(timeout_ms=500).values())
+        return found >= count
+
+    wait_until(read, lambda: f"{count} records of {topic}, {found} are there: {on_topic(plant, topic)}")
+    consumer.close()
+
+
+def on_topic(plant: Plant, topic: str) -> list[Any]:
+    return read_topic(plant.broker.bootstrap_servers, f"{PREFIX}.{topic}")
+
+
+def look_back(plant: Plant) -> None:
+    """The commands that read the topics, and one that writes: the expired message is sent again."""
+    steps = plant.documents("operator", "trace", "lamp-0-0", "--source", "kafka", "--json")
+    assert [step["step"] for step in steps][-1] == "finished"
+    [count] = plant.documents("operator", "replay", "--all", "--source", "kafka", "--json")
+    assert count["sent"] == 2
+
+
+def test_nothing_that_is_needed_is_missing(worked: Plant) -> None:
+    assert sorted(worked.broker.refused() - NOT_NEEDED) == []
+
+
+def test_nothing_is_allowed_that_nobody_needs(worked: Plant) -> None:
+    assert sorted(set(tried()) - worked.broker.allowed()) == []
+
+
+def test_the_fast_path_was_among_what_was_tried(worked: Plant) -> None:
+    assert is_fast(worked)
+
+
+SECRETS: dict[str, Callable[[Plant], str]] = {
+    "command lines": lambda plant: "\n".join(sorted(plant.command_lines)),
+    "logs": lambda plant: "\n".join(path.read_text(errors="replace") for path in plant.directory.rglob("*.log*")),
+    "checkpoints and tables": lambda plant: "\n".join(
+        path.read_text(errors="replace") for path in (plant.directory / "data").rglob("*") if path.is_file()
+    ),
+    "`inflight config`": lambda plant: plant.run("engine", "config"),
+}
+
+
+@pytest.mark.parametrize("place", SECRETS)
+def test_no_secret_is_in(worked: Plant, place: str) -> None:
+    text = SECRETS[place](worked)
+    assert text
+    assert PASSWORD not in text
+
+
+def test_the_command_lines_are_those_of_all_processes(worked: Plant) -> None:
+    for part in "inflight\0engine", "inflight\0gateway", "org.apache.spark.deploy.SparkSubmit":
+        assert any(part in line for line in worked.command_lines), part

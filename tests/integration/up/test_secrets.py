@@ -1,0 +1,24 @@
+"""What the configuration has of secrets is neither in command lines nor in logs."""
+
+import psutil
+import pytest
+
+from inflight.local.endpoints import Endpoints
+from tests.integration.up.conftest import SECRET, SharedUp
+from tests.support.processes import family
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def test_secrets_are_not_in_the_command_lines_of_up_and_its_children(up: SharedUp) -> None:
+    pid = Endpoints.read(up.data_dir).pids["up"]
+    lines = [" ".join(process.cmdline()) for process in (psutil.Process(pid), *family(pid))]
+    for part in "inflight up", "inflight engine", "inflight gateway", "kafka.Kafka", "SparkSubmit":
+        assert any(part in line for line in lines), (part, lines)
+    assert [line for line in lines if SECRET in line] == []
+
+
+def test_secrets_are_not_in_the_logs(up: SharedUp) -> None:
+    logs = {path.name: path.read_text(errors="replace") for path in (up.data_dir / "logs").glob("*.log*")}
+    assert {"engine.log", "gateway.log", "kafka.log", "spark.log"} <= logs.keys()
+    assert [name for name, text in logs.items() if SECRET in text] == []
