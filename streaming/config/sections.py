@@ -202,13 +202,6 @@ class EngineSection(Section):
         ge=0,
         le=HOUR,
     )
-    hangs_after_ms: DurationMs = key(
-        "an engine whose query does nothing for this long, although a micro-batch is due, ends with exit status 3 to be started "
-        "again; 0 = never",
-        5 * MINUTE,
-        ge=0,
-        le=DAY,
-    )
     max_offsets_per_trigger: _Offsets = key(
         "messages, and as many events, that one micro-batch takes in: bounds its length after a standstill", 20_000
     )
@@ -221,6 +214,13 @@ class EngineSection(Section):
         2_500,
         ge=0,
         le=100_000_000,
+    )
+    hangs_after_ms: DurationMs = key(
+        "an engine whose query does nothing for this long, although a micro-batch is due, ends with exit status 3 to be started "
+        "again; 0 = never",
+        5 * MINUTE,
+        ge=0,
+        le=DAY,
     )
     max_payload_bytes: SizeBytes = key("a larger message of a backend is dead-lettered as invalid", 256 * KIB, ge=1, le=64 * MIB)
     max_headers_bytes: SizeBytes = key(

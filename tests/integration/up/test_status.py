@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from inflight.cli.status.look import look_at_process
 from inflight.local.child_process import free_port
+from inflight.local.endpoints import Endpoints
 from tests.integration.up.conftest import SharedUp
+from tests.support.metrics import every_metric
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -47,6 +52,23 @@ def test_the_screen_has_what_runs_what_waits_and_whose_queue_is_long(up: SharedU
     assert "Traceback" not in shown.stderr
     for words in "Processes", "micro-batches, the last one took", "Topics", "inflight.messages":
         assert words in shown.stdout
+
+
+def test_running_processes_serve_the_metrics_of_the_page_and_no_others(up: SharedUp) -> None:
+    def served(process: str) -> dict[str, float]:
+        return dict(look_at_process(process, Endpoints.read(up.data_dir).metrics[process]).values)
+
+    engine = wait_until(lambda: found if "inflight_engine_sessions" in (found := served("engine")) else None, "the first census")
+    known = {name for name in every_metric() if name.startswith("inflight_engine_")}
+    # Nothing may wait for its acknowledgement now.
+    assert known - {"inflight_engine_oldest_unacknowledged_timestamp_seconds"} <= engine.keys()
+    # Without labels that nobody has filled yet; a histogram has three names.
+    gateway = {re.sub(r"_append_seconds_\w+", "_append_seconds", name) for name in served("gateway")}
+    for names in engine.keys(), gateway:
+        ours = {name for name in names if name.startswith("inflight_") and not name.endswith("_created")}
+        assert ours - every_metric().keys() == set()
+    assert "inflight_gateway_append_seconds" in gateway
+    assert served("gateway")["inflight_gateway_partitions_owned"] > 0
 
 
 def test_a_kafka_that_is_away_is_a_finding_and_no_traceback(tmp_path: Path) -> None:
