@@ -280,9 +280,9 @@ class MetricsSection(Section):
     gateway_port: _Port = key("of a gateway; two on one machine need two ports", OFF)
     bridge_port: _Port = key("of a bridge; two on one machine need two ports", OFF)
     census_interval: DurationMs = key(
-        "the engine counts what the sessions hold this often, in the checkpoint, and never for more than a twentieth of the "
+        "the engine counts what the sessions hold this often, in the checkpoint, and never for more than a fiftieth of the "
         "time; 0 = never; only with engine_port",
-        MINUTE,
+        5 * MINUTE,
         ge=0,
         le=DAY,
     )

@@ -1,7 +1,7 @@
 """What all sessions hold together, counted now and then in the checkpoint.
 
 The operator cannot say it: a micro-batch calls the sessions that have something to do, and no others. So the driver reads the
-newest committed state, every session once. The counts are as old as that state.
+newest committed state, every session once, and micro-batches are slower meanwhile. The counts are as old as that state.
 """
 
 import threading
@@ -21,7 +21,7 @@ from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 
 _log: Final = structlog.get_logger(__name__)
 _JOB_GROUP: Final = "inflight-census"
-_SHARE: Final = 20
+_SHARE: Final = 50
 """A census that took long is repeated after at least so many times as long."""
 _JOIN_S: Final = 10.0
 
