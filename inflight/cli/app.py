@@ -5,6 +5,7 @@ import sys
 import typer
 
 from inflight.cli import administration, bridging, history, processes, sending, sessions, users
+from inflight.cli.status import command as status
 from state.errors import InflightError
 from streaming.config.errors import ConfigurationError
 
@@ -25,6 +26,8 @@ app.command()(sending.send)
 app.command()(administration.topics)
 app.command()(administration.jars)
 app.command()(administration.config)
+app.command()(status.status)
+app.command()(status.top)
 history.add_to(app)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")

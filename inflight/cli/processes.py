@@ -75,12 +75,17 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
+    from streaming.engine.back_pressure import free_disk_of
     from streaming.engine.lifecycle.health import EngineHealth
+    from streaming.engine.lifecycle.watching.watchdog import say_hangs
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
     from streaming.engine.spark_session import under_spark_submit
 
-    collector, health = EngineCollector(), EngineHealth(settings)
+    collector = EngineCollector(
+        hangs=say_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
+    )
+    health = EngineHealth(settings)
     with serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health) as served:
         run_engine(
             settings,
@@ -89,6 +94,8 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             stop=stop,
             on_progress=collector.observe,
             on_leases=collector.observe_leases,
+            on_lag=collector.observe_lag,
+            on_census=collector.observe_census,
             new_settings=watch.changed,
             health=health,
         )

@@ -24,8 +24,6 @@ _PR_SET_PDEATHSIG: Final = 1
 _DEFAULT_EPHEMERAL_START: Final = 32_768
 _LOWEST_PORT: Final = 15_000
 _PORT_ATTEMPTS: Final = 200
-_SESSION, _USER_TIME, _SYSTEM_TIME = 3, 11, 12
-"""Fields of /proc/PID/stat behind the name (proc_pid_stat(5))."""
 
 
 def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
@@ -91,22 +89,6 @@ def tail(path: Path, lines: int = 20, limit_bytes: int = 16_384) -> str:
     except OSError:
         return f"  (there is no {path})"
     return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
-
-
-def cpu_seconds(session: int) -> float:
-    """What the living processes of a session have used of the processors so far; 0 where the system does not say (Linux does).
-
-    session: the process id of a child that was started with a session of its own, as all of ours are.
-    """
-    used = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        if int(fields[_SESSION]) == session:
-            used += int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])
-    return used / os.sysconf("SC_CLK_TCK")
 
 
 def _ephemeral_start() -> int:

@@ -22,20 +22,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from inflight.local.child_process import bound_to_parent, cpu_seconds, free_port, tail
+from inflight.local.child_process import bound_to_parent, free_port, tail
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import ChildProcessFailed, DataDirectoryInUse
 from inflight.local.jars import Jars
 from streaming.config.settings import load_settings
 from streaming.config.topics import ensure_topics
+from streaming.engine.lifecycle.watching.hang import HUNG
+from streaming.engine.lifecycle.watching.processes import AT_WORK, processor_seconds
 
 READY: Final = "ready"
 """The first word of the line by which a child says that it works; `key=value` words may follow."""
 
 _READY_TIMEOUT_S: Final = 180.0
-_AT_WORK: Final = 0.1
-"""A child that uses less than this part of a processor waits for something that does not come."""
 _STOP_TIMEOUT_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
@@ -314,8 +314,8 @@ async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], pa
     while True:
         await asyncio.sleep(patience_s)
         waited_s += patience_s
-        before_s, used_s = used_s, cpu_seconds(pid)
-        if used_s - before_s < _AT_WORK * patience_s:
+        before_s, used_s = used_s, processor_seconds(pid)
+        if used_s - before_s < AT_WORK * patience_s:
             say(f"the {name} was not ready within {waited_s:g} s and is killed")
             kill_group(pid)
             return
@@ -336,7 +336,9 @@ def kill_group(pid: int) -> None:
 
 
 def explain_status(status: int) -> str:
-    """`signal SIGKILL` or `exit status 3`."""
+    """`signal SIGKILL` or `exit status 1`."""
+    if status == HUNG:
+        return f"exit status {status}: the watchdog of the engine, whose query hung"
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -220,12 +220,14 @@ class Bridge:
 
     def partitions_assigned(self, partitions: frozenset[int]) -> None:
         self._owned |= partitions
+        self.counters.partitions_owned = len(self._owned)
         _log.info("partitions_assigned", owned=sorted(self._owned))
         self._connect_known(partitions)
         self._tell_ready()
 
     def partitions_revoked(self, partitions: frozenset[int]) -> None:
         self._owned -= partitions
+        self.counters.partitions_owned = len(self._owned)
         _log.info("partitions_revoked", owned=sorted(self._owned))
         if not self._owned:
             self.ready.clear()

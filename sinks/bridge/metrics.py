@@ -1,4 +1,4 @@
-"""What a bridge counts, and how Prometheus reads it. Plain integers that only the event loop's thread changes."""
+"""What a bridge counts, and how Prometheus reads it (docs/metrics.md). Plain integers that only the loop's thread changes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,12 +8,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from sinks.kafka.append_times import AppendTimes
+
 
 @dataclass(slots=True, kw_only=True)
 class BridgeCounters:
     """One bridge's numbers since it started; gauges are marked."""
 
     devices: int = 0  # gauge: devices that this bridge holds a connection for
+    partitions_owned: int = 0  # gauge: of the commands topic
     broker_connections: int = 0
     connections_refused: int = 0  # by the broker, or not reached
     broker_losses: Counter[str] = field(default_factory=Counter)  # by cause
@@ -35,20 +38,26 @@ class BridgeCounters:
     leases_lost: int = 0  # each took all devices offline
     appends_unconfirmed: int = 0  # gauge
     appends_failed: int = 0
+    append_seconds: AppendTimes = field(default_factory=AppendTimes)
 
 
 class BridgeCollector(Collector):
     """Register once with a prometheus-client registry. Read from the exporter's thread: a sample may be one message old."""
 
-    _GAUGES = ("devices", "appends_unconfirmed")
+    _GAUGES = ("devices", "partitions_owned", "appends_unconfirmed")
 
     def __init__(self, counters: BridgeCounters) -> None:
         self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
+        yield self._counters.append_seconds.family(
+            "inflight_bridge_append_seconds", "From an append to its confirmation by Kafka"
+        )
         for name in BridgeCounters.__dataclass_fields__:
+            if name == "append_seconds":
+                continue
             value = getattr(self._counters, name)
-            text = f"{name.replace('_', ' ')} of this bridge (sinks/bridge/metrics.py)"
+            text = f"{name.replace('_', ' ')} of this bridge (docs/metrics.md)"
             if isinstance(value, Counter):
                 family = CounterMetricFamily(f"inflight_bridge_{name}", text, labels=("reason",))
                 for key, count in sorted(value.copy().items()):

@@ -50,6 +50,7 @@ async def serve(
     Otherwise nothing that the MQTT broker, a device or Kafka does ends it once it is ready.
     """
     check(settings)
+    counters = counters or BridgeCounters()
     log = KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
         linger_ms=settings.producer_linger_ms,
@@ -57,6 +58,7 @@ async def serve(
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
         on_partitions_added=stop.set,
+        took=counters.append_seconds.add,
     )
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
@@ -78,7 +80,7 @@ async def serve(
         commands_partitions=partitions,
         on_ready=on_ready,
         stop=stop,
-        counters=counters or BridgeCounters(),
+        counters=counters,
         health=health,
     )
     tail.check()

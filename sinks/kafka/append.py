@@ -62,7 +62,7 @@ class KafkaEventLog:
     A failure that kafka-python reports itself, for instance when none of this could be done in time because no broker answers,
     costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
 
-    on_partitions_added: see TopicPartitions.
+    on_partitions_added: see TopicPartitions. took: gets the seconds from each append to its confirmation, or failure.
 
     Raises from `start`: kafka.errors.KafkaError when no broker answers, TopicMissing.
     """
@@ -76,6 +76,7 @@ class KafkaEventLog:
         max_request_bytes: int,
         options: Mapping[str, Any],
         on_partitions_added: Callable[[], None] = lambda: None,
+        took: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         request_timeout_ms = max(1_000, timeout_ms // 2)
         self._config: dict[str, Any] = {
@@ -98,6 +99,7 @@ class KafkaEventLog:
         }
         self._topics = TopicPartitions(on_partitions_added)
         self._timeout_s = timeout_ms / 1_000
+        self._took = took
         self._producer: KafkaProducer | None = None
         self._old: KafkaProducer | None = None
         self._old_failed = asyncio.Event()
@@ -199,7 +201,9 @@ class KafkaEventLog:
         self._look_at_old()
 
     def _tell(self, append: Undecided, error: Exception | None) -> None:
+        assert self._loop is not None
         self._pending -= 1
+        self._took(self._loop.time() - append.deadline_s + self._timeout_s)
         append.done(error)
         if not self._pending:
             self._idle.set()

@@ -163,6 +163,11 @@ class DeviceSocket(asyncio.Protocol):
 
     # --- for the owner ------------------------------------------------------------------------------------------------------
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the device has not taken yet, of what was written."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def shut_at_once(self, reason: str, reason_code: ReasonCode) -> None:
         """Write nothing any more but a goodbye, and not even that to a device that has not taken what was written before."""
         self.connection.shut(reason, reason_code, at_once=True)

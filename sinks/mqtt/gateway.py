@@ -302,6 +302,14 @@ class Gateway:
     def closed(self, socket: DeviceSocket) -> None:
         self._sockets.discard(socket)
 
+    def count_load(self) -> None:
+        """The gauges that cost a look at every socket; called about once a second."""
+        self.counters.partitions_owned = len(self._partitions)
+        self.counters.sockets_open = len(self._sockets)
+        unsent = [socket.unsent_bytes for socket in self._sockets]
+        self.counters.unsent_bytes = sum(unsent)
+        self.counters.writers_blocked = sum(size > self.settings.max_write_buffer_bytes for size in unsent)
+
     # --- the end ------------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a gateway counts, and how Prometheus reads it.
+"""What a gateway counts, and how Prometheus reads it (docs/metrics.md).
 
 The counters are plain integers that only the event loop's thread changes: a prometheus-client counter takes a lock per packet.
 """
@@ -11,12 +11,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from sinks.kafka.append_times import AppendTimes
+
 
 @dataclass(slots=True, kw_only=True)
 class GatewayCounters:
     """One gateway's numbers since it started; gauges are marked."""
 
     connections_open: int = 0  # gauge: CONNACK 0x00 sent, socket open
+    sockets_open: int = 0  # gauge, counted once a second: with those before CONNECT, and those that linger
+    writers_blocked: int = 0  # gauge, likewise: sockets whose device does not read
+    unsent_bytes: int = 0  # gauge, likewise: given to sockets, and not taken by devices
+    partitions_owned: int = 0  # gauge, likewise: of the commands topic
     connections_accepted: int = 0
     connections_refused: Counter[int] = field(default_factory=Counter)  # by CONNACK reason code
     sockets_refused: Counter[str] = field(default_factory=Counter)  # by the step before MQTT that they did not get over
@@ -47,6 +53,7 @@ class GatewayCounters:
     appends_unconfirmed: int = 0  # gauge
     appends_confirmed: int = 0
     appends_failed: int = 0
+    append_seconds: AppendTimes = field(default_factory=AppendTimes)
     bugs: int = 0  # exceptions that should not exist; each cost one connection
 
 
@@ -59,6 +66,11 @@ class GatewayCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         counters = self._counters
         yield _gauge("connections", "Devices connected", counters.connections_open)
+        yield _gauge("sockets", "Sockets open, with those that have not connected yet", counters.sockets_open)
+        yield _gauge("writers_blocked", "Sockets whose device does not read, and gets nothing new", counters.writers_blocked)
+        yield _gauge("unsent_bytes", "Bytes that devices have not taken yet", counters.unsent_bytes)
+        yield _gauge("partitions_owned", "Partitions of the commands topic", counters.partitions_owned)
+        yield counters.append_seconds.family("inflight_gateway_append_seconds", "From an append to its confirmation by Kafka")
         yield _gauge("appends_unconfirmed", "Records given to Kafka and not yet confirmed", counters.appends_unconfirmed)
         yield _counter("connections_accepted", "CONNACK 0x00 sent", counters.connections_accepted)
         yield _counter("publishes_sent", "PUBLISH packets written", counters.publishes_sent)
@@ -70,7 +82,7 @@ class GatewayCollector(Collector):
         yield _counter("offers_ignored", "Offers without a grant, or of a known message", counters.offers_ignored)
         yield _counter("copies_dropped", "PUBLISHes of the engine that the fast path had sent before", counters.copies_dropped)
         yield _counter("adoptions", "Messages of the fast path that the engine is known to know", counters.adoptions)
-        yield _counter("adoption_delay_milliseconds", "From taking them to that, all together", counters.adoption_delay_ms)
+        yield _counter("adoption_delay_seconds", "From taking them to that, all together", counters.adoption_delay_ms / 1_000)
         yield _counter("publishes_refused", "Publications over max_publish_rate, answered 0x97", counters.publishes_refused)
         yield _counter("unsendable", "Messages that MQTT cannot carry", counters.unsendable)
         yield _counter("commands_applied", "Commands of the engine carried out", counters.commands_applied)
@@ -114,7 +126,7 @@ def _gauge(name: str, text: str, value: int) -> Metric:
     return GaugeMetricFamily(f"inflight_gateway_{name}", text, value=value)
 
 
-def _counter(name: str, text: str, value: int) -> Metric:
+def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(f"inflight_gateway_{name}", text, value=value)
 
 

@@ -40,6 +40,7 @@ async def serve(
     PartitionsAdded when a topic gets more partitions: `stop` is set then.
     Otherwise nothing that a device or Kafka does ends it once it is ready.
     """
+    counters = counters or GatewayCounters()
     log = KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
         linger_ms=settings.producer_linger_ms,
@@ -47,6 +48,7 @@ async def serve(
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
         on_partitions_added=stop.set,
+        took=counters.append_seconds.add,
     )
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
@@ -76,7 +78,7 @@ async def serve(
         tail,
         on_ready=on_ready,
         stop=stop,
-        counters=counters or GatewayCounters(),
+        counters=counters,
         router=router,
         reload=reload,
         health=health,
@@ -146,6 +148,7 @@ async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Ev
             gateway.logins.look_after(gateway.now_ms(), read_files=read_files)
             gateway.limits.refusals.catch_up()
             listeners.look_after(read_files=read_files)
+            gateway.count_load()
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates
             _log.error("not_looked_after", exc_info=error, action="please report this")
 

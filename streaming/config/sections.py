@@ -216,6 +216,13 @@ class EngineSection(Section):
         ge=0,
         le=100_000_000,
     )
+    hangs_after_ms: DurationMs = key(
+        "an engine whose query does nothing for this long, although a micro-batch is due, ends with exit status 3 to be started "
+        "again; 0 = never",
+        5 * MINUTE,
+        ge=0,
+        le=DAY,
+    )
     max_payload_bytes: SizeBytes = key("a larger message of a backend is dead-lettered as invalid", 256 * KIB, ge=1, le=64 * MIB)
     max_headers_bytes: SizeBytes = key(
         "the same for the names and values of all headers of one message together", 64 * KIB, ge=KIB, le=MIB
@@ -229,6 +236,11 @@ class EngineSection(Section):
         "Python workers without pandas, at a fraction of the cost; false = PySpark's own way, same results", True
     )
     spark: Options = key('more Spark configuration, for example "spark.executor.memory" = "4g"', {}, repr=False)
+
+    @property
+    def longest_pause_ms(self) -> int:
+        """Between two micro-batches: one that does nothing is begun only so often."""
+        return max(self.trigger_interval_ms, self.idle_trigger_interval_ms)
 
 
 class ThrottleSection(Section):
@@ -268,6 +280,13 @@ class MetricsSection(Section):
     engine_port: _Port = key("of the engine; -1 = off, 0 = any free one", OFF)
     gateway_port: _Port = key("of a gateway; two on one machine need two ports", OFF)
     bridge_port: _Port = key("of a bridge; two on one machine need two ports", OFF)
+    census_interval: DurationMs = key(
+        "the engine counts what the sessions hold this often, in the checkpoint, and never for more than a fiftieth of the "
+        "time; 0 = never; only with engine_port",
+        5 * MINUTE,
+        ge=0,
+        le=DAY,
+    )
     ready_within: DurationMs = key(
         "/readyz of the engine says no when no micro-batch was committed for longer, the pauses of trigger_interval_ms "
         "and idle_trigger_interval_ms not counted: more than a slow one takes",

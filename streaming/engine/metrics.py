@@ -1,8 +1,9 @@
-"""What the engine's query says about its micro-batches, as Prometheus reads it."""
+"""What the engine's driver knows of its query and its sessions, as Prometheus reads it (docs/metrics.md)."""
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -11,66 +12,134 @@ from prometheus_client.registry import Collector
 
 from state.model import Outcome
 from streaming.engine.leases.keeper import LeaseReport
-from streaming.engine.progress import BatchProgress
+from streaming.engine.lifecycle.watching.census import Census
+from streaming.engine.progress import RESENDS, BatchProgress
 
 _MS: Final = 1_000
 
 
 class EngineCollector(Collector):
-    """Register once with a prometheus-client registry. Totals are of this process: the ledger and the receipts have the rest."""
+    """Register once with a prometheus-client registry. Totals are of this process: the ledger and the receipts have the rest.
 
-    def __init__(self) -> None:
+    hangs: engines before this one that were ended by their watchdog. free_disk_bytes: under the checkpoint, None = unknown. The
+    methods are for any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        hangs: int = 0,
+        free_disk_bytes: Callable[[], int | None] = lambda: None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._free_disk_bytes = free_disk_bytes
+        self._now_s = now_s
         self._lock = threading.Lock()
+        self._hangs = hangs
         self._last: BatchProgress | None = None
-        self._batches = self._rows = self._updated = self._removed = self._duration_ms = self._quarantined = 0
+        self._lag: dict[str, int] = {}
+        self._census: Census | None = None
+        self._batches = self._rows = self._updated = self._removed = self._quarantined = self._state_commit_ms = 0
+        self._duration_ms = 0
+        self._ended_s = 0.0
+        self._parts_ms = Counter[str]()
         self._leases = self._leases_expired = self._connections_ended = 0
         self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
+        self._resends = Counter[str](dict.fromkeys(RESENDS.values(), 0))
 
     def observe(self, batch: BatchProgress) -> None:
-        """Call once for each micro-batch; from any thread."""
+        """Call once for each micro-batch."""
         with self._lock:
             self._last = batch
+            self._ended_s = self._now_s()
             self._batches += 1
             self._rows += batch.rows
             self._updated += batch.clients_updated
             self._removed += batch.clients_removed
             self._duration_ms += batch.duration_ms
+            self._state_commit_ms += batch.state_commit_ms
             self._quarantined += batch.clients_quarantined
+            self._parts_ms.update(batch.parts_ms)
             self._outcomes.update(batch.outcomes)
+            self._resends.update(batch.resends)
 
     def observe_leases(self, report: LeaseReport) -> None:
-        """Call once for each report; from any thread."""
+        """Call once for each report."""
         with self._lock:
             self._leases = report.live
             self._leases_expired += report.expired
             self._connections_ended += report.connections_ended
 
+    def observe_lag(self, lag: Mapping[str, int]) -> None:
+        """lag: records that wait, by topic."""
+        with self._lock:
+            self._lag = dict(lag)
+
+    def observe_census(self, census: Census) -> None:
+        with self._lock:
+            self._census = census
+
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            last, outcomes = self._last, dict(self._outcomes)
-            totals = (
-                ("micro_batches", "Micro-batches that have ended", self._batches),
-                ("records_taken", "Records from Kafka", self._rows),
-                ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
-                ("sessions_ended", "Sessions removed", self._removed),
-                ("clients_quarantined", "Clients whose session could not be used, when it happened", self._quarantined),
-                ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
-                ("leases_expired", "Gateways and bridges that were gone without ending their lease", self._leases_expired),
-                ("connections_expired", "Connections ended because their lease had expired", self._connections_ended),
-            )
-            leases = self._leases
-        for name, text, total in totals:
-            yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total)
-        ended = CounterMetricFamily("inflight_engine_messages_ended", "Receipts written, by outcome", labels=("outcome",))
-        for outcome, count in sorted(outcomes.items()):
-            ended.add_metric((outcome,), count)
-        yield ended
-        yield GaugeMetricFamily("inflight_engine_leases", "Gateways and bridges that may hold connections", value=leases)
-        if last is None:
-            return
-        for name, text, value in (
-            ("consumer_lag_records", "Records in Kafka that the last micro-batch did not take", last.consumer_lag),
-            ("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS),
-            ("state_bytes", "RocksDB's files of the sessions", last.state_bytes),
+            metrics = [*self._totals(), *self._gauges()]
+        yield from metrics
+
+    def _totals(self) -> Iterator[Metric]:
+        for name, text, total in (
+            ("micro_batches", "Micro-batches that have ended", self._batches),
+            ("records_taken", "Records from Kafka", self._rows),
+            ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
+            ("sessions_ended", "Sessions removed", self._removed),
+            ("clients_quarantined", "Clients whose session could not be used, when it happened", self._quarantined),
+            ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
+            (
+                "state_commit_seconds",
+                "Time that tasks took to commit the state, all together",
+                self._state_commit_ms / _MS,
+            ),
+            ("leases_expired", "Gateways and bridges that were gone without ending their lease", self._leases_expired),
+            ("connections_expired", "Connections ended because their lease had expired", self._connections_ended),
+            ("hangs", "Engines of this data directory that their watchdog has ended", self._hangs),
         ):
-            yield GaugeMetricFamily(f"inflight_engine_{name}", text, value=value)
+            yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total)
+        parts = {part: took_ms / _MS for part, took_ms in self._parts_ms.items()}
+        yield _labelled(CounterMetricFamily, "messages_ended", "Receipts written, by outcome", "outcome", self._outcomes)
+        yield _labelled(CounterMetricFamily, "resends", "Messages sent again, by what it was for", "trigger", self._resends)
+        yield _labelled(CounterMetricFamily, "micro_batch_part_seconds", "The same time, by Spark's parts of it", "part", parts)
+
+    def _gauges(self) -> Iterator[Metric]:
+        """What is not known yet is left out."""
+        yield _gauge("leases", "Gateways and bridges that may hold connections", self._leases)
+        if (free := self._free_disk_bytes()) is not None:
+            yield _gauge("free_disk_bytes", "What is left on the disk of the checkpoint", free)
+        if self._lag:
+            yield _labelled(GaugeMetricFamily, "consumer_lag_records", "Records in Kafka not yet taken", "topic", self._lag)
+        if (last := self._last) is not None:
+            yield _gauge("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS)
+            yield _gauge("last_micro_batch_timestamp_seconds", "When it ended, since 1970", self._ended_s)
+            yield _gauge("state_bytes", "RocksDB's files of the sessions", last.state_bytes)
+        if (census := self._census) is None:
+            return
+        yield _gauge("sessions", "Sessions in the checkpoint", census.sessions)
+        yield _gauge("sessions_connected", "Of these, connected", census.connected)
+        yield _gauge("sessions_quarantined", "Of these, quarantined", census.quarantined)
+        yield _gauge("messages_inflight", "Messages sent and not acknowledged completely", census.inflight)
+        yield _gauge("messages_queued", "Messages that wait in the queues of sessions", census.queued)
+        yield _gauge("messages_queued_bytes", "Their payloads", census.queued_bytes)
+        yield _gauge("census_timestamp_seconds", "When the sessions were counted, since 1970", census.taken_s)
+        if census.oldest_unacknowledged_s is not None:
+            text = "When the message was first sent that has waited longest for its acknowledgement, since 1970"
+            yield _gauge("oldest_unacknowledged_timestamp_seconds", text, census.oldest_unacknowledged_s)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"inflight_engine_{name}", text, value=value)
+
+
+def _labelled(
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily], name: str, text: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    family = kind(f"inflight_engine_{name}", text, labels=(label,))
+    for key, value in sorted(values.items()):
+        family.add_metric((key,), value)
+    return family

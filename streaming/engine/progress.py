@@ -14,8 +14,10 @@ PROGRESS_FILE: Final = "progress.jsonl"
 MAX_FILE_BYTES: Final = 1_000_000
 OUTCOMES: Final = "outcomes"
 CLIENTS_QUARANTINED: Final = "clients_quarantined"
-"""The names under which streaming/engine/outcome_counts.py counts."""
-_TAIL_BYTES: Final = 4_096
+RESENDS: Final = {"resent": "retry_interval", "replayed": "reconnect"}
+"""The names under which streaming/engine/outcome_counts.py counts; of resends by transition, what it is told as."""
+_WHOLE: Final = "triggerExecution"
+_TAIL_BYTES: Final = 65_536
 
 
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,8 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     end_offsets: by topic and partition, the first record that was not taken.
     state_bytes: of RocksDB's files, 0 where the state store does not say.
     outcomes: receipts written, by outcome; empty where nobody counts them (streaming/engine/outcome_counts.py).
+    parts_ms: of the micro-batch, by Spark's names.
+    resends: messages that were sent again, by what it was for; counted where outcomes are.
     clients_quarantined: since this micro-batch (state/dead_letters/quarantine.py); 0 where nobody counts.
     """
 
@@ -41,6 +45,8 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int = 0
     end_offsets: dict[str, dict[int, int]] = {}
     outcomes: dict[str, int] = {}
+    parts_ms: dict[str, int] = {}
+    resends: dict[str, int] = {}
     clients_quarantined: int = 0
 
 
@@ -81,10 +87,12 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
     durations = document["durationMs"]
     counts = dict(_observed(document, OUTCOMES))
     clients_quarantined = counts.pop(CLIENTS_QUARANTINED, 0)
+    resends = {told: counts.pop(transition, 0) for transition, told in RESENDS.items()}
     return BatchProgress(
         batch_id=document["batchId"],
         started=document["timestamp"],
-        duration_ms=durations.get("triggerExecution", 0),
+        duration_ms=durations.get(_WHOLE, 0),
+        parts_ms={part: took_ms for part, took_ms in durations.items() if part != _WHOLE},
         add_batch_ms=durations.get("addBatch", 0),
         rows=document.get("numInputRows", 0),
         consumer_lag=sum(_consumer_lag(source) for source in document.get("sources", ())),
@@ -94,6 +102,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         state_bytes=sum(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0) for operator in operators),
         end_offsets=_end_offsets(document.get("sources", ())),
         outcomes={outcome: count for outcome, count in counts.items() if count},
+        resends={told: count for told, count in resends.items() if count},
         clients_quarantined=clients_quarantined,
     )
 

@@ -13,18 +13,22 @@ Steps of a start, in this order:
 8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
 9. end the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 
+From 5 on a watchdog ends the process when the query hangs (streaming/engine/lifecycle/watching/watchdog.py).
+
 From 6 on the micro-batches follow the pace of streaming/engine/pacing. A configuration that changes is put in force between two
 of them, by a stop and a start of the query alone (streaming/engine/lifecycle/reload.py). A stop ends the query before the rest.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from streaming.archive import ArchiveKeeper
+from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.back_pressure import BackPressure
@@ -36,10 +40,13 @@ from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_ch
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.lifecycle.spark import start_spark
 from streaming.engine.lifecycle.wake_up import write_wake_up
+from streaming.engine.lifecycle.watching.census import Census, CensusTaker
+from streaming.engine.lifecycle.watching.consumer_lag import ConsumerLag
+from streaming.engine.lifecycle.watching.watchdog import Watchdog
 from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
 from streaming.engine.ownership.checkpoint_files import HadoopFiles
-from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
-from streaming.engine.ownership.partitions import Growth, PartitionWatch, growth, record_partitions
+from streaming.engine.ownership.engine_group import EngineGroup, Offsets, checkpoint_id, starting_offsets
+from streaming.engine.ownership.partitions import Counts, Growth, PartitionWatch, growth, record_partitions
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars
 
@@ -55,6 +62,8 @@ def run_engine(
     stop: threading.Event,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
+    on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None,
+    on_census: Callable[[Census], None] = lambda census: None,
     new_settings: Callable[[], Settings | None] = lambda: None,
     health: EngineHealth | None = None,
 ) -> None:
@@ -63,7 +72,8 @@ def run_engine(
 
     jars: None under spark-submit, which brings them.
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
-    second, on another thread. new_settings: called often; None = nothing is new. health: to watch from outside.
+    second, on_lag every few seconds with the records that wait, by topic, on_census after each census; all on other threads.
+    new_settings: called often; None = nothing is new. health: to watch from outside.
     Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
     runs; QueryFailed when the query dies, EngineFenced when another engine has taken over, PartitionsChanged when a topic has got
     more partitions.
@@ -86,27 +96,31 @@ def run_engine(
             log = SettingsLog(HadoopFiles(spark, location, FOLDER))
             start = partial(SessionsQuery, spark, settings, log, pipeline, starting)
             if (grown := growth(files, settings, read)) is not None and grown.ends:
-                with start(grown.old) as old_query:  # 5
-                    _read_to_the_end(old_query, grown, group, stop)
+                with _watched(settings, read, committed) as watch, start(grown.old) as old_query:  # 5
+                    _read_to_the_end(old_query, grown, group, watch, stop)
                 if stop.is_set():
                     return
             record_partitions(files, read)
             # Failures of the archive and of back-pressure are reported and are not ours.
             with (
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
+                CensusTaker.of(spark, location, interval_s=_census_interval_s(settings), on_census=on_census) as census,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, read | {settings.topics.commands: pipeline.commands_partitions}) as partition_watch,
+                _watched(settings, read, committed, on_lag) as watch,
                 start(read) as query,  # 5
             ):
                 running = _Running(
                     query=query,
                     group=group,
+                    watch=watch,
                     partition_watch=partition_watch,
                     reloader=Reloader(settings, query, commands_partitions=pipeline.commands_partitions),
                     archive=archive,
                     throttle=throttle,
                     leases=leases,
+                    census=census,
                     health=health,
                 )
                 hooks = _Hooks(on_ready=on_ready, on_progress=on_progress, new_settings=new_settings)
@@ -116,11 +130,39 @@ def run_engine(
         spark.stop()
 
 
-def _read_to_the_end(query: SessionsQuery, grown: Growth, group: EngineGroup, stop: threading.Event) -> None:
+def _census_interval_s(settings: Settings) -> float:
+    """0 where nobody would see it."""
+    return 0 if settings.metrics.engine_port == OFF else settings.metrics.census_interval / 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    """What looks at the query from outside."""
+
+    lag: ConsumerLag
+    watchdog: Watchdog
+
+    def observe(self, batch: BatchProgress) -> None:
+        self.lag.observe(batch.end_offsets)
+        self.watchdog.observe()
+
+
+@contextmanager
+def _watched(
+    settings: Settings, partitions: Counts, end: Offsets, on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None
+) -> Iterator[_Watch]:
+    lag = ConsumerLag(settings, partitions, end, on_lag=on_lag)
+    with lag, Watchdog(settings, kafka_answers=lag.kafka_answers) as watchdog:
+        yield _Watch(lag=lag, watchdog=watchdog)
+
+
+def _read_to_the_end(query: SessionsQuery, grown: Growth, group: EngineGroup, watch: _Watch, stop: threading.Event) -> None:
     """Returns when the query has read the old partitions, or at `stop`. Raises QueryFailed, EngineFenced."""
     while not stop.wait(_LOOK_S):
+        watch.watchdog.look(query.work)
         for batch in query.new_batches():
             group.observe(batch.end_offsets)
+            watch.observe(batch)
             if grown.is_read(batch.end_offsets):
                 return
         group.check()
@@ -142,11 +184,13 @@ class _Running:
 
     query: SessionsQuery
     group: EngineGroup
+    watch: _Watch
     partition_watch: PartitionWatch
     reloader: Reloader
     archive: ArchiveKeeper
     throttle: BackPressure
     leases: LeaseKeeper
+    census: CensusTaker
     health: EngineHealth
 
     def follow(self, file: ProgressFile, hooks: _Hooks, stop: threading.Event) -> None:
@@ -169,6 +213,7 @@ class _Running:
     def _look(self, hooks: _Hooks) -> None:
         """Often, whatever the query does."""
         self.health.look()
+        self.watch.watchdog.look(self.query.work)
         self.group.check()
         self.partition_watch.check()
         if (new := hooks.new_settings()) is not None:
@@ -180,6 +225,7 @@ class _Running:
         self.archive.start()  # 7
         self.throttle.start()  # 8
         self.leases.start()  # 9
+        self.census.start()
 
     def _tell(self, file: ProgressFile, hooks: _Hooks) -> bool:
         """Hands on the micro-batches that have ended. False = there were none."""
@@ -187,6 +233,7 @@ class _Running:
         file.append(batches)
         for batch in batches:
             self.group.observe(batch.end_offsets)
+            self.watch.observe(batch)
             self.throttle.observe(batch)
             self.leases.observe(batch)
             self.health.observe(batch)

@@ -21,6 +21,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.archive.tables import TABLES
+from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
+from streaming.engine.lifecycle.watching.census import Census, take_census
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.engine.spark_session import SparkJars, is_local_path
 from streaming.history.delta_reader import is_table
@@ -66,8 +68,6 @@ class HistorySession:
 
     def sessions(self) -> DataFrame:
         """The live sessions. Raises NoArchive when there is no checkpoint."""
-        from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
-
         location = sessions_checkpoint(self._settings)
         # The state store's coordinator only exists in a session that has touched streaming.
         _ = self.spark.streams.active
@@ -91,6 +91,14 @@ class HistorySession:
             F.col("partition_id"),
             (state["version"] == QUARANTINED_ROW_VERSION).alias("quarantined"),
         )
+
+    def census(self) -> Census:
+        """What the live sessions hold together. Raises NoArchive when there is no checkpoint, or it cannot be read."""
+        self.sessions()
+        try:
+            return take_census(self.spark, sessions_checkpoint(self._settings))
+        except (PySparkException, Py4JError) as error:
+            raise NoArchive(f"the sessions cannot be counted ({_first_line(error)}): try again in a moment") from error
 
     def views(self, question: str) -> None:
         """Makes the views that the words of a question can mean, and all for one that begins with SHOW: each costs a second.

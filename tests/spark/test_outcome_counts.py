@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.events import encode_event
 from streaming.engine.outcome_counts import counted
@@ -40,3 +41,20 @@ def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> 
 
     wait_until(all_are_counted, "all outcomes are counted", check=pipeline.check)
     assert found == {"sent": 3, "invalid": 1}
+
+
+def test_what_is_sent_again_is_counted_by_what_it_was_for(pipeline) -> None:
+    topics = pipeline.settings.topics
+    reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
+    never_clean = partial(ClientConnected, commands_partition=1, clean_start=False, session_expiry_interval_s=3_600)
+    pipeline.send(topics.events, encode_event(never_clean(connection_id=1)), key=b"c")
+    for text in b"1", b'"transition":"replayed"':
+        pipeline.send_message("c", text, ("mqtt-qos", b"1"), ("message-id", text))
+    pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) == 2)
+    pipeline.send(topics.events, encode_event(never_clean(connection_id=2)), key=b"c")
+    pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) == 4)
+    pipeline.await_batches(2)
+    found: Counter[str] = Counter()
+    for batch in reader.new():
+        found.update(batch.resends)
+    assert found == {"reconnect": 2}

@@ -16,11 +16,7 @@ class EngineHealth:
     """Call `look` whenever the query was looked after and `observe` after each micro-batch; from any thread."""
 
     def __init__(self, settings: Settings, *, clock_s: Callable[[], float] = time.monotonic) -> None:
-        engine = settings.engine
-        # One that does nothing is begun only so often.
-        self._longest_s = (
-            settings.metrics.ready_within + max(engine.trigger_interval_ms, engine.idle_trigger_interval_ms)
-        ) / 1_000
+        self._longest_s = (settings.metrics.ready_within + settings.engine.longest_pause_ms) / 1_000
         self._clock_s = clock_s
         self._looked_s: float | None = None
         self._committed_s: float | None = None

@@ -15,6 +15,7 @@ from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds
 from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.lifecycle.wake_up import write_wake_up
+from streaming.engine.lifecycle.watching.work import spark_work
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings
@@ -71,6 +72,10 @@ class SessionsQuery:
         self._has_run |= bool(batches)
         batches, self._left = self._left + batches, []
         return batches
+
+    def work(self) -> object:
+        """Changes while a micro-batch gets on. Raises Py4JError."""
+        return spark_work(self._spark, str(self._query.runId))
 
     def keep_pace(self) -> None:
         """To be called after a micro-batch."""

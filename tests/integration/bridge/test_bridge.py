@@ -463,7 +463,9 @@ def test_a_device_that_has_gone_to_a_gateway_is_let_go_until_it_is_born_again() 
         bridge.kafka.command("d1", CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER)
         wait_until(lambda: bridge.counters.devices == 0, "let go")
         bridge.kafka.revoke(*ALL)
+        wait_until(lambda: bridge.counters.partitions_owned == 0, "it owns nothing")
         bridge.kafka.assign(*ALL)
+        wait_until(lambda: bridge.counters.partitions_owned == len(ALL), "it owns all again")
         assert len(bridge.kafka.of("d1", ClientConnected)) == 1
         birth(bridge, connections=2)
         assert bridge.kafka.of("d1", ConnectionLost) == []

@@ -391,22 +391,40 @@ def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
         gateway.kafka.wait_for("c1", ConnectionLost)
 
 
+def lazy_device(gateway: GatewayUnderTest) -> socket.socket:
+    """It reads CONNACK, and nothing of the megabytes that it is sent."""
+    lazy = socket.socket()
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    lazy.connect((gateway.host, gateway.port))
+    lazy.sendall(connect(keep_alive_s=0, payload=text("lazy")))
+    assert lazy.recv(4) == bytes.fromhex("20020000")
+    for number in range(1, 33):
+        gateway.kafka.command("lazy", SendPublish, packet_id=number, topic="t", payload=bytes(200_000), qos=QoS(1))
+    return lazy
+
+
 def test_a_device_that_does_not_read_is_closed_and_holds_nobody_up() -> None:
     settings = GatewaySettings(stalled_write_timeout_ms=500, max_write_buffer_bytes=65_536)
     with running_gateway(settings) as gateway, gateway.socket() as good:
         good.send(connect(payload=text("good")))
         good.expect("20020000")
-        lazy = socket.socket()
-        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        lazy.connect((gateway.host, gateway.port))
-        lazy.sendall(connect(keep_alive_s=0, payload=text("lazy")))
-        assert lazy.recv(4) == bytes.fromhex("20020000")
-        for number in range(1, 33):
-            gateway.kafka.command("lazy", SendPublish, packet_id=number, topic="t", payload=bytes(200_000), qos=QoS(1))
+        lazy = lazy_device(gateway)
         good.send(publish("t", first_byte=0x32, packet_id=2))
         good.expect("40020002")
         gateway.kafka.wait_for("lazy", ConnectionLost)
         lazy.close()
+
+
+def test_sockets_and_what_their_devices_do_not_read_are_counted() -> None:
+    with running_gateway(GatewaySettings(max_write_buffer_bytes=65_536)) as gateway:
+        counters = gateway.counters
+        lazy = lazy_device(gateway)
+        wait_until(lambda: counters.writers_blocked == 1, "it blocks")
+        assert counters.unsent_bytes > 65_536
+        assert counters.sockets_open == 1
+        assert counters.partitions_owned > 0
+        lazy.close()
+        wait_until(lambda: counters.sockets_open == counters.writers_blocked == counters.unsent_bytes == 0, "it is gone")
 
 
 def test_a_packet_may_take_many_segments(gateway: GatewayUnderTest) -> None:

@@ -20,7 +20,22 @@ from state.records.events import decode_event
 from streaming.config.resources import conf_file
 
 RUNNER = CliRunner()
-COMMANDS = ("sessions", "users", "up", "engine", "gateway", "bridge", "demo", "demo-bridge", "send", "topics", "jars", "config")
+COMMANDS = (
+    "status",
+    "top",
+    "sessions",
+    "users",
+    "up",
+    "engine",
+    "gateway",
+    "bridge",
+    "demo",
+    "demo-bridge",
+    "send",
+    "topics",
+    "jars",
+    "config",
+)
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib")
 

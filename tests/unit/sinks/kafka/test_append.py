@@ -102,6 +102,24 @@ def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: Fake
     asyncio.run(scenario())
 
 
+def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakeProducer) -> None:
+    async def scenario() -> None:
+        took: list[float] = []
+        log = KafkaEventLog(
+            bootstrap_servers="x", linger_ms=0, timeout_ms=10_000, max_request_bytes=1_000, options={}, took=took.append
+        )
+        await log.start(["events"])
+        log.append("events", b"k", b"v", None, lambda error: None)
+        await asyncio.sleep(0.02)
+        on_another_thread(lambda: producer.futures[0].success(None))
+        await asyncio.sleep(0)
+        (seconds,) = took
+        assert 0.02 <= seconds < 10
+        await log.close(1)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("error", "kind"), [(KafkaTimeoutError("late"), AppendFailed), (MessageSizeTooLargeError("big"), RecordTooLarge)]
 )

@@ -1,0 +1,99 @@
+"""The commands `status` and `top`."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from inflight.cli.history import Json
+from inflight.cli.options import Config, DataDir, Overrides, load_beside
+
+if TYPE_CHECKING:
+    from inflight.cli.status.findings import Finding
+    from inflight.cli.status.measurements import Measurements
+
+More: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--metrics", metavar="NAME=HOST:PORT", help="One more metrics port, e.g. gateway=10.0.0.7:9462. Repeatable."),
+]
+_BETWEEN_LOOKS_S = 1.0
+
+
+def status(
+    quick: Annotated[bool, typer.Option("--quick", help="Without the checkpoint, which takes Spark some seconds.")] = False,
+    more: More = None,
+    json: Json = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """One screen: what runs, what waits, what is wrong and what to do. Exit code 1 when something is critical."""
+    from rich.console import Console
+
+    from inflight.cli.status.findings import Severity, findings
+    from inflight.cli.status.measurements import rates
+    from inflight.cli.status.observer import Observer
+    from inflight.cli.status.screen import screen
+
+    observer = Observer(load_beside(config, overrides, data_dir), more or ())
+    with Console(stderr=True).status("looking", spinner="dots"):
+        now = before = observer.kafka()
+        began_s = time.monotonic()
+        if not quick:
+            observer.look_at_sessions()
+        if before.error is None:
+            time.sleep(max(0.0, began_s + _BETWEEN_LOOKS_S - time.monotonic()))
+            now = observer.kafka()
+        seen = observer.look(now)
+    found = findings(seen)
+    if json:
+        _write_json(seen, found)
+    else:
+        Console().print(screen(seen, found, rates(before, now)))
+    if any(finding.severity is Severity.CRITICAL for finding in found):
+        raise typer.Exit(1)
+
+
+def top(
+    quick: Annotated[bool, typer.Option("--quick", help="Without the checkpoint, which keeps a Spark busy.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.5, metavar="SECONDS", help="Between two looks.")] = 2.0,
+    sessions_interval: Annotated[
+        float, typer.Option("--sessions-interval", min=5, metavar="SECONDS", help="Between two looks at the sessions.")
+    ] = 30.0,
+    more: More = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """The screen of `status`, live, until Ctrl-C."""
+    from rich.live import Live
+
+    from inflight.cli.status.findings import findings
+    from inflight.cli.status.measurements import rates
+    from inflight.cli.status.observer import Observer
+    from inflight.cli.status.screen import screen
+
+    with Observer(load_beside(config, overrides, data_dir), more or ()) as observer:
+        if not quick:
+            observer.keep_looking_at_sessions(sessions_interval)
+        before = observer.kafka()
+        with Live(auto_refresh=False, screen=True) as live:
+            while True:
+                time.sleep(interval)
+                now = observer.kafka()
+                seen = observer.look(now)
+                live.update(screen(seen, findings(seen), rates(before, now)), refresh=True)
+                before = now
+
+
+def _write_json(seen: "Measurements", found: "list[Finding]") -> None:
+    import dataclasses
+
+    import msgspec
+
+    document = {
+        **{name: value for name, value in dataclasses.asdict(seen).items() if name != "hangs"},
+        "hangs": msgspec.to_builtins(seen.hangs),
+        "findings": [{"severity": one.severity.name.lower(), "what": one.what, "action": one.action} for one in found],
+    }
+    typer.echo(msgspec.json.encode(document).decode())

@@ -1,0 +1,134 @@
+"""From measurements to what is wrong and what to do. Pure: the same measurements give the same findings, the worst first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from inflight.cli.status.measurements import ENGINE, Holder, Measurements, Process, SessionsSeen
+from streaming.config.units import format_size
+from streaming.engine.leases.table import PATIENCE
+
+_SLOW_BATCH_S: Final = 10.0
+_OLD_MESSAGE_S: Final = 3 * 3_600.0
+_NEARLY_FULL: Final = 0.9
+_SHOULD_BE_0: Final = {
+    "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
+    "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
+    "inflight_bridge_appends_failed_total": "records were not confirmed by Kafka in time",
+}
+"""Since the process has started."""
+
+
+class Severity(IntEnum):
+    """CRITICAL: devices or backends do not get what they need. WARNING: they soon may not. NOTE: to be known."""
+
+    CRITICAL = 0
+    WARNING = 1
+    NOTE = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """what, action: for people."""
+
+    severity: Severity
+    what: str
+    action: str
+
+
+def findings(seen: Measurements) -> list[Finding]:
+    """Empty = nothing is wrong that can be seen from here."""
+    found = [*_of_kafka(seen), *_of_processes(seen), *_of_the_engine(seen), *_of_sessions(seen)]
+    return sorted(found, key=lambda finding: finding.severity)
+
+
+def is_gone(holder: Holder) -> bool:
+    """The engine ends the connections of who has not renewed for so long."""
+    return holder.renewed_s > PATIENCE * holder.duration_s
+
+
+def _of_kafka(seen: Measurements) -> Iterator[Finding]:
+    kafka = seen.kafka
+    if kafka.error is not None:
+        action = "start it, or say where it is: --data-dir of `inflight up`, or --set kafka.bootstrap_servers=HOST:PORT"
+        yield Finding(Severity.CRITICAL, f"Kafka at {kafka.servers} does not answer: {kafka.error}", action)
+        return
+    if kafka.missing_topics:
+        what = f"topics are missing: {', '.join(kafka.missing_topics)}"
+        yield Finding(Severity.CRITICAL, what, "`inflight topics` creates them; check topics.prefix, too")
+        return
+    if not kafka.engines:
+        yield Finding(Severity.CRITICAL, "no engine works on these topics", "start one: `inflight engine`, or `inflight up`")
+    if not any(not is_gone(holder) for holder in kafka.holders):
+        what = "no gateway and no bridge holds a lease, so no device is connected"
+        yield Finding(Severity.CRITICAL, what, "start one: `inflight gateway`")
+    for holder in kafka.holders:
+        if is_gone(holder):
+            what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
+            yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
+    waiting = sum(topic.waiting or 0 for topic in kafka.topics)
+    if 0 < seen.limits.lag_high <= waiting:
+        action = "see which part of the micro-batches is long (docs/metrics.md); backends wait meanwhile, and nothing is lost"
+        yield Finding(Severity.CRITICAL, f"{waiting:,} records wait for the engine, over throttle.lag_high", action)
+    elif 0 < seen.limits.lag_low <= waiting:
+        action = "look again in a minute: if there are more then, the engine needs more cores"
+        yield Finding(Severity.WARNING, f"{waiting:,} records wait for the engine", action)
+
+
+def _of_processes(seen: Measurements) -> Iterator[Finding]:
+    for process in seen.processes:
+        where = f"{process.name} at {process.address}"
+        if process.error is not None:
+            action = "if it should run, its log says why it does not; else the address is wrong: --metrics"
+            yield Finding(Severity.CRITICAL, f"the {where} does not answer: {process.error}", action)
+        for lack in process.lacks:
+            yield Finding(Severity.CRITICAL, f"the {where} is not ready: {lack.what}", lack.action)
+        yield from _of_counters(process, where)
+
+
+def _of_counters(process: Process, where: str) -> Iterator[Finding]:
+    for name, what in _SHOULD_BE_0.items():
+        if count := process.values.get(name, 0):
+            yield Finding(Severity.NOTE, f"the {where}: {count:,.0f} {what}", "its log says when, and why")
+
+
+def _of_the_engine(seen: Measurements) -> Iterator[Finding]:
+    if seen.hangs.count:
+        hangs = seen.hangs
+        what = f"{hangs.count} engines were ended because their query hung, the last one {hangs.at}: {hangs.reason}"
+        yield Finding(Severity.NOTE, what, "docs/operations.md, A query that hangs")
+    engine = seen.process(ENGINE)
+    if engine is None:
+        return
+    batch_s = engine.values.get("inflight_engine_last_micro_batch_seconds", 0)
+    if batch_s > _SLOW_BATCH_S:
+        action = "after a start or a standstill it passes; else see docs/operations.md, InflightLagGrows"
+        yield Finding(Severity.WARNING, f"the last micro-batch took {batch_s:.0f} s", action)
+    free = engine.values.get("inflight_engine_free_disk_bytes")
+    if free is not None and free < seen.limits.free_disk_low:
+        what = f"{format_size(int(free))} are left on the disk of the checkpoint"
+        yield Finding(Severity.CRITICAL, what, "make room: on a full disk the engine stops")
+
+
+def _of_sessions(seen: Measurements) -> Iterator[Finding]:
+    if seen.sessions_error is not None:
+        action = "run this where the checkpoint is, with --data-dir or --set engine.checkpoint_location"
+        yield Finding(Severity.NOTE, f"the sessions cannot be read: {seen.sessions_error}", action)
+    sessions = seen.sessions
+    if sessions is None:
+        return
+    if sessions.quarantined:
+        action = "`inflight sessions --where quarantined`; docs/operations.md, A client is quarantined"
+        yield Finding(Severity.WARNING, f"{sessions.quarantined} clients are quarantined", action)
+    if sessions.oldest_s is not None and sessions.oldest_s > _OLD_MESSAGE_S:
+        what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"
+        yield Finding(Severity.NOTE, what, "mostly its device is away: `inflight sessions --where 'inflight > 0'`")
+    yield from _of_queues(sessions, seen.limits.max_mqueue_len)
+
+
+def _of_queues(sessions: SessionsSeen, limit: int) -> Iterator[Finding]:
+    full = [client for client in sessions.worst if limit and client.queued >= _NEARLY_FULL * limit]
+    if full:
+        what = f"the queues of {len(full)} clients or more are nearly full, the longest is that of {full[0].client_id}"
+        yield Finding(Severity.WARNING, what, f"from max_mqueue_len = {limit} on the oldest message is dropped (a dead letter)")

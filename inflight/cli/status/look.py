@@ -1,0 +1,153 @@
+"""Takes the measurements. Each part that is down is a value that says so; nothing here raises for it."""
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from http.client import HTTPException
+from typing import Any, Final
+
+import msgspec
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import GroupIdNotFoundError, KafkaError
+from prometheus_client.parser import text_string_to_metric_families
+
+from inflight.cli.status.measurements import Holder, KafkaSeen, Process, Topic
+from inflight.local.endpoints import Endpoints
+from sinks.health import Lack
+from state.errors import UnreadableRecord
+from state.records.leases import Lease, decode_lease
+from streaming.config.settings import Settings
+
+_ANSWER_S: Final = 3.0
+_READ_S: Final = 5.0
+
+
+class _Readiness(msgspec.Struct):
+    """As /readyz says it."""
+
+    ok: bool
+    missing: tuple[Lack, ...] = ()
+
+
+def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str, str]]:
+    """(process, HOST:PORT): of `inflight up` on the data directory, as configured, and more of the form `gateway=HOST:PORT`."""
+    found = list(Endpoints.read(settings.engine.data_dir).metrics.items())
+    metrics = settings.metrics
+    for name, port in ("engine", metrics.engine_port), ("gateway", metrics.gateway_port), ("bridge", metrics.bridge_port):
+        if port > 0 and not any(name == known for known, _ in found):
+            found.append((name, f"{'127.0.0.1' if metrics.host == '0.0.0.0' else metrics.host}:{port}"))  # noqa: S104
+    for word in more:
+        name, _, address = word.rpartition("=")
+        found.append((name or "process", address))
+    return found
+
+
+def look_at_process(name: str, address: str) -> Process:
+    try:
+        text = _get(f"http://{address}/metrics")
+        readiness = msgspec.json.decode(_get(f"http://{address}/readyz"), type=_Readiness)
+        values: dict[str, float] = {}
+        for family in text_string_to_metric_families(text.decode()):
+            for sample in family.samples:
+                values[sample.name] = values.get(sample.name, 0.0) + sample.value
+    except (OSError, HTTPException, ValueError) as error:
+        return Process(name=name, address=address, error=str(error))
+    return Process(name=name, address=address, lacks=readiness.missing, values=values)
+
+
+def _get(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - an address of metrics
+            body: bytes = answer.read()
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        body = error.read()  # of /readyz
+    return body
+
+
+def look_at_kafka(settings: Settings) -> KafkaSeen:
+    servers = settings.kafka.bootstrap_servers
+    options: dict[str, Any] = {
+        "client_id": "inflight-status",
+        "bootstrap_timeout_ms": 1_000 * _ANSWER_S,
+        "request_timeout_ms": 1_000 * _READ_S,
+        **settings.kafka.client_options(),
+    }
+    try:
+        return _look_at_kafka(settings, options)
+    except (KafkaError, OSError) as error:
+        return KafkaSeen(servers=servers, error=" ".join(f"{type(error).__name__}: {error}".split()), taken_s=time.monotonic())
+
+
+def _look_at_kafka(settings: Settings, options: dict[str, Any]) -> KafkaSeen:
+    names, group = settings.topics, f"{settings.topics.prefix}.engine"
+    known = (names.messages, names.events, names.commands, names.uplink, names.receipts, names.dead_letters)
+    consumer = KafkaConsumer(
+        **options, group_id=group, enable_auto_commit=False, isolation_level="read_committed", metrics_enabled=False
+    )
+    try:
+        partitions = {
+            name: [TopicPartition(name, number) for number in consumer.partitions_for_topic(name) or ()]
+            for name in (*known, names.leases)
+        }
+        missing = tuple(name for name, found in partitions.items() if not found)
+        ends = consumer.end_offsets([partition for found in partitions.values() for partition in found])
+        taken_s = time.monotonic()
+        topics = []
+        for name in known:
+            committed = {}
+            if name in (names.messages, names.events):
+                committed = {partition: consumer.committed(partition) for partition in partitions[name]}
+            waiting = [ends[partition] - offset for partition, offset in committed.items() if offset is not None]
+            end = sum(ends[partition] for partition in partitions[name])
+            topics.append(Topic(name=name, end=end, waiting=sum(waiting) if waiting else None))
+        holders = tuple(_holders(consumer, {partition: ends[partition] for partition in partitions[names.leases]}))
+    finally:
+        consumer.close(autocommit=False, timeout_ms=1_000)
+    return KafkaSeen(
+        servers=settings.kafka.bootstrap_servers,
+        missing_topics=missing,
+        engines=_members(options, group),
+        topics=tuple(topics),
+        holders=holders,
+        taken_s=taken_s,
+    )
+
+
+def _members(options: dict[str, Any], group: str) -> int:
+    admin = KafkaAdminClient(**options)
+    try:
+        return len(admin.describe_groups([group])[group]["members"])
+    except GroupIdNotFoundError:
+        return 0
+    finally:
+        admin.close()
+
+
+def _holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[Holder]:
+    """The newest record of each lease that was not given up."""
+    newest: dict[bytes, tuple[Lease, int]] = {}
+    if not ends:
+        return
+    consumer.assign(list(ends))
+    consumer.seek_to_beginning(*ends)
+    deadline = time.monotonic() + _READ_S
+    while any(consumer.position(partition) < end for partition, end in ends.items()) and time.monotonic() < deadline:
+        for records in consumer.poll(timeout_ms=200).values():
+            for record in records:
+                lease = _lease(record.value)
+                newest.pop(record.key, None)
+                if lease is not None and not lease.ended:
+                    newest[record.key] = lease, record.timestamp
+    now_ms = time.time_ns() // 1_000_000
+    for lease, written_ms in newest.values():
+        yield Holder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
+
+
+def _lease(value: bytes | None) -> Lease | None:
+    try:
+        return None if value is None else decode_lease(value)
+    except UnreadableRecord:
+        return None

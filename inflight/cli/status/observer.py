@@ -1,0 +1,91 @@
+"""Looks at everything there is, once or again and again: what `status` and `top` have in common."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from inflight.cli.status.look import look_at_kafka, look_at_process, metrics_addresses
+from inflight.cli.status.measurements import ENGINE, KafkaSeen, Limits, Measurements, SessionsSeen
+from inflight.cli.status.totals import of_metrics
+from state.errors import InflightError
+from streaming.config.settings import Settings
+from streaming.engine.lifecycle.watching.hang import Hangs
+
+if TYPE_CHECKING:
+    from inflight.cli.status.sessions import SessionsReader
+
+WORST: Final = 10
+_JOIN_S: Final = 15.0
+
+
+class Observer:
+    """`look` takes seconds at most. The sessions are read by `look_at_sessions`, or by `keep_looking_at_sessions` on a thread."""
+
+    def __init__(self, settings: Settings, more_metrics: Sequence[str] = ()) -> None:
+        """more_metrics: as of `metrics_addresses`."""
+        self._settings = settings
+        self._more_metrics = more_metrics
+        self._sessions: SessionsSeen | str | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def kafka(self) -> KafkaSeen:
+        return look_at_kafka(self._settings)
+
+    def look(self, kafka: KafkaSeen) -> Measurements:
+        """kafka: what was just seen of it."""
+        settings = self._settings
+        addresses = metrics_addresses(settings, self._more_metrics)
+        throttle, read = settings.throttle, self._sessions
+        seen = Measurements(
+            kafka=kafka,
+            limits=Limits(
+                lag_low=throttle.lag_low,
+                lag_high=throttle.lag_high,
+                max_mqueue_len=settings.session.max_mqueue_len,
+                free_disk_low=throttle.free_disk_low,
+            ),
+            processes=tuple(look_at_process(name, address) for name, address in addresses),
+            sessions=read if isinstance(read, SessionsSeen) else None,
+            sessions_error=read if isinstance(read, str) else None,
+            hangs=Hangs.read(settings.engine.data_dir),
+        )
+        return seen if seen.sessions is not None else replace(seen, sessions=of_metrics(seen.process(ENGINE)))
+
+    def look_at_sessions(self) -> None:
+        """Once; starts Spark and ends it."""
+        try:
+            with self._reader() as reader:
+                self._sessions = reader.look()
+        except InflightError as error:
+            self._sessions = str(error)
+
+    def keep_looking_at_sessions(self, interval_s: float) -> None:
+        """Until the end of a `with`."""
+        self._thread = threading.Thread(target=self._run, args=(interval_s,), name="inflight-sessions", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    def _run(self, interval_s: float) -> None:
+        try:
+            with self._reader() as reader:
+                while True:
+                    self._sessions = reader.look()
+                    if self._stopping.wait(interval_s):
+                        return
+        except InflightError as error:
+            self._sessions = str(error)
+
+    def _reader(self) -> "SessionsReader":
+        from inflight.cli.status.sessions import SessionsReader
+
+        return SessionsReader(self._settings, worst=WORST)

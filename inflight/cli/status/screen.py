@@ -1,0 +1,114 @@
+"""The screen of `inflight status` and `inflight top`, from measurements. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from inflight.cli.status.findings import Finding, Severity, is_gone
+from inflight.cli.status.measurements import ENGINE, KafkaSeen, Measurements, SessionsSeen
+
+_STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+
+
+def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, float]) -> RenderableType:
+    """rates: records a second, by topic."""
+    parts: list[RenderableType] = [_verdict(found)]
+    parts += [_processes(seen), _topics(seen.kafka, rates)]
+    if seen.sessions is not None:
+        parts += [_sessions(seen.sessions)]
+        if seen.sessions.worst:
+            parts += [_worst(seen.sessions)]
+    return Group(*parts)
+
+
+def _verdict(found: Sequence[Finding]) -> RenderableType:
+    if not found:
+        return Text("nothing is wrong that can be seen from here", style="green")
+    text = Text()
+    for finding in found:
+        text.append(f"{finding.severity.name.lower()}: {finding.what}\n", style=_STYLES[finding.severity])
+        text.append(f"    → {finding.action}\n")
+    text.rstrip()
+    return text
+
+
+def _processes(seen: Measurements) -> Table:
+    table = _table("process", "state", "says", title="Processes")
+    kafka = seen.kafka
+    table.add_row("Kafka", _state(kafka.error is None), Text(kafka.servers))
+    if kafka.error is None and seen.process(ENGINE) is None:
+        table.add_row("engine", _state(bool(kafka.engines)), Text("by its consumer group; no metrics"))
+    for process in seen.processes:
+        state = Text("not ready", "yellow") if process.lacks else _state(process.error is None)
+        table.add_row(process.name, state, Text(_says(process.name, process.values) or process.address))
+    for holder in kafka.holders:
+        lease = f"lease renewed {age(holder.renewed_s)} ago"
+        table.add_row(Text(holder.name), _state(not is_gone(holder)), Text(lease))
+    return table
+
+
+def _says(name: str, values: Mapping[str, float]) -> str:
+    if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
+        batches = values.get("inflight_engine_micro_batches_total", 0)
+        return f"{batches:,.0f} micro-batches, the last one took {values['inflight_engine_last_micro_batch_seconds']:.2f} s"
+    if "inflight_gateway_connections" in values:
+        sent, fast = (values.get(f"inflight_gateway_{what}publishes_sent_total", 0) for what in ("", "fast_"))
+        share = f", {fast / sent:.0%} of them on the fast path" if sent else ""
+        return f"{values['inflight_gateway_connections']:,.0f} devices, {sent:,.0f} PUBLISHes sent{share}"
+    if "inflight_bridge_devices" in values:
+        return f"{values['inflight_bridge_devices']:,.0f} devices"
+    return ""
+
+
+def _topics(kafka: KafkaSeen, rates: Mapping[str, float]) -> Table:
+    table = _table("topic", "records", "a second", "waiting", title="Topics", numbers=3)
+    for topic in kafka.topics:
+        waiting = "" if topic.waiting is None else f"{topic.waiting:,}"
+        rate = f"{rates[topic.name]:,.0f}" if topic.name in rates else ""
+        table.add_row(topic.name, f"{topic.end:,}", rate, waiting)
+    return table
+
+
+def _sessions(seen: SessionsSeen) -> Table:
+    title = f"Sessions, by the {seen.source} of {age(seen.age_s)} ago"
+    table = _table("sessions", "connected", "in flight", "queued", "oldest unacknowledged", title=title, numbers=5)
+    oldest = "" if seen.oldest_s is None else age(seen.oldest_s)
+    table.add_row(*(f"{count:,}" for count in (seen.sessions, seen.connected, seen.inflight, seen.queued)), oldest)
+    return table
+
+
+def _worst(seen: SessionsSeen) -> Table:
+    table = _table("client", "connected", "in flight", "queued", "bytes", "oldest", title="Longest queues", numbers=4)
+    for client in seen.worst:
+        table.add_row(
+            Text(client.client_id),
+            "yes" if client.connected else "no",
+            f"{client.inflight:,}",
+            f"{client.queued:,}",
+            f"{client.queued_bytes:,}",
+            "" if client.oldest_s is None else age(client.oldest_s),
+        )
+    return table
+
+
+def age(seconds: float) -> str:
+    """`12 s`, `3 min`, `5.2 h`, `3.0 d`."""
+    for unit, length_s, places in ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 0):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.{places}f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def _state(is_well: bool) -> Text:
+    return Text("works", "green") if is_well else Text("away", "red")
+
+
+def _table(*columns: str, title: str, numbers: int = 0) -> Table:
+    """numbers: how many columns at the end are to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place >= len(columns) - numbers else "left", overflow="fold")
+    return table

@@ -1,0 +1,55 @@
+"""What the sessions hold, from the engine's checkpoint, which takes Spark some seconds."""
+
+import time
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from inflight.cli.status.measurements import Client, SessionsSeen
+from inflight.local.spark_jars import spark_jars
+from state.errors import InflightError
+from streaming.config.settings import Settings
+from streaming.history.session import HistorySession
+
+
+class SessionsReader:
+    """Spark for the length of a `with`."""
+
+    def __init__(self, settings: Settings, *, worst: int) -> None:
+        """worst: clients to name. Raises InflightError when Spark cannot start here."""
+        self._worst = worst
+        self._history = HistorySession(settings, spark_jars(), brief=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._history.__exit__(kind, error, trace)
+
+    def look(self) -> SessionsSeen | str:
+        """A text says why there are none."""
+        history = self._history
+        try:
+            census = history.census()
+            rows = history.sessions().orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
+            worst = history.collected(rows.limit(self._worst))
+        except InflightError as error:
+            return str(error)
+        now_s, oldest_s = time.time(), census.oldest_unacknowledged_s
+        return SessionsSeen(
+            sessions=census.sessions,
+            connected=census.connected,
+            quarantined=census.quarantined,
+            inflight=census.inflight,
+            queued=census.queued,
+            oldest_s=None if oldest_s is None else now_s - oldest_s,
+            age_s=now_s - census.taken_s,
+            source="checkpoint",
+            worst=tuple(_client(document, now_s) for document in worst),
+        )
+
+
+def _client(document: dict[str, Any], now_s: float) -> Client:
+    oldest = document["oldest_unacked"]
+    counts = {name: document[name] for name in ("client_id", "connected", "inflight", "queued", "queued_bytes")}
+    return Client(**counts, oldest_s=None if oldest is None else now_s - datetime.fromisoformat(oldest).timestamp())

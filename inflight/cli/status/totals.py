@@ -1,0 +1,27 @@
+"""What all sessions hold, by the engine's last census: known without Spark, where its metrics are served."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from inflight.cli.status.measurements import Process, SessionsSeen
+
+_PREFIX: Final = "inflight_engine_"
+
+
+def of_metrics(engine: Process | None, *, now_s: Callable[[], float] = time.time) -> SessionsSeen | None:
+    """None: nobody has counted yet, or serves it."""
+    values = {} if engine is None else engine.values
+    if f"{_PREFIX}sessions" not in values:
+        return None
+    oldest_s = values.get(f"{_PREFIX}oldest_unacknowledged_timestamp_seconds")
+    return SessionsSeen(
+        sessions=int(values[f"{_PREFIX}sessions"]),
+        connected=int(values[f"{_PREFIX}sessions_connected"]),
+        quarantined=int(values[f"{_PREFIX}sessions_quarantined"]),
+        inflight=int(values[f"{_PREFIX}messages_inflight"]),
+        queued=int(values[f"{_PREFIX}messages_queued"]),
+        oldest_s=None if oldest_s is None else now_s() - oldest_s,
+        age_s=now_s() - values[f"{_PREFIX}census_timestamp_seconds"],
+        source="metrics",
+    )

@@ -1,0 +1,95 @@
+"""`inflight status` and `inflight top` of a running `inflight up`."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from inflight.cli.status.look import look_at_process
+from inflight.local.child_process import free_port
+from inflight.local.endpoints import Endpoints
+from tests.integration.up.conftest import SharedUp
+from tests.support.metrics import every_metric
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+CLIENT = "status-waits"
+
+
+def inflight(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "inflight", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_the_screen_has_what_runs_what_waits_and_whose_queue_is_long(up: SharedUp) -> None:
+    producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
+    for number in range(50):
+        headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"1")]
+        producer.send("inflight.messages", b"%d" % number, key=CLIENT.encode(), headers=headers).get(30)
+    producer.close()
+    said = inflight("status", "--data-dir", up.data_dir, "--json")
+    assert "Traceback" not in said.stderr
+    seen = json.loads(said.stdout)
+    assert (seen["kafka"]["servers"], seen["kafka"]["error"], seen["kafka"]["engines"]) == (up.kafka, None, 1)
+    assert {process["name"]: process["error"] for process in seen["processes"]} == {"engine": None, "gateway": None}
+    assert any(holder["name"].startswith("gateway ") for holder in seen["kafka"]["holders"])
+    topics = {topic["name"]: topic for topic in seen["kafka"]["topics"]}
+    assert topics["inflight.messages"]["end"] >= 50
+    assert topics["inflight.messages"]["waiting"] is not None
+    assert seen["sessions"]["source"] == "checkpoint"
+    assert seen["sessions"]["sessions"] >= 1
+    assert CLIENT in [client["client_id"] for client in seen["sessions"]["worst"]] or len(seen["sessions"]["worst"]) == 10
+    critical = [finding for finding in seen["findings"] if finding["severity"] == "critical"]
+    assert (said.returncode == 1) == bool(critical)
+    shown = inflight("status", "--data-dir", up.data_dir, "--quick")
+    assert "Traceback" not in shown.stderr
+    for words in "Processes", "micro-batches, the last one took", "Topics", "inflight.messages":
+        assert words in shown.stdout
+
+
+def test_running_processes_serve_the_metrics_of_the_page_and_no_others(up: SharedUp) -> None:
+    def served(process: str) -> dict[str, float]:
+        return dict(look_at_process(process, Endpoints.read(up.data_dir).metrics[process]).values)
+
+    engine = wait_until(lambda: found if "inflight_engine_sessions" in (found := served("engine")) else None, "the first census")
+    known = {name for name in every_metric() if name.startswith("inflight_engine_")}
+    # Nothing may wait for its acknowledgement now.
+    assert known - {"inflight_engine_oldest_unacknowledged_timestamp_seconds"} <= engine.keys()
+    # Without labels that nobody has filled yet; a histogram has three names.
+    gateway = {re.sub(r"_append_seconds_\w+", "_append_seconds", name) for name in served("gateway")}
+    for names in engine.keys(), gateway:
+        ours = {name for name in names if name.startswith("inflight_") and not name.endswith("_created")}
+        assert ours - every_metric().keys() == set()
+    assert "inflight_gateway_append_seconds" in gateway
+    assert served("gateway")["inflight_gateway_partitions_owned"] > 0
+
+
+def test_a_kafka_that_is_away_is_a_finding_and_no_traceback(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = inflight("status", "--quick", "--data-dir", tmp_path, "--set", f"kafka.bootstrap_servers={address}")
+    assert said.returncode == 1
+    assert said.stdout.startswith(f"critical: Kafka at {address} does not answer")
+    assert "Traceback" not in said.stderr
+
+
+def test_top_goes_on_until_it_is_interrupted(up: SharedUp) -> None:
+    command = [sys.executable, "-m", "inflight", "top", "--quick", "--interval", "0.5", "--data-dir", str(up.data_dir)]
+    environment = os.environ | {"TTY_COMPATIBLE": "1", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        screens = 0
+        for line in process.stdout:
+            screens += "Topics" in line
+            if screens == 2:
+                process.send_signal(signal.SIGINT)
+                break
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors

@@ -1,0 +1,48 @@
+"""What the sessions of a running query hold together, and Spark's signs of work."""
+
+import pytest
+
+from state.commands import SendPublish
+from state.events import ClientConnected
+from state.records.events import encode_event
+from streaming.engine.lifecycle.watching.census import Census, take_census
+from streaming.engine.lifecycle.watching.work import spark_work
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipeline) -> None:
+    topics = pipeline.settings.topics
+    query = pipeline.start()
+    connected = ClientConnected(
+        connection_id=1, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600, receive_maximum=2
+    )
+    pipeline.send(topics.events, encode_event(connected), key=b"connected")
+    for client_id in "connected", "connected", "connected", "away":
+        pipeline.send_message(client_id, b"12345", ("mqtt-qos", b"1"))
+    pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) == 2)
+
+    pipeline.await_batches(1)  # before it there is nothing to read
+
+    def counted() -> Census | None:
+        found = take_census(pipeline.spark, str(pipeline.checkpoint), now_s=lambda: 1_000.0)
+        return found if found.queued == 2 else None
+
+    census = wait_until(counted, "the last message is in", check=pipeline.check)
+    assert census.oldest_unacknowledged_s is not None
+    assert census.oldest_unacknowledged_s > 1.7e9
+    assert census == Census(
+        sessions=2,
+        connected=1,
+        quarantined=0,
+        inflight=2,
+        queued=2,
+        queued_bytes=10,
+        oldest_unacknowledged_s=census.oldest_unacknowledged_s,
+        taken_s=1_000.0,
+    )
+    before = spark_work(pipeline.spark, str(query.runId))
+    assert len(before) > 1, "the job, and its stages"
+    wait_until(lambda: spark_work(pipeline.spark, str(query.runId)) != before, "the next micro-batch", check=pipeline.check)
+    assert spark_work(pipeline.spark, "another query") == ()

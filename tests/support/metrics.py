@@ -1,0 +1,71 @@
+"""Every metric that a process of Inflight can have."""
+
+from collections import Counter
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+
+from inflight.producer.metrics import ProducerMetrics
+from sinks.bridge.metrics import BridgeCollector, BridgeCounters
+from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
+from state.model import Outcome
+from streaming.engine.lifecycle.watching.census import Census
+from streaming.engine.metrics import EngineCollector
+from streaming.engine.progress import BatchProgress
+
+Counters = TypeVar("Counters", GatewayCounters, BridgeCounters)
+
+
+def every_metric() -> dict[str, str]:
+    """By name as Prometheus has it, the label, or nothing. A histogram has the name without `_bucket`, `_sum` and `_count`."""
+    registry = CollectorRegistry()
+    producer = ProducerMetrics(registry)
+    for counter in producer.retries, producer.failures, producer.transactions:
+        counter.labels("x")
+    for collector in full_engine(), GatewayCollector(counting(GatewayCounters())), BridgeCollector(counting(BridgeCounters())):
+        registry.register(collector)
+    found: dict[str, str] = {}
+    for family in registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels}
+        assert len(labels) <= 1
+        found[name] = "".join(labels)
+    return found
+
+
+def full_engine() -> Collector:
+    """Of an engine that knows everything there is to know."""
+    collector = EngineCollector(hangs=1, free_disk_bytes=lambda: 10**9)
+    collector.observe(
+        BatchProgress(
+            batch_id=1,
+            started="2026-01-01T00:00:00.000Z",
+            duration_ms=1,
+            parts_ms={"addBatch": 1},
+            outcomes={Outcome.DELIVERED.value: 1},
+        )
+    )
+    collector.observe_lag({"inflight.messages": 1})
+    collector.observe_census(
+        Census(
+            sessions=4,
+            connected=3,
+            quarantined=1,
+            inflight=2,
+            queued=5,
+            queued_bytes=50,
+            oldest_unacknowledged_s=1_000.5,
+            taken_s=2_000.0,
+        )
+    )
+    return collector
+
+
+def counting(counters: Counters) -> Counters:
+    """With something under each label."""
+    for name in counters.__dataclass_fields__:
+        value = getattr(counters, name)
+        if isinstance(value, Counter):
+            value[1 if name in ("connections_refused", "protocol_errors", "publishes_refused", "acknowledgements") else "x"] += 1
+    return counters

@@ -1,0 +1,69 @@
+"""Looking at processes, and at a Kafka that is away."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inflight.cli.metrics_server import serving_metrics
+from inflight.cli.status.look import look_at_kafka, look_at_process, metrics_addresses
+from inflight.cli.status.measurements import ENGINE, Measurements, Process
+from inflight.cli.status.totals import of_metrics
+from inflight.local.child_process import free_port
+from sinks.health import STARTING, LoopHealth
+from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
+from streaming.config.settings import Settings
+from tests.support.metrics import full_engine
+from tests.unit.inflight.cli.status.test_findings import WELL
+
+
+@pytest.fixture
+def gateway() -> Iterator[str]:
+    """Where one serves its metrics that is starting."""
+    counters = GatewayCounters(connections_open=3)
+    counters.offers_refused.update(size=2, gap=5)
+    with serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(counters), LoopHealth()) as served:
+        yield served.removeprefix(" metrics=")
+
+
+def test_a_process_says_its_numbers_and_what_it_lacks(gateway: str) -> None:
+    seen = look_at_process("gateway", gateway)
+    assert seen.error is None
+    assert seen.lacks == (STARTING,)
+    assert seen.values["inflight_gateway_connections"] == 3
+    assert seen.values["inflight_gateway_offers_refused_total"] == 7, "over all reasons"
+
+
+def test_a_process_that_is_not_there_is_no_failure() -> None:
+    seen = look_at_process("gateway", f"127.0.0.1:{free_port()}")
+    assert seen.error is not None
+    assert seen.values == {}
+    assert look_at_process("gateway", "no address").error is not None
+
+
+def test_a_kafka_that_is_away_is_no_failure() -> None:
+    servers = f"127.0.0.1:{free_port()}"
+    seen = look_at_kafka(Settings(kafka={"bootstrap_servers": servers}))
+    assert seen.servers == servers
+    assert seen.error is not None
+    assert "\n" not in seen.error
+
+
+def test_metrics_are_looked_for_where_the_configuration_says_and_where_the_user_says(tmp_path: Path) -> None:
+    settings = Settings(engine={"data_dir": str(tmp_path)}, metrics={"engine_port": 9461, "gateway_port": 0, "host": "0.0.0.0"})
+    assert metrics_addresses(settings, ["gateway=10.0.0.7:9462", "10.0.0.8:1"]) == [
+        ("engine", "127.0.0.1:9461"),
+        ("gateway", "10.0.0.7:9462"),
+        ("process", "10.0.0.8:1"),
+    ]
+
+
+def test_the_sums_of_the_sessions_are_known_without_a_checkpoint_where_the_engine_serves_them() -> None:
+    values = {sample.name: sample.value for family in full_engine().collect() for sample in family.samples}
+    seen = Measurements(kafka=WELL.kafka, limits=WELL.limits, processes=(Process(name=ENGINE, address="", values=values),))
+    found = of_metrics(seen.process(ENGINE), now_s=lambda: 2_010.0)
+    assert found is not None
+    assert (found.sessions, found.connected, found.quarantined, found.inflight, found.queued) == (4, 3, 1, 2, 5)
+    assert (found.oldest_s, found.age_s, found.source) == (1_009.5, 10.0, "metrics")
+    assert of_metrics(None) is None
+    assert of_metrics(Process(name=ENGINE, address="")) is None

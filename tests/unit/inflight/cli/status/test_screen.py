@@ -1,0 +1,92 @@
+"""What a person sees of the measurements."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from inflight.cli.status.findings import findings
+from inflight.cli.status.measurements import Client, KafkaSeen, Measurements, Process, SessionsSeen, Topic
+from inflight.cli.status.screen import age, screen
+from sinks.health import Lack
+from tests.unit.inflight.cli.status.test_findings import SESSIONS, WELL
+
+
+def shown(seen: Measurements, rates: dict[str, float] | None = None) -> str:
+    written = io.StringIO()
+    Console(width=120, file=written).print(screen(seen, findings(seen), rates or {}))
+    return written.getvalue()
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_one_screen_says_what_runs_what_waits_and_who_waits_longest() -> None:
+    worst = Client(client_id="pump[7]", connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
+    gateway = Process(
+        name="gateway",
+        address="g:1",
+        values={
+            "inflight_gateway_connections": 1_500,
+            "inflight_gateway_publishes_sent_total": 4_000,
+            "inflight_gateway_fast_publishes_sent_total": 3_000,
+        },
+    )
+    engine = Process(
+        name="engine",
+        address="e:1",
+        values={"inflight_engine_last_micro_batch_seconds": 0.25, "inflight_engine_micro_batches_total": 1_000},
+    )
+    seen = replace(WELL, processes=(engine, gateway), sessions=replace(SESSIONS, worst=(worst,), oldest_s=7_300.0))
+    text = shown(seen, {"inflight.messages": 12.4})
+    assert "1,000 micro-batches, the last one took 0.25 s" in text
+    assert "1,500 devices, 4,000 PUBLISHes sent, 75% of them on the fast path" in text
+    assert ["gateway", "127.0.0.1:1883", "works", "lease", "renewed", "4", "s", "ago"] in lines(text)
+    assert ["inflight.messages", "100", "12", "3"] in lines(text)
+    assert ["inflight.uplink", "7"] in lines(text)
+    assert ["2", "1", "1", "1", "2.0", "h"] in lines(text)
+    assert ["pump[7]", "yes", "32", "1,234", "56,789", "2", "min"] in lines(text), "no markup in what others have named"
+
+
+def test_what_is_well_is_said() -> None:
+    assert shown(WELL).startswith("nothing is wrong that can be seen from here")
+
+
+def test_each_finding_stands_above_with_what_to_do() -> None:
+    seen = replace(WELL, processes=(Process(name="gateway", address="g:1", lacks=(Lack("no [lease]", "check [it]"),)),))
+    text = shown(seen)
+    assert text.startswith("critical: the gateway at g:1 is not ready: no [lease]\n    → check [it]\n")
+    assert ["gateway", "not", "ready", "g:1"] in lines(text)
+
+
+def test_parts_that_are_down_are_shown_as_such() -> None:
+    nothing = Measurements(kafka=KafkaSeen(servers="k:1", error="timed out"), limits=WELL.limits)
+    text = shown(replace(nothing, processes=(Process(name="engine", address="e:1", error="refused"),)))
+    assert ["Kafka", "away", "k:1"] in lines(text)
+    assert ["engine", "away", "e:1"] in lines(text)
+    assert "Sessions" not in text
+
+
+def test_an_engine_without_metrics_is_known_by_its_group() -> None:
+    seen = replace(WELL, processes=(), kafka=replace(WELL.kafka, topics=(Topic(name="t", end=1),)))
+    assert "by its consumer group; no metrics" in shown(seen)
+
+
+def test_where_the_sessions_are_counted_by_the_engine_the_screen_says_so() -> None:
+    counted = SessionsSeen(
+        sessions=5, connected=0, quarantined=0, inflight=0, queued=0, oldest_s=None, age_s=40.0, source="metrics"
+    )
+    assert "Sessions, by the metrics of 40 s ago" in shown(replace(WELL, sessions=counted))
+
+
+def test_ages_are_short() -> None:
+    assert [age(seconds) for seconds in (-1, 0.4, 119, 120, 7_199, 7_200, 172_800)] == [
+        "0 s",
+        "0 s",
+        "119 s",
+        "2 min",
+        "120 min",
+        "2.0 h",
+        "2.0 d",
+    ]

@@ -1,0 +1,39 @@
+"""streaming.engine.lifecycle.watching.processes"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from streaming.engine.lifecycle.watching.processes import descendants, processor_seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.processes
+
+WITH_A_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+
+
+@pytest.fixture
+def parent() -> Iterator[int]:
+    """A process that leads a session and has a child which works."""
+    with subprocess.Popen([sys.executable, "-c", WITH_A_CHILD], start_new_session=True) as made:
+        yield made.pid
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(made.pid, signal.SIGKILL)
+
+
+def test_the_processor_time_of_a_session_is_that_of_all_its_processes(parent: int) -> None:
+    wait_until(lambda: processor_seconds(parent) > 0.5, "half a second of work")
+    assert processor_seconds(1 << 30) == 0
+
+
+def test_descendants_are_children_and_their_children(parent: int) -> None:
+    wait_until(lambda: len(descendants(parent)) == 1, "the child")
+    (child,) = descendants(parent)
+    mine = descendants(os.getpid())
+    assert mine.index(parent) < mine.index(child)
+    assert descendants(child) == []
