@@ -42,11 +42,21 @@ class ConnectionIds:
 
     def next(self) -> int:
         """Larger than any before, and than any that `rise_above` was told."""
-        clock_us = min(self._clock_ns() // 1_000, _LATEST_US)
-        self._last_us = max(clock_us, self._last_us + 1)
-        others = random.getrandbits(_KIND_SHIFT)  # nobody gains by guessing it  # nosec B311
-        return self._last_us << _TAIL_BITS | self._kind << _KIND_SHIFT | others
+        self._last_us = max(self._clock_us(), self._last_us + 1)
+        return self._number(self._last_us)
+
+    def of_the_past(self, ago_ms: int) -> int:
+        """For a connection that is so old already. Below what was made since, by a clock that is right; it may have been made
+        before. A session that knows a later connection, or one by another clock, refuses it."""
+        return self._number(max(0, self._clock_us() - 1_000 * ago_ms))
 
     def rise_above(self, connection_id: int) -> None:
         """A session has accepted this one, so that only larger ones can follow."""
         self._last_us = max(self._last_us, connection_id >> _TAIL_BITS)
+
+    def _clock_us(self) -> int:
+        return min(self._clock_ns() // 1_000, _LATEST_US)
+
+    def _number(self, at_us: int) -> int:
+        others = random.getrandbits(_KIND_SHIFT)  # nobody gains by guessing it  # nosec B311
+        return at_us << _TAIL_BITS | self._kind << _KIND_SHIFT | others

@@ -37,6 +37,10 @@ from state.model import ClientId, ReasonCode
 from state.records.commands import decode_command_batch
 
 _log: Final = structlog.get_logger(__name__)
+_LATE_MS: Final = 50
+"""A CONNECT that was in the kernel for so long had to wait for this process."""
+_TICK_MS: Final = 10
+"""Linux counts that in steps of its timer, which are no longer."""
 
 
 class Gateway:
@@ -85,19 +89,23 @@ class Gateway:
 
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
-    def register(self, socket: DeviceSocket) -> Registration | None:
-        """None = nobody is taken in."""
+    def register(self, socket: DeviceSocket, waited_ms: int) -> Registration | None:
+        """waited_ms: since the CONNECT came in. None = nobody is taken in."""
         if not self._partitions or self._is_stopping or not self.lease.holds():
             return None
-        self._by_connection.pop(socket.connection.connection_id, None)  # refused, and registered again
-        connection_id = self._ids.next()
+        if self._by_connection.pop(socket.connection.connection_id, None) is not None:
+            waited_ms = 0  # it was refused although it was prompt, and has to be above the newest
+        is_late = waited_ms >= _LATE_MS
+        connection_id = self._ids.of_the_past(waited_ms + _TICK_MS) if is_late else self._ids.next()
+        while connection_id in self._by_connection:
+            connection_id = self._ids.of_the_past(waited_ms + _TICK_MS)
         # In turn, so that a partition that moves away takes no more than its share of the connections along.
         self._registered += 1
         partition = self._partitions[self._registered % len(self._partitions)]
         self._by_connection[connection_id] = socket
         # An engine that takes settings over while it runs may have others; then it speaks for itself from the first time on.
         knows_settings = self.settings.fast_path.enabled and not self.counters.connections_lost[OTHER_CONFIGURATION]
-        return Registration(connection_id, partition, self.lease.lease_id, knows_settings)
+        return Registration(connection_id, partition, self.lease.lease_id, knows_settings, is_late)
 
     def admitted(self, socket: DeviceSocket) -> None:
         """Its login may have taken longer than that of a newer connection."""

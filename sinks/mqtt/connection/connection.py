@@ -49,7 +49,7 @@ from state.events import ConnectionLost
 from state.model import ReasonCode
 
 _PROMPT_MS: Final = 1_000
-"""From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later than it."""
+"""From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later."""
 OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
@@ -117,6 +117,7 @@ class Connection:
         self._peer_gone = False
         self._order = CommandOrder()
         self._connect_read_ms = 0
+        self._is_late = False
         self._connect_append: Append | None = None
         self._was_prompt = False
         self._knows_settings = False
@@ -177,7 +178,7 @@ class Connection:
             self._end("Kafka did not take a record", cause="append", reason_code=reason_code)
             return
         if append is self._connect_append:
-            self._was_prompt = now_ms - self._connect_read_ms <= _PROMPT_MS
+            self._was_prompt = not self._is_late and now_ms - self._connect_read_ms <= _PROMPT_MS
             self._answer_clean_start()
         if self._device is not None:
             if append.fast_send is not None:
@@ -339,7 +340,7 @@ class Connection:
         registered = self._registrar.register(self)
         if registered is None:
             return False
-        self.connection_id, self.partition, self._lease_id, self._knows_settings = registered
+        self.connection_id, self.partition, self._lease_id, self._knows_settings, self._is_late = registered
         self._order = CommandOrder()
         return True
 

@@ -33,15 +33,18 @@ V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode)
 
 
 class Registration(NamedTuple):
-    """connection_id: larger than any before. partition: of the commands topic. lease_id: under which the connection is held.
+    """connection_id: by the time when the CONNECT came in. partition: of the commands topic. lease_id: under which the connection
+    is held.
 
-    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it.
+    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it. is_late: the CONNECT
+    came in a while before it was read; its device may have connected elsewhere since.
     """
 
     connection_id: int
     partition: int
     lease_id: str
     knows_settings: bool = False
+    is_late: bool = False
 
 
 class ConnectionRefused(Exception):

@@ -12,6 +12,8 @@ from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevi
 
 _MOST_CONNECTIONS: Final = 6
 _QUOTA_EXCEEDED: Final = 0x97
+_GIVES_UP_AFTER_MS: Final = 1_500
+"""On a connection that is neither closed nor refused."""
 
 
 class Device:
@@ -65,6 +67,7 @@ class Device:
         """On a new socket; what it has not read on the one before is lost. expiry_s: None = the story's."""
         story = self._shared.story
         if self.line is not None:
+            self._shared.now_ms += _GIVES_UP_AFTER_MS
             self._shared.faults_left = max(0, self._shared.faults_left - 1)
             self.line.down.clear()
             self.leave()

@@ -18,6 +18,7 @@ from tests.properties.fast_path.line import Line
 from tests.properties.fast_path.moves import CLIENT, Move, Shared
 
 _MAX_PAYLOAD_BYTES: Final = 16
+_LATE_MS: Final = 50
 _SETTINGS: Final = GatewaySettings(fast_path=FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES))
 
 
@@ -28,7 +29,6 @@ class Gateways:
         self._shared, self._kafka = shared, kafka
         self.lines: list[Line] = []
         self.counters = GatewayCounters()
-        self._last_id = 1_000
 
     def moves(self) -> Iterator[Move]:
         for line in self.lines:
@@ -40,6 +40,7 @@ class Gateways:
 
     def open(self, version: int) -> Line:
         """A device has opened a socket. version: MQTT's."""
+        self._shared.now_ms += 1
         connection = Connection(_SETTINGS, self, self.counters, self._shared.now_ms)
         line = Line(len(self.lines) + 1, connection, version, self._shared, self._kafka)
         self.lines.append(line)
@@ -64,8 +65,13 @@ class Gateways:
     # --- the host of the connections ------------------------------------------------------------------------------------------
 
     def register(self, connection: Connection) -> Registration:
-        self._last_id += 1
-        return Registration(self._last_id, 0, "lease")
+        """The ids are times. A CONNECT has that of its coming, whenever its gateway reads it."""
+        shared = self._shared
+        if connection.connection_id:  # refused although it was prompt, and registered again
+            shared.now_ms += 1
+            return Registration(shared.now_ms, 0, "lease")
+        came_ms = next(line.opened_ms for line in self.lines if line.connection is connection)
+        return Registration(came_ms, 0, "lease", is_late=shared.now_ms - came_ms >= _LATE_MS)
 
     def await_turn(self, connection: Connection) -> Turn:
         return Turn.NOW

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from state.records.record import Header
-from tests.properties.fast_path.moves import Move
+from tests.properties.fast_path.moves import Move, Shared
 
 PARTITION: Final = 3
 _FIRST_OFFSET: Final = 100
+_LATEST_MS: Final = 30_000
+"""So long a producer tries, and Kafka may still take what its gateway has given up (`gateway.append_timeout_ms`)."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,15 @@ class Record:
 
 class Kafka:
     """messages: of the one partition in which the client's are. events: encoded, of all connections. late: events whose append
-    has failed for the gateway, and which may still get into the log. routes: the connection of each record, None = removed.
+    has failed for the gateway, and which may still get into the log, each until some time. routes: the connection of each record,
+    None = removed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
         self.messages: list[Record] = []
         self.events: list[bytes] = []
-        self.late: list[bytes] = []
+        self.late: list[tuple[int, bytes]] = []
         self.routes: list[int | None] = [None]
 
     @property
@@ -41,6 +45,9 @@ class Kafka:
     def append_message(self, name: str, timestamp_ms: int, headers: Sequence[Header] = (), value: bytes = b"") -> None:
         self.messages.append(Record(self.next_offset, name, timestamp_ms, tuple(headers), value))
 
+    def may_come_late(self, *events: bytes) -> None:
+        self.late += [(self._shared.now_ms + _LATEST_MS, event) for event in events]
+
     def name_of(self, message_id: str) -> str:
         """The name of a message that was read under this id, its own or the one that is made of its position."""
         if message_id.startswith("m") and not message_id.startswith("messages"):
@@ -49,5 +56,6 @@ class Kafka:
         return next(record.name for record in self.messages if record.offset == offset)
 
     def moves(self) -> Iterator[Move]:
+        self.late = [late for late in self.late if late[0] >= self._shared.now_ms]
         for index in range(min(2, len(self.late))):
-            yield Move(2, "a late append lands", lambda index=index: self.events.append(self.late.pop(index)))
+            yield Move(2, "a late append lands", lambda index=index: self.events.append(self.late.pop(index)[1]))

@@ -31,6 +31,7 @@ class Line:
         self._label = f"k{number}:"
         self._shared, self._kafka = shared, kafka
         self.connection, self.version = connection, version
+        self.opened_ms = shared.now_ms
         self.has_device = True
         self.commands: deque[bytes] = deque()
         self.offers: deque[OfferPublish] = deque()
@@ -137,7 +138,7 @@ class Line:
             self._waiting.append(append)
             return
         if lands_late:
-            self._kafka.late.append(append.value)
+            self._kafka.may_come_late(append.value)
         self._landed.append((append, ConnectionError("Kafka")))
 
     def _confirm(self) -> None:
@@ -231,7 +232,7 @@ class Line:
     def _crash(self) -> None:
         self._shared.faults_left -= 1
         self._has_crashed = True
-        self._kafka.late += [append.value for append in self._waiting]
+        self._kafka.may_come_late(*(append.value for append in self._waiting))
         self._waiting.clear()
 
     def _read_by_another(self) -> None:

@@ -28,7 +28,7 @@ class World:
     def __init__(self, story: Story) -> None:
         self.told: list[str] = []
         self.shared = Shared(story)
-        self.kafka = Kafka()
+        self.kafka = Kafka(self.shared)
         self.books = Books(story, self.kafka)
         self.backend = Backend(self.shared, self.kafka, self.books)
         self.gateways = Gateways(self.shared, self.kafka)

@@ -42,6 +42,19 @@ def test_an_id_is_above_the_newest_that_a_session_has_told(kind: ConnectionKind,
     assert {kind_of(number) for number in made} == {kind}
 
 
+def test_an_id_of_the_past_is_what_it_would_have_been_then() -> None:
+    clock = [NOW_NS]
+    ids = ConnectionIds(ConnectionKind.GATEWAY, clock_ns=lambda: clock[0])
+    before = ids.next()
+    clock[0] += 3 * SECOND_NS
+    between, after = ids.of_the_past(1_000), ids.next()
+    assert before < between < after
+    assert kind_of(between) is ConnectionKind.GATEWAY
+    assert ids.of_the_past(4_000) < before
+    assert ids.next() > after, "it takes nothing back"
+    assert ConnectionIds(ConnectionKind.BRIDGE, clock_ns=lambda: 0).of_the_past(1_000) >= 0
+
+
 def test_what_is_below_changes_nothing() -> None:
     ids = ConnectionIds(ConnectionKind.GATEWAY, clock_ns=lambda: NOW_NS)
     last = ids.next()
