@@ -79,10 +79,10 @@ mosquitto-check:
 .PHONY: test
 test: jars ## Lint, types, layers and all tests that need nothing from outside: five to six and a half minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
-	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%)' \
+	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports' bandit '$(bandit)'
 
-TEST_PROCESSES := 3
+TEST_PROCESSES := 4
 bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
@@ -111,8 +111,8 @@ test-archive: jars interop-tools ## The archive and the commands that read it, a
 	@$(call step,archive,$(BIN)/pytest -m slow --durations=10)
 
 .PHONY: mutation
-mutation: setup ## Break each row of the transition tables in turn: a test has to fail each time
-	@$(BIN)/pytest tests/mutation
+mutation: setup ## Break each row of the transition tables and each rule of the fast path in turn: a test has to fail each time
+	@$(call step,mutation,$(BIN)/pytest -q -n 2 tests/mutation)
 
 .PHONY: test-interop
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get

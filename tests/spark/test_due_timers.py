@@ -100,6 +100,7 @@ def test_what_is_due_is_worked_off_in_shares_and_a_message_does_not_wait_for_all
     assert last_ms - first_ms >= FIRST_MS + STEP_MS * (PUT_OFF - 1) // LIMIT, "each that is put off has a place of its own"
 
 
+@pytest.mark.faults
 def test_a_micro_batch_that_is_executed_again_puts_off_the_same_sessions(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.settings = replace(pipeline.settings, max_timers_per_partition=LIMIT)
     stand_still(pipeline)

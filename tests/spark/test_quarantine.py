@@ -44,6 +44,7 @@ def await_command(pipeline: Pipeline, client: str, connection_id: int, kind: typ
     return next(command for command in commands_for(pipeline, client, connection_id) if isinstance(command, kind))
 
 
+@pytest.mark.faults
 def test_a_damaged_state_row_and_a_timer_that_raises_stop_nobody_else_and_are_restored_or_dropped(pipeline: Pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.settings = replace(pipeline.settings, session=SessionSettings(retry_interval_ms=500))

@@ -33,6 +33,7 @@ def append(broker: EmbeddedKafka, *values: str) -> None:
     producer.close()
 
 
+@pytest.mark.faults
 def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_path: Path, jars: Jars) -> None:
     first = EmbeddedKafka(tmp_path, jars=jars)
     with first:

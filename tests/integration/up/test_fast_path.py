@@ -65,6 +65,7 @@ def test_a_message_to_a_device_that_is_online_goes_by_the_fast_path_and_its_rece
     assert len([message for message in device.messages if message.payload == message_id.encode()]) == 1
 
 
+@pytest.mark.faults
 def test_a_device_that_is_online_goes_on_receiving_while_the_engine_is_away(tmp_path: Path) -> None:
     """It is killed and comes back; every message has one receipt, and nothing came twice at QoS 2."""
     with UpProcess(tmp_path / "data") as running:

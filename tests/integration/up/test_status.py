@@ -28,6 +28,7 @@ def inflight(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.faults
 def test_the_screen_has_what_runs_what_waits_and_whose_queue_is_long(up: SharedUp) -> None:
     producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
     for number in range(50):
