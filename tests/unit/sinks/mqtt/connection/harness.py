@@ -46,6 +46,7 @@ class Harness:
         self.counters = GatewayCounters()
         self.partition = partition
         self.knows_settings = knows_settings
+        self.is_late = False
         self.confirming = True
         self.waiting: list[Append] = []
         self.events: list[GatewayEvent] = []
@@ -58,7 +59,7 @@ class Harness:
         return self.turn
 
     def register(self, connection: Connection) -> Registration | None:
-        return None if self.partition is None else Registration(77, self.partition, "lease-1", self.knows_settings)
+        return None if self.partition is None else Registration(77, self.partition, "lease-1", self.knows_settings, self.is_late)
 
     def log_in(self, connection: Connection, connect: Connect) -> Grant | LoginRefused | None:
         return self.login

@@ -113,6 +113,14 @@ class TestConnect:
         assert [type(event) for event in harness.events] == [ClientConnected]
         assert harness.connection.is_closed
 
+    def test_so_is_one_that_waited_before_it_was_read(self) -> None:
+        """[MQTT-3.1.4-3]"""
+        harness = Harness()
+        harness.is_late = True
+        harness.send(connect(flags=0x00))
+        assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("20020003")
+        assert [type(event) for event in harness.events] == [ClientConnected]
+
     def test_who_cannot_be_held_any_more_is_not_registered_again(self) -> None:
         harness = Harness()
         harness.send(connect(flags=0x00))
