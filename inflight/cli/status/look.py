@@ -34,9 +34,11 @@ def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str
     """(process, HOST:PORT): of `inflight up` on the data directory, as configured, and more of the form `gateway=HOST:PORT`."""
     found = list(Endpoints.read(settings.engine.data_dir).metrics.items())
     metrics = settings.metrics
+    # Who listens everywhere is asked here.
+    host = "127.0.0.1" if metrics.host == "0.0.0.0" else metrics.host  # noqa: S104  # nosec B104
     for name, port in ("engine", metrics.engine_port), ("gateway", metrics.gateway_port), ("bridge", metrics.bridge_port):
         if port > 0 and not any(name == known for known, _ in found):
-            found.append((name, f"{'127.0.0.1' if metrics.host == '0.0.0.0' else metrics.host}:{port}"))  # noqa: S104
+            found.append((name, f"{host}:{port}"))
     for word in more:
         name, _, address = word.rpartition("=")
         found.append((name or "process", address))
@@ -58,7 +60,7 @@ def look_at_process(name: str, address: str) -> Process:
 
 def _get(url: str) -> bytes:
     try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - an address of metrics
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - an address of metrics  # nosec B310
             body: bytes = answer.read()
     except urllib.error.HTTPError as error:
         if error.code != 503:

@@ -1,5 +1,7 @@
 """What the configuration has of secrets is neither in command lines nor in logs."""
 
+from contextlib import suppress
+
 import psutil
 import pytest
 
@@ -12,7 +14,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 def test_secrets_are_not_in_the_command_lines_of_up_and_its_children(up: SharedUp) -> None:
     pid = Endpoints.read(up.data_dir).pids["up"]
-    lines = [" ".join(process.cmdline()) for process in (psutil.Process(pid), *family(pid))]
+    lines = []
+    for process in (psutil.Process(pid), *family(pid)):
+        with suppress(psutil.NoSuchProcess):  # a worker may end meanwhile
+            lines.append(" ".join(process.cmdline()))
     for part in "inflight up", "inflight engine", "inflight gateway", "kafka.Kafka", "SparkSubmit":
         assert any(part in line for line in lines), (part, lines)
     assert [line for line in lines if SECRET in line] == []

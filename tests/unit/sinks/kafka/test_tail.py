@@ -285,7 +285,7 @@ def last_commits(monkeypatch: pytest.MonkeyPatch, *, stop_timeout_s: float) -> i
         reader.start(listener)
         await until(lambda: listener.done, "a commit", within_s=20)
         await reader.close(stop_timeout_s)
+        await until(lambda: StuckConsumer.made[0].is_closed, "its thread ends", within_s=20)
 
     asyncio.run(main())
-    assert StuckConsumer.made[0].is_closed
     return Leaving.last_commits
