@@ -25,6 +25,7 @@ from sinks.fast_path.offering import Offering, Offers
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
+from sinks.kafka.polling import poll
 from sinks.kafka.producers import abandon
 from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 from state.commands import CommandBatch, OfferPublish
@@ -159,7 +160,7 @@ class KafkaRouter:
                 if self._stopping.wait(_RESTART_PAUSE_S):
                     return
             while not self._stopping.is_set():
-                batches = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
+                batches = poll(consumer, _POLL_TIMEOUT_MS)
                 watch.look(consumer.group_metadata(), time.monotonic())
                 self._follow_assignment(consumer, batches)
                 offers, under_pressure = Offers(), self._is_under_pressure()

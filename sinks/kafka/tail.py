@@ -20,6 +20,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RebalanceInProgressError
 
 from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, await_instance_free, fenced
+from sinks.kafka.polling import poll
 from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 
 _log: Final = structlog.get_logger(__name__)
@@ -187,7 +188,7 @@ class KafkaCommandTail:
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
             committed: dict[int, int] = {}
             while not self._stopping.is_set():
-                batches = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
+                batches = poll(consumer, _POLL_TIMEOUT_MS)
                 watch.look(consumer.group_metadata(), time.monotonic())
                 if self._follow_assignment(consumer):
                     next_commit = 0.0  # else whoever comes after a short life would begin at the end of the log
