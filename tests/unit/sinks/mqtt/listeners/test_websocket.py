@@ -54,6 +54,9 @@ class Socket(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.calls.append(f"limit {high}")
 
+    def get_write_buffer_size(self) -> int:
+        return 5
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return f"its {name}"
 
@@ -238,6 +241,7 @@ def test_everything_else_is_the_sockets() -> None:
     client.transport.resume_reading()
     client.transport.abort()
     assert client.socket.calls == ["limit 7", "pause_reading", "resume_reading", "abort"]
+    assert client.transport.get_write_buffer_size() == 5
     assert client.transport.get_extra_info("peername") == "its peername"
 
 
