@@ -3,7 +3,7 @@
 1. A repetition of a message that was taken lately is a duplicate, and goes no further.
 2. A message whose time to live is over has expired.
 3. A message with nothing in front of it is sent at once. QoS 0 for a connected client has nothing in front of it but messages
-   that leave the queue in this activation; with `mqueue_store_qos0` off, nothing at all.
+   that leave the queue in this activation; where it cannot wait for them, they leave before it.
 4. Every other message is queued. QoS 0 for an offline client is not, unless `mqueue_store_qos0`.
 5. A full queue gives up what ranks lowest, the new message included (`overflow = drop_oldest`; ranks: message_queue.py), or
    refuses the new message (`reject`), but first slots that were freed earlier in the activation are filled: no message is lost
@@ -83,7 +83,7 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     """False: the message is refused, because it finds no place in the full queue or its client offline (QoS 0)."""
     qos, now_ms = delivery.qos, activation.now_ms
     if qos == QoS.AT_MOST_ONCE:
-        nothing_in_front = not _leaves_with_the_queue(outbound, delivery, connection, now_ms)
+        nothing_in_front = connection is not None and not _waits_for_the_queue(outbound, delivery, connection, activation)
     else:
         nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front
@@ -101,15 +101,23 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     return True
 
 
-def _leaves_with_the_queue(outbound: Outbound, delivery: Delivery, connection: Connection | None, now_ms: int) -> bool:
+def _waits_for_the_queue(outbound: Outbound, delivery: Delivery, connection: Connection, activation: Activation) -> bool:
     """Whether a QoS 0 message for a connected client goes behind those that step 3 of the activation sends (state/session.py).
 
-    Not where that could cost it more than its place: in a queue that is full, or with no time left to wait.
+    Where it cannot wait for them, those that can leave do so now: in a queue that is full or stores none, and with no time left.
     """
+    queue, now_ms = outbound.queue, activation.now_ms
+    can_wait = outbound.settings.mqueue_store_qos0 and not delivery.expired(now_ms)
+    if _something_leaves(outbound, connection, now_ms) and (not can_wait or queue.would_overflow(delivery.size_bytes)):
+        drop_expired(outbound, connection, activation)
+        fill(outbound, connection, activation)
+    return can_wait and _something_leaves(outbound, connection, now_ms)
+
+
+def _something_leaves(outbound: Outbound, connection: Connection, now_ms: int) -> bool:
+    """The queue has a message of QoS 0, which needs no slot, or there is a slot for what it has."""
     queue = outbound.queue
-    if not (queue and outbound.settings.mqueue_store_qos0 and (queue.has_qos0 or outbound.may_dequeue(connection, now_ms))):
-        return False
-    return not queue.would_overflow(delivery.size_bytes) and not delivery.expired(now_ms)
+    return queue.has_qos0 or (bool(queue) and outbound.may_dequeue(connection, now_ms))
 
 
 def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:

@@ -69,7 +69,6 @@ CLIENT = "device"
 FILTERS_OF = {"down": (), "low/1": ("low/1", "low/#", "low/+"), "low/2": ("low/#", "low/+")}
 """By topic: those of the device's filters that match it."""
 FREES_NO_SLOT = (Outcome.SENT, Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.DUPLICATE)
-SHORT = [(3, size) for size in (0, 40, 1_000_000)] + [(1_000, 40)]
 REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 
 limits = st.builds(
@@ -429,12 +428,6 @@ class SessionModel(RuleBasedStateMachine):
     def _rank(self, name: str) -> tuple[bool, int]:
         return (self.granted[name] > 0, self.submitted[name].priority)
 
-    @property
-    def _nothing_is_short(self) -> bool:
-        """No message is passed because there is no place for it to wait."""
-        limits = self.settings
-        return limits.mqueue_store_qos0 and (limits.max_mqueue_len, limits.max_mqueue_bytes) not in SHORT
-
     def _check(self, commands: tuple[Command, ...], events: list[Event]) -> None:
         replayed = 0
         passed: dict[int, int] = {}  # priority → number of the last QoS 0 message sent since a slot could have become free
@@ -446,7 +439,7 @@ class SessionModel(RuleBasedStateMachine):
                     number, priority = int(command.payload[1:]), self.submitted[command.payload.decode()].priority
                     if command.qos == QoS.AT_MOST_ONCE:
                         passed[priority] = max(number, passed.get(priority, 0))
-                    elif not command.dup and self._nothing_is_short:
+                    elif not command.dup:
                         assert number > passed.get(priority, 0), "QoS 0 has passed a message that had a slot"
                     if command.dup:
                         assert self.began[command.packet_id] > replayed, "a replay out of order"

@@ -327,13 +327,23 @@ def test_a_new_qos_0_message_goes_behind_a_stored_one_that_needs_no_slot_either(
     [({"mqueue_store_qos0": False}, {}), ({"max_mqueue_len": 1}, {}), ({}, {"expiration_ms": 0, "expires_at_ms": 0})],
     ids=["not stored", "the queue is full", "no time to wait"],
 )
-def test_a_new_qos_0_message_that_cannot_wait_goes_at_once(settings: dict[str, int], fields: dict[str, int]) -> None:
+def test_behind_a_new_qos_0_message_that_cannot_wait_nothing_is_left_that_could_leave(
+    settings: dict[str, int], fields: dict[str, int]
+) -> None:
     s = Scenario(max_inflight=1, **settings).connect().submit("a", "b")
     s.sees()
     with s.micro_batch():
         s.puback(1)
         s.submit("x", qos=0, **fields)
-    assert s.sees() == ["PUBLISH qos0 x", "PUBLISH 2 b"]
+    assert s.sees() == ["PUBLISH 2 b", "PUBLISH qos0 x"]
+
+
+def test_qos_0_of_one_activation_keeps_its_order_in_a_full_queue() -> None:
+    s = Scenario(max_mqueue_len=2)
+    with s.micro_batch():
+        s.submit("a", qos=0).connect().submit("b", "c", "d", qos=0)
+    assert s.sees() == ["CONNACK", *(f"PUBLISH qos0 {name}" for name in "abcd")]
+    assert Outcome.MAXLEN not in s.outcomes.values()
 
 
 def test_stored_qos_0_whose_time_is_over_is_not_sent() -> None:

@@ -45,7 +45,7 @@ class Books:
             return
         outcome = self.outcomes.get(name)
         assert outcome not in _NEVER_RECEIVED, f"{name} comes after its end as {outcome}"
-        if self._keeps_order(qos):
+        if self._keeps_order():
             for other in self.order[:-1]:
                 assert other < name or self.sent[other] != qos, f"{name} comes after {other}"
 
@@ -53,11 +53,8 @@ class Books:
         """The refusal may have crossed a repetition on the same connection, where these are allowed (docs/guarantees.md)."""
         return name in self.refused and self._story.session.retry_mqtt5 is RetryMqtt5.TIMER
 
-    def _keeps_order(self, qos: int) -> bool:
-        """QoS 0 may pass by an earlier message where it has no place or no time to wait (state/outbound/admission.py)."""
-        limits = self._story.session
-        is_long = 0 not in self._story.lives_s and limits.mqueue_store_qos0 and limits.max_mqueue_len > len(self.sent)
-        return set(self._story.priorities) == {0} and (qos > 0 or is_long)
+    def _keeps_order(self) -> bool:
+        return set(self._story.priorities) == {0}
 
     def ended(self, receipt: SendReceipt) -> None:
         """The engine has written it."""
