@@ -38,21 +38,29 @@ class ConnectionIds:
     def __init__(self, kind: ConnectionKind, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._kind = kind
         self._clock_ns = clock_ns
+        self._ahead_us = 0
+        """How far sessions are ahead of the clock, as far as they have told."""
         self._last_us = 0
 
     def next(self) -> int:
         """Larger than any before, and than any that `rise_above` was told."""
-        self._last_us = max(self._clock_us(), self._last_us + 1)
+        self._last_us = max(self._now_us(), self._last_us + 1)
         return self._number(self._last_us)
 
     def of_the_past(self, ago_ms: int) -> int:
         """For a connection that is so old already. Below what was made since, by a clock that is right; it may have been made
         before. A session that knows a later connection, or one by another clock, refuses it."""
-        return self._number(max(0, self._clock_us() - 1_000 * ago_ms))
+        return self._number(max(0, self._now_us() - 1_000 * ago_ms))
 
     def rise_above(self, connection_id: int) -> None:
-        """A session has accepted this one, so that only larger ones can follow."""
-        self._last_us = max(self._last_us, connection_id >> _TAIL_BITS)
+        """A session has accepted this one, so that only larger ones can follow: also those of connections that come from now on
+        and get their numbers late."""
+        told_us = connection_id >> _TAIL_BITS
+        self._last_us = max(self._last_us, told_us)
+        self._ahead_us = max(self._ahead_us, told_us + 1 - self._clock_us())
+
+    def _now_us(self) -> int:
+        return min(self._clock_us() + self._ahead_us, _LATEST_US)
 
     def _clock_us(self) -> int:
         return min(self._clock_ns() // 1_000, _LATEST_US)

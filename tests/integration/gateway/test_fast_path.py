@@ -89,6 +89,15 @@ class GrantingEngine(Engine):
 
         wait_until(arrives, f"a message reaches {client_id} by the fast path", within_s=60)
 
+    def send_fast(self, client_id: str, device: RawClient, payload: bytes) -> None:
+        """A message that is on its way to the device when this returns. An offer may be lost, as when routers share out their
+        partitions anew; the session sends that message, and opens the fast path again."""
+        position = self.backend.send(client_id, payload)
+        if not device.has_more(5):
+            self.grant(client_id, position)
+            self.await_router(client_id, device)
+            self.backend.send(client_id, payload)
+
     def fast_sent(self, client_id: str, position: Position) -> FastSent:
         """The gateway's event for the message at that position; waits for it."""
 
@@ -192,8 +201,7 @@ def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings:
             engine.open_for(name, devices[name])
         for number in range(5):
             for name in clients:
-                engine.backend.send(name, b"%d" % number)
-            for name in clients:
+                engine.send_fast(name, devices[name], b"%d" % number)
                 devices[name].expect(sent(FIRST + number, b"%d" % number))
                 devices[name].send(ack(0x40, FIRST + number))
         for device in devices.values():
