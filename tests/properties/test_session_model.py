@@ -93,6 +93,7 @@ class SessionModel(RuleBasedStateMachine):
         self.log: deque[GatewayEvent | MessageSubmitted] = deque()
         self.gateways: dict[int, Gateway] = {}
         self.gateway: Gateway | None = None
+        self.clock_reads = 0
         self.clocks_ms = [0, 3_600_000]  # ahead of the engine's, of two processes that make connection ids
         self.ids = [self._new_ids(number) for number in range(2)]
         self.stalled: deque[ClientConnected] = deque()  # CONNECTs that were read and are not in the log yet
@@ -153,7 +154,13 @@ class SessionModel(RuleBasedStateMachine):
     # --- connections --------------------------------------------------------------------------------------------------------
 
     def _new_ids(self, number: int) -> ConnectionIds:
-        return ConnectionIds(ConnectionKind(number), clock_ns=lambda: (self.now_ms + self.clocks_ms[number]) * 1_000_000)
+        """Wrong as a clock may be, it reads no microsecond twice."""
+
+        def clock_ns() -> int:
+            self.clock_reads += 1
+            return (self.now_ms + self.clocks_ms[number]) * 1_000_000 + self.clock_reads * 1_000
+
+        return ConnectionIds(ConnectionKind(number), clock_ns=clock_ns)
 
     @rule(number=st.integers(0, 1), ahead_ms=st.sampled_from([0, -3_600_000, 3_600_000]), restarts=st.booleans())
     def a_clock_is_stepped(self, number: int, ahead_ms: int, restarts: bool) -> None:
