@@ -50,6 +50,10 @@ def is_gone(holder: Holder) -> bool:
 
 def _of_kafka(seen: Measurements) -> Iterator[Finding]:
     kafka = seen.kafka
+    if kafka.refused:
+        action = "check the user of [kafka] and its rights: docs/deployment.md, Users and ACLs"
+        yield Finding(Severity.CRITICAL, f"Kafka at {kafka.servers} does not let this command look: {kafka.error}", action)
+        return
     if kafka.error is not None:
         action = "start it, or say where it is: --data-dir of `inflight up`, or --set kafka.bootstrap_servers=HOST:PORT"
         yield Finding(Severity.CRITICAL, f"Kafka at {kafka.servers} does not answer: {kafka.error}", action)
@@ -131,4 +135,4 @@ def _of_queues(sessions: SessionsSeen, limit: int) -> Iterator[Finding]:
     full = [client for client in sessions.worst if limit and client.queued >= _NEARLY_FULL * limit]
     if full:
         what = f"the queues of {len(full)} clients or more are nearly full, the longest is that of {full[0].client_id}"
-        yield Finding(Severity.WARNING, what, f"from max_mqueue_len = {limit} on the oldest message is dropped (a dead letter)")
+        yield Finding(Severity.WARNING, what, f"from max_mqueue_len = {limit} on what ranks lowest is dropped (a dead letter)")

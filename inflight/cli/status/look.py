@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.errors import GroupIdNotFoundError, KafkaError
+from kafka.errors import AuthorizationError, GroupIdNotFoundError, KafkaError, SaslAuthenticationFailedError
 from prometheus_client.parser import text_string_to_metric_families
 
 from inflight.cli.status.measurements import Holder, KafkaSeen, Process, Topic
@@ -80,7 +80,12 @@ def look_at_kafka(settings: Settings) -> KafkaSeen:
     try:
         return _look_at_kafka(settings, options)
     except (KafkaError, OSError) as error:
-        return KafkaSeen(servers=servers, error=" ".join(f"{type(error).__name__}: {error}".split()), taken_s=time.monotonic())
+        return KafkaSeen(
+            servers=servers,
+            error=" ".join(f"{type(error).__name__}: {error}".split()),
+            refused=isinstance(error, AuthorizationError | SaslAuthenticationFailedError),
+            taken_s=time.monotonic(),
+        )
 
 
 def _look_at_kafka(settings: Settings, options: dict[str, Any]) -> KafkaSeen:

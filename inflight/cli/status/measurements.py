@@ -47,10 +47,12 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSeen:
-    """error: why nothing else is known of it. engines: members of the engine's group. taken_s: when, on a monotonic clock."""
+    """error: why nothing else is known of it. refused: it answers, and the user may not look. engines: members of the engine's
+    group. taken_s: when, on a monotonic clock."""
 
     servers: str
     error: str | None = None
+    refused: bool = False
     missing_topics: tuple[str, ...] = ()
     engines: int = 0
     topics: tuple[Topic, ...] = ()

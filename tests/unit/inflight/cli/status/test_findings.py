@@ -68,6 +68,12 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
     ("seen", "severity", "what", "action"),
     [
         (kafka(error="timed out"), Severity.CRITICAL, "Kafka at k:9092 does not answer: timed out", "kafka.bootstrap_servers"),
+        (
+            kafka(error="no", refused=True),
+            Severity.CRITICAL,
+            "Kafka at k:9092 does not let this command look: no",
+            "Users and ACLs",
+        ),
         (kafka(missing_topics=("a", "b")), Severity.CRITICAL, "topics are missing: a, b", "inflight topics"),
         (kafka(engines=0), Severity.CRITICAL, "no engine works", "inflight engine"),
         (kafka(holders=()), Severity.CRITICAL, "no gateway and no bridge holds a lease", "inflight gateway"),

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, SaslAuthenticationFailedError
 
 from inflight.cli.metrics_server import serving_metrics
+from inflight.cli.status import look
 from inflight.cli.status.look import look_at_kafka, look_at_process, metrics_addresses
-from inflight.cli.status.measurements import ENGINE, Measurements, Process
+from inflight.cli.status.measurements import ENGINE, KafkaSeen, Measurements, Process
 from inflight.cli.status.totals import of_metrics
 from inflight.local.child_process import free_port
 from sinks.health import STARTING, LoopHealth
@@ -47,6 +49,22 @@ def test_a_kafka_that_is_away_is_no_failure() -> None:
     assert seen.servers == servers
     assert seen.error is not None
     assert "\n" not in seen.error
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [(GroupAuthorizationFailedError, True), (SaslAuthenticationFailedError, True), (KafkaTimeoutError, False)],
+)
+def test_a_kafka_that_refuses_is_not_one_that_is_away(
+    error: type[KafkaError], refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> KafkaSeen:
+        raise error
+
+    monkeypatch.setattr(look, "_look_at_kafka", fails)
+    seen = look_at_kafka(Settings())
+    assert seen.error is not None
+    assert seen.refused is refused
 
 
 def test_metrics_are_looked_for_where_the_configuration_says_and_where_the_user_says(tmp_path: Path) -> None:
