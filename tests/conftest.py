@@ -55,24 +55,26 @@ GROUPS = {
 """Files that run in one process, one after the other, and share what is slow to start, or need it first."""
 
 LONGEST_FIRST = (
-    "up",
-    "spark",
-    "test_protocol_on_sockets.py",
+    "tests/spark/",
+    "tests/integration/up/",
     "test_gateway_kafka.py",
     "test_embedded_kafka.py",
     "test_producer_faults.py",
     "test_connection_order.py",
     "test_gateway_fuzz.py",
 )
-"""Groups that take long, in the order in which they are begun; all others come afterwards."""
+"""What takes long, in the order in which it is begun; all else comes afterwards. The files that share one `inflight up` run at
+the same time: one micro-batch serves the devices of all of them."""
 
 
 def group_of(path: str) -> str:
     """With `pytest -n … --dist loadfile` the files of one group run in one process, so what they share is started once."""
     folder, _, name = path.rpartition("/")
-    if folder.endswith("tests/spark"):
-        return GROUPS["spark"]
-    return GROUPS.get(name, name if name in LONGEST_FIRST else path)
+    return GROUPS["spark"] if folder.endswith("tests/spark") else GROUPS.get(name, path)
+
+
+def _turn_of(path: str) -> int:
+    return next((turn for turn, part in enumerate(LONGEST_FIRST) if part in path), len(LONGEST_FIRST))
 
 
 class Groups(LoadFileScheduling):
@@ -85,12 +87,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    groups = {item: group_of(item.path.as_posix()) for item in items}
     for item in items:
         # A tracer doubles their time, and they reach no line that a test with a name of its own does not.
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
-    items.sort(key=lambda item: LONGEST_FIRST.index(groups[item]) if groups[item] in LONGEST_FIRST else len(LONGEST_FIRST))
+    items.sort(key=lambda item: _turn_of(item.path.as_posix()))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,6 +29,11 @@ def acknowledgement(first_byte: int, packet_id: int, reason_code: int = 0) -> by
     return bytes((first_byte, len(body))) + body
 
 
+def receive_maximum(number: int) -> bytes:
+    """The property of CONNECT."""
+    return bytes((RECEIVE_MAXIMUM,)) + number.to_bytes(2, "big")
+
+
 @dataclass(frozen=True)
 class Received:
     """A PUBLISH of the server. expiry_interval_s: None = without one."""
