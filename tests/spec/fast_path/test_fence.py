@@ -40,6 +40,13 @@ def test_one_that_expires_in_the_queue_waits_too_and_nothing_passes_it() -> None
     assert s.outcomes["b"] is Outcome.EXPIRED
 
 
+def test_a_message_without_time_to_wait_does_not_pass_one_that_waits_for_the_path_either() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000).later(2).puback(2)
+    s.submit("x", qos=0, at=at(3)).sees()
+    assert s.submit("y", qos=0, expiration_ms=0, expires_at_ms=s.now_ms).sees() == []
+    assert (s.queued, s.outcomes["y"]) == (["b", "x"], Outcome.EXPIRED)
+
+
 def test_what_comes_too_late_together_with_the_end_of_the_path_holds_nothing_back() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2))
     s.sees()
