@@ -1,7 +1,7 @@
 """The fast path: nothing lost, nothing twice, in order, one outcome, whatever the order of what happens (docs/protocol.md, 7).
 
-Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `.ci/run` tells a thousand histories,
-`make soak` a hundred thousand, and breaks the rules one by one (tests/properties/fast_path/mutants.py).
+Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` tells four hundred
+histories, `make soak` a hundred thousand, and breaks the rules one by one (tests/properties/fast_path/mutants.py).
 """
 
 import os

@@ -1,9 +1,9 @@
 """How long property tests look for a counterexample.
 
-`test` is for every `make test`, that of `.ci/run` too, and always looks at the same examples; so does `few`, for `make test-unit`.
-`quick` is for while you edit. HYPOTHESIS_PROFILE chooses one of them. INFLIGHT_SOAK=NUMBER looks at that many examples, longer ones
-and other ones each time; `make soak` sets it, and is the way to look for what nobody knows yet. A failure prints the shortest story
-that shows it; its seed is kept in .hypothesis and tried first next time.
+`test` is for every `make test`, that of `.ci/run` too, and always looks at the same examples; so does `few`, for
+`make test-unit`. `quick` is for while you edit. HYPOTHESIS_PROFILE chooses one of them. INFLIGHT_SOAK=NUMBER looks at that many
+examples, longer ones and other ones each time; `make soak` sets it, and is the way to look for what nobody knows yet. A failure
+prints the shortest story that shows it; its seed is kept in .hypothesis and tried first next time.
 """
 
 import os
