@@ -74,17 +74,20 @@ mosquitto-check:
 
 # ---- checking it ---------------------------------------------------------------------------------------------------------------
 
-# Most tests wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and what only
-# computes runs beside them.
+# Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and
+# what only computes runs beside them.
 .PHONY: test
 test: jars ## Lint, types, layers and all tests that need nothing from outside: five to six and a half minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
-	.ci/beside tests '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
+	.ci/beside 'tests with other processes' '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(PROCESS_TESTS)' \
+		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports' bandit '$(bandit)'
 
 TEST_PROCESSES := 4
 bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
+
+PROCESS_TESTS := tests/integration tests/spark
 
 # The tests of state/, which have to reach every branch of it. What takes long and reaches no line of its own runs without the tracer.
 SESSION_TESTS := tests/unit/state tests/spec tests/scenarios tests/properties

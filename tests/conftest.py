@@ -56,6 +56,8 @@ GROUPS = {
 
 LONGEST_FIRST = (
     "tests/spark/",
+    "test_continues_0_1_0.py",
+    "test_refusing_devices.py",
     "tests/integration/up/",
     "test_gateway_kafka.py",
     "test_embedded_kafka.py",
