@@ -1,6 +1,9 @@
 """The commands `status` and `top`."""
 
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -17,6 +20,7 @@ More: TypeAlias = Annotated[
     typer.Option("--metrics", metavar="NAME=HOST:PORT", help="One more metrics port, e.g. gateway=10.0.0.7:9462. Repeatable."),
 ]
 _BETWEEN_LOOKS_S = 1.0
+_GLANCE_S = 0.1
 
 
 def status(
@@ -76,14 +80,40 @@ def top(
     with Observer(load_beside(config, overrides, data_dir), more or ()) as observer:
         if not quick:
             observer.keep_looking_at_sessions(sessions_interval)
-        before = observer.kafka()
-        with Live(auto_refresh=False, screen=True) as live:
-            while True:
-                time.sleep(interval)
+        with Live(auto_refresh=False, screen=True) as live, _interrupts() as interrupted:
+            before = observer.kafka()
+            while not interrupted(interval):
                 now = observer.kafka()
                 seen = observer.look(now)
                 live.update(screen(seen, findings(seen), rates(before, now)), refresh=True)
                 before = now
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[float], bool]]:
+    """A function that waits for so many seconds, and for Ctrl-C: True = it has come, also before.
+
+    A look is not interrupted, since the libraries that it calls may swallow the exception; a second Ctrl-C raises it there.
+    """
+    came = False
+
+    def note(*_: object) -> None:
+        nonlocal came
+        came = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def wait(seconds: float) -> bool:
+        until_s = time.monotonic() + seconds
+        while not came and time.monotonic() < until_s:
+            time.sleep(_GLANCE_S)
+        return came
+
+    former = signal.signal(signal.SIGINT, note)
+    try:
+        yield wait
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _write_json(seen: "Measurements", found: "list[Finding]") -> None:

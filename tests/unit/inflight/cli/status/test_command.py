@@ -1,0 +1,19 @@
+"""Ctrl-C while `inflight top` runs."""
+
+import os
+import signal
+
+import pytest
+
+from inflight.cli.status.command import _interrupts
+
+
+def test_an_interrupt_is_kept_until_the_look_is_over_and_the_second_one_is_not() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with _interrupts() as interrupted:
+        assert not interrupted(0.0)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted(60.0)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
