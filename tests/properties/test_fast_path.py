@@ -1,6 +1,6 @@
 """The fast path: nothing lost, nothing twice, in order, one outcome, whatever the order of what happens (docs/protocol.md, 7).
 
-Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` tells four hundred
+Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` tells two hundred
 histories, `make soak` a hundred thousand, and breaks the rules one by one (tests/properties/fast_path/mutants.py).
 """
 
@@ -16,7 +16,7 @@ from tests.properties.fast_path.world import World
 pytestmark = pytest.mark.no_cover
 
 
-@settings(max_examples=(4 if os.environ.get("INFLIGHT_SOAK") else 2) * settings.default.max_examples)
+@settings(max_examples=(4 if os.environ.get("INFLIGHT_SOAK") else 1) * settings.default.max_examples)
 @given(number=st.integers(0, 99_999), choices=st.lists(st.integers(0, 9_999), min_size=60, max_size=200))
 def test_every_history_keeps_the_promises(number: int, choices: list[int]) -> None:
     world = World(story_of(number))
