@@ -158,6 +158,10 @@ class FastPathClosed(Value, frozen=True, tag=13):
     connection_id: int
 
 
+class SessionPurged(Value, frozen=True, tag=14):
+    """`inflight sessions purge`: an operator ends the session, unless its client is connected when this is read."""
+
+
 class RestoreRequested(Value, frozen=True, tag=18):
     """`inflight sessions restore`: a quarantined client gets its session back, if it can be decoded and no longer fails."""
 
@@ -205,5 +209,5 @@ GatewayEvent: TypeAlias = (
 )
 QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
 """Not for the session itself, which may be unreadable: state/dead_letters/quarantine.py has what becomes of them."""
-LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | QuarantineRequest
-Event: TypeAlias = GatewayEvent | MessageReturned | MessageSubmitted | MessageRefused | DeadlineReached
+LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest
+Event: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageSubmitted | MessageRefused | DeadlineReached

@@ -37,6 +37,7 @@ from state.events import (
     PublishReceived,
     PubRecReceived,
     PubRelReceived,
+    SessionPurged,
     Subscribed,
     Unsubscribed,
 )
@@ -171,6 +172,8 @@ class Session:
             case MessageReturned():
                 taken = admission.take_back(self.outbound, event, self.connection, activation)
                 self._keep_for_a_stranger(taken, activation)
+            case SessionPurged():
+                self._purge(activation)
             case DeadlineReached():
                 pass  # steps 2 and 3 are the answer
             case ClientConnected():
@@ -410,6 +413,13 @@ class Session:
     def _publish_will(self, pending: PendingWill, activation: Activation) -> None:
         self.pending_will = None  # [MQTT-3.1.2-10]
         publish_will(pending, activation)
+
+    def _purge(self, activation: Activation) -> None:
+        """What a gateway sends to a connected client by the fast path would have to be known first; who is away gets nothing."""
+        if self.connection is not None:
+            activation.record(Transition.REFUSED, detail="the client is connected: its session is not purged")
+        else:
+            self._end_session("purged by an operator", activation)
 
     def _end_session(self, reason: str, activation: Activation) -> None:
         """Everything in window and queue leaves; what comes next is a new session."""

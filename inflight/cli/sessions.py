@@ -1,8 +1,8 @@
-"""The command `sessions`: lists the live sessions; `sessions restore` and `sessions drop` end the quarantine of clients, and
-`sessions repartition` divides them into another number of state partitions.
+"""The command `sessions`: lists the live sessions; `sessions purge` ends those of absent clients, `sessions restore` and
+`sessions drop` end the quarantine of clients, and `sessions repartition` divides them into another number of state partitions.
 """
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -10,13 +10,17 @@ from inflight.cli.history import Condition, Json
 from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from state.events import QuarantineRequest
+    from streaming.config.settings import Settings
+    from streaming.history.requests import Request
 
 app = typer.Typer(invoke_without_command=True)
 
 Clients: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="CLIENT...", help="Client ids.")]
+_EXAMPLES: Final = 10
 Every: TypeAlias = Annotated[
     bool, typer.Option("--all", help="All that are quarantined now, by the engine's checkpoint, in place of CLIENT.")
 ]
@@ -63,6 +67,36 @@ def sessions(
             for session in found
         ]
         write_table(columns, table)
+
+
+@app.command()
+def purge(
+    where: Annotated[str, typer.Option(metavar="SQL", help="Which ones: a condition on the columns of `inflight sessions`.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """End the sessions of clients that are away, with receipts, dead letters and wills as when they expire."""
+    from inflight.local.spark_jars import spark_jars
+    from state.events import SessionPurged
+    from streaming.history.requests import purgeable_clients
+    from streaming.history.session import HistorySession
+
+    settings = load_beside(config, overrides, data_dir)
+    with HistorySession(settings, spark_jars(), brief=True) as history:
+        clients = list(purgeable_clients(history, where))
+    if not clients:
+        typer.echo("there is no such session of a client that is away", err=True)
+        return
+    for client_id in clients[:_EXAMPLES]:
+        typer.echo(client_id)
+    if len(clients) > _EXAMPLES:
+        typer.echo(f"and {len(clients) - _EXAMPLES:,} more")
+    if not yes:
+        typer.confirm(f"End {len(clients):,} sessions?", abort=True, err=True)
+    count = _send(settings, clients, SessionPurged())
+    typer.echo(f"{count} asked for; those whose clients have come back meanwhile go on", err=True)
 
 
 @app.command()
@@ -118,28 +152,33 @@ def _ask(
     config: "Path | None",
     overrides: list[str] | None,
 ) -> None:
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
-
-    from streaming.config.errors import KafkaUnreachable
-    from streaming.history.quarantine import quarantined_clients, send_requests
-
     if bool(clients) == every:
         raise typer.BadParameter("say which: CLIENT..., or --all")
     settings = load_beside(config, overrides, data_dir)
     chosen = clients or []
     if every:
         from inflight.local.spark_jars import spark_jars
+        from streaming.history.requests import quarantined_clients
         from streaming.history.session import HistorySession
 
         with HistorySession(settings, spark_jars(), brief=True) as history:
             chosen = quarantined_clients(history)
+    count = _send(settings, chosen, request)
+    typer.echo(f"{count} asked for; `inflight sessions --where quarantined` shows who is left", err=True)
+
+
+def _send(settings: "Settings", clients: "Iterable[str]", request: "Request") -> int:
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    from streaming.config.errors import KafkaUnreachable
+    from streaming.history.requests import send_requests
+
     try:
         producer = KafkaProducer(acks="all", client_id="inflight-sessions", **settings.kafka.client_options())
         try:
-            send_requests(producer, settings.topics.events, chosen, request)
+            return send_requests(producer, settings.topics.events, clients, request)
         finally:
             producer.close(timeout=5)
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
-    typer.echo(f"{len(chosen)} asked for; `inflight sessions --where quarantined` shows who is left", err=True)

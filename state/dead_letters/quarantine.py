@@ -43,6 +43,7 @@ from state.events import (
     MessageReturned,
     MessageSubmitted,
     PublishReceived,
+    SessionPurged,
 )
 from state.inbound.inbound import Inbound
 from state.model import ClientId, Message, Outcome, Position, ReasonCode, Value
@@ -70,7 +71,7 @@ _TO_DO: Final = (
 _CLOSED: Final = "the server cannot use this client's session"
 
 
-EventFromLog: TypeAlias = GatewayEvent | MessageReturned | MessageSubmitted | MessageRefused
+EventFromLog: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageSubmitted | MessageRefused
 """What a record of Kafka can be for a session."""
 
 
@@ -163,6 +164,9 @@ def receive(
                 detail=f"the client is quarantined: {held.error}",
             )
             return held, (said, _close(event.connection_id, event.commands_partition))
+        case SessionPurged():
+            detail = "the client is quarantined: drop its session in place of purging it"
+            return held, (RecordTransition(transition=Transition.REFUSED, time_ms=now_ms, detail=detail),)
         case ClientDisconnected() | ConnectionLost():
             return _keeping(held, event), ()
         case FastSent() if not _would_adopt(held, event, client_id):

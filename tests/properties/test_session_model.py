@@ -54,6 +54,7 @@ from state.events import (
     MessageSubmitted,
     PublishReceived,
     PubRecReceived,
+    SessionPurged,
     Subscribed,
     Unsubscribed,
 )
@@ -223,6 +224,10 @@ class SessionModel(RuleBasedStateMachine):
     @rule()
     def lose_connection(self) -> None:
         self.gateway.lose()
+
+    @rule()
+    def an_operator_purges_the_session(self) -> None:
+        self.log.append(SessionPurged())
 
     @precondition(lambda self: self.gateway and self.gateway.open)
     @rule()

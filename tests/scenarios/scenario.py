@@ -45,6 +45,7 @@ from state.events import (
     PublishReceived,
     PubRecReceived,
     PubRelReceived,
+    SessionPurged,
     Subscribed,
     Unsubscribed,
 )
@@ -186,6 +187,10 @@ class Scenario:
 
     def lose_connection(self, connection_id: int | None = None) -> Self:
         self.handle(ConnectionLost(connection_id=connection_id or self.connection_id, reason="cable"))
+        return self
+
+    def purge(self) -> Self:
+        self.handle(SessionPurged())
         return self
 
     def disconnect(self, reason_code: int = 0, *, expiry_s: int | None = None) -> Self:

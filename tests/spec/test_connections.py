@@ -133,6 +133,32 @@ def test_a_3_1_1_session_lives_as_long_as_configured() -> None:
     assert s.session.is_empty
 
 
+def test_a_session_that_is_purged_ends_as_one_that_expires() -> None:
+    s = Scenario(max_inflight=1).connect(version=5, expiry_s=NEVER_EXPIRES_S, will=will("gone", delay_s=60))
+    s.submit("a", "b").lose_connection().purge()
+    assert s.session.is_empty
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED, "b": Outcome.SESSION_ENDED}
+    assert [name for name, _ in s.dead_letters] == ["a", "b"]
+    assert s.uplink == ["gone"]
+    assert "session_ended" in s.ledger
+    assert s.connect(version=5).sees()[-1] == "CONNACK"
+
+
+def test_a_client_that_is_connected_when_its_session_is_purged_keeps_it() -> None:
+    s = Scenario().connect().submit("a")
+    s.sees()
+    s.purge()
+    assert (s.sees(), s.outcomes, s.packet_ids) == ([], {}, [1])
+    assert s.ledger[-1] == "refused"
+
+
+def test_what_waits_for_a_client_that_never_came_is_purged_too_and_who_has_nothing_is_nothing() -> None:
+    assert Scenario().submit("a").purge().outcomes == {"a": Outcome.SESSION_ENDED}
+    nobody = Scenario().purge()
+    assert nobody.session.is_empty
+    assert nobody.ledger == []
+
+
 def test_messages_for_a_client_that_never_comes_end_one_interval_after_the_last_of_them() -> None:
     s = Scenario(session_expiry_interval_s=100).submit("a").after(50).submit("b").after(99.999)
     assert s.outcomes == {}

@@ -3,7 +3,8 @@
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from inflight.cli import app, main
 from inflight.local.child_process import free_port, is_free
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import MissingPrerequisite
-from state.events import DropRequested, RestoreRequested
+from state.events import DropRequested, RestoreRequested, SessionPurged
 from state.records.events import decode_event
 from streaming.config.resources import conf_file
 
@@ -194,6 +195,40 @@ def test_the_end_of_a_quarantine_is_an_event_for_each_client(
         ("inflight.events", "lamp-1", request_),
         ("inflight.events", "lämp-2", request_),
     ]
+
+
+def test_a_purge_names_whom_it_is_about_and_asks_before_it_asks_the_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent: list[tuple[str, SessionPurged]] = []
+    asked: list[str] = []
+
+    def purgeable(_: object, condition: str) -> Iterator[str]:
+        asked.append(condition)
+        return iter([f"lamp-{number}" for number in range(12)] if condition == "queued > 9" else [])
+
+    def send(_: object, clients: list[str], request: SessionPurged) -> int:
+        sent.extend((client, request) for client in clients)
+        return len(clients)
+
+    monkeypatch.setattr("inflight.local.spark_jars.spark_jars", list)
+    monkeypatch.setattr("streaming.history.session.HistorySession", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("streaming.history.requests.purgeable_clients", purgeable)
+    monkeypatch.setattr("inflight.cli.sessions._send", send)
+    command = ["sessions", "purge", "--data-dir", str(tmp_path), "--where"]
+    assert RUNNER.invoke(app, command[:2]).exit_code == 2
+    nobody = RUNNER.invoke(app, [*command, "queued > 99"])
+    assert nobody.exit_code == 0
+    assert "no such session" in nobody.output
+    refused = RUNNER.invoke(app, [*command, "queued > 9"], input="n\n")
+    assert refused.exit_code == 1
+    assert "lamp-9\nand 2 more\nEnd 12 sessions?" in refused.output
+    assert sent == []
+    for arguments, answer in ((), "y\n"), (("--yes",), None):
+        sent.clear()
+        assert RUNNER.invoke(app, [*command, "queued > 9", *arguments], input=answer).exit_code == 0
+        assert sent == [(f"lamp-{number}", SessionPurged()) for number in range(12)]
+    assert asked == ["queued > 99", *["queued > 9"] * 3]
 
 
 @pytest.mark.processes

@@ -15,6 +15,7 @@ from state.events import (
     PublishReceived,
     PubRelReceived,
     RestoreRequested,
+    SessionPurged,
 )
 from state.session import Session
 from streaming.engine.operator import session_operator, state_row
@@ -274,6 +275,15 @@ def test_a_request_for_a_client_that_is_not_quarantined_does_nothing(request_: A
     nobody = Host()
     nobody.run(nobody.event(request_))
     assert nobody.value is None
+
+
+def test_a_quarantined_session_is_not_purged() -> None:
+    host = damaged(blob=b"")
+    host.run(timed_out=True)
+    before = host.value
+    (record,) = host.run(host.event(SessionPurged()))
+    assert b"drop its session in place of purging it" in record["value"]
+    assert host.value == before
 
 
 def test_a_poisonous_event_beside_a_request_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

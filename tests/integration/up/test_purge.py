@@ -1,0 +1,39 @@
+"""`inflight sessions purge` on a running system."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.up.conftest import SharedUp
+from tests.integration.up.topics_of_up import await_gone
+from tests.integration.up.wire_device import Backend, WireDevice
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+
+def test_sessions_of_absent_clients_are_purged_with_outcomes_and_those_of_connected_ones_go_on(up: SharedUp) -> None:
+    with Backend(up.kafka) as backend, WireDevice(up.mqtt, "purged-here", 5) as here:
+        for name in ("purged-away", "kept-away"):
+            WireDevice(up.mqtt, name, 5).socket.close()
+            await_gone(up, name)
+        waiting = backend.send("purged-away", b"1", b"2", qos=2)
+        kept = backend.send("kept-away", b"1")
+        backend.outcomes(backend.send("purged-here", b"0", qos=0))  # all of the above is in the sessions by now
+        command = [sys.executable, "-m", "inflight", "sessions", "purge", "--where", "client_id LIKE 'purged-%'", "--yes"]
+        said = subprocess.run(
+            [*command, "--data-dir", str(up.data_dir)], capture_output=True, text=True, timeout=200, check=False
+        )
+        assert said.returncode == 0, said.stderr
+        assert said.stdout == "purged-away\n"
+        assert "1 asked for" in said.stderr
+        assert backend.outcomes(waiting) == ["session_ended"] * 2
+        assert here.receive().payload == b"0"
+        backend.send("purged-here", b"3")
+        assert here.receive().payload == b"3"
+        with WireDevice(up.mqtt, "purged-away", 5) as back:
+            assert not back.session_present
+        with WireDevice(up.mqtt, "kept-away", 5) as back:
+            assert back.session_present
+            back.finish(back.receive())
+        assert backend.outcomes(kept) == ["delivered"]
