@@ -27,7 +27,7 @@ class Sessions:
     """
 
     def __init__(self, kafka: SharedKafka, prefix: str, directory: Path) -> None:
-        self.topics, self.directory = Topics(kafka, prefix), directory
+        self.topics, self.directory = Topics(kafka, f"repartition-{prefix}"), directory
         self.online = {number: b"online-%d" % number for number in range(ONLINE)}
         self.away = [b"away-%d" % number for number in range(AWAY)]
         self.checkpoint = directory / "checkpoint" / "sessions"
