@@ -50,6 +50,7 @@ from state.events import (
     PubAckReceived,
     PublishReceived,
     PubRecReceived,
+    SessionPurged,
     Subscribed,
 )
 from state.model import Outcome, Position, QoS
@@ -161,6 +162,17 @@ def test_what_a_device_says_is_kept_in_order_and_its_connection_closed_once_wher
     held, commands = received(UNREADABLE, *events)
     assert held.events == events
     assert [close.partition for close in of(commands, CloseConnection)] == [0, 1, 2]
+
+
+def test_a_purge_is_refused_because_a_drop_is_what_helps() -> None:
+    held = Quarantine(row_version=1, blob=b"", since_ms=NOW, error="e")
+    after, (said,) = receive(held, SessionPurged(), client_id=CLIENT, now_ms=NOW, commands_partitions=3)
+    assert after == held
+    assert isinstance(said, RecordTransition)
+    assert (said.transition, said.detail) == (
+        Transition.REFUSED,
+        "the client is quarantined: drop its session in place of purging it",
+    )
 
 
 def test_the_end_of_a_connection_needs_no_closing() -> None:
