@@ -42,7 +42,11 @@ def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipelin
         oldest_unacknowledged_s=census.oldest_unacknowledged_s,
         taken_s=1_000.0,
     )
-    before = spark_work(pipeline.spark, str(query.runId))
-    assert len(before) > 1, "the job, and its stages"
+
+    def stages() -> tuple[int, ...] | None:
+        found = spark_work(pipeline.spark, str(query.runId))
+        return found if len(found) > 1 else None
+
+    before = wait_until(stages, "the job, and its stages", check=pipeline.check)
     wait_until(lambda: spark_work(pipeline.spark, str(query.runId)) != before, "the next micro-batch", check=pipeline.check)
     assert spark_work(pipeline.spark, "another query") == ()
