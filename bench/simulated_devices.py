@@ -12,6 +12,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 
 from bench.devices import percentile
+from sinks.kafka.polling import subscribe
 from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
 from state.records.commands import decode_command_batch
@@ -64,9 +65,9 @@ class SimulatedDevices:
 
 def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection) -> None:
     consumer = KafkaConsumer(
-        topics.commands, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False,
-        fetch_max_wait_ms=20,
-    )  # fmt: skip
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=20
+    )
+    subscribe(consumer, [topics.commands])
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=5)
     consumer.poll(timeout_ms=1_000)
     pipe.send("ready")

@@ -9,8 +9,9 @@ An activation has five numbered steps, and a caller may rely on their order:
  4. the fast path opens, closes or goes on (state/outbound/fast_path/grants.py);
  5. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
 
-So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend is never overtaken
-by a message from the queue. The session reads no clock: `now_ms` is the caller's, and never goes back.
+So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend goes before what
+step 3 sends. Where the queue is full, messages leave it in step 1 (state/outbound/admission.py, rules 3 and 5). The session reads
+no clock: `now_ms` is the caller's, and never goes back.
 """
 
 from collections.abc import Iterable

@@ -96,7 +96,7 @@ def purge(
     if not yes:
         typer.confirm(f"End {len(clients):,} sessions?", abort=True, err=True)
     count = _send(settings, clients, SessionPurged())
-    typer.echo(f"{count} asked for; those whose clients have come back meanwhile go on", err=True)
+    typer.echo(f"{count} asked for; those whose clients are connected by then go on", err=True)
 
 
 @app.command()

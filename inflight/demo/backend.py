@@ -8,6 +8,7 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.demo.scoreboard import Uplink
+from sinks.kafka.polling import subscribe
 
 POLL_TIMEOUT_MS: Final = 200
 
@@ -47,12 +48,9 @@ class Reader:
         self._uplink_topic = uplink_topic
         self._stop = threading.Event()
         self._consumer = KafkaConsumer(
-            uplink_topic,
-            ledger_topic,
-            bootstrap_servers=bootstrap_servers,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
+            bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False
         )
+        subscribe(self._consumer, [uplink_topic, ledger_topic])
         self._thread = threading.Thread(target=self._run, name="demo-reader", daemon=True)
         self._thread.start()
 

@@ -25,7 +25,7 @@ from sinks.fast_path.offering import Offering, Offers
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
-from sinks.kafka.polling import poll
+from sinks.kafka.polling import poll, subscribe
 from sinks.kafka.producers import abandon
 from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 from state.commands import CommandBatch, OfferPublish
@@ -155,10 +155,8 @@ class KafkaRouter:
         )
         consumer, watch = KafkaConsumer(**self._config), self._new_watch()
         try:
-            consumer.subscribe([self._topic], listener=self._assignment)
-            while self._topic not in consumer.topics():  # see KafkaCommandTail
-                if self._stopping.wait(_RESTART_PAUSE_S):
-                    return
+            if not subscribe(consumer, [self._topic], listener=self._assignment, stopping=self._stopping):
+                return
             while not self._stopping.is_set():
                 batches = poll(consumer, _POLL_TIMEOUT_MS)
                 watch.look(consumer.group_metadata(), time.monotonic())

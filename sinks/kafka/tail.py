@@ -20,7 +20,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RebalanceInProgressError
 
 from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, await_instance_free, fenced
-from sinks.kafka.polling import poll
+from sinks.kafka.polling import poll, subscribe
 from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 
 _log: Final = structlog.get_logger(__name__)
@@ -29,7 +29,6 @@ _BATCHES_AHEAD: Final = 4
 _POLL_TIMEOUT_MS: Final = 200
 _RESTART_PAUSE_S: Final = 1.0
 _LAST_COMMIT_S: Final = 5.0
-_METADATA_PAUSE_S: Final = 0.2
 _LEAVE_S: Final = 2.0
 _UNCERTAIN_BATCHES: Final = 256
 
@@ -178,13 +177,9 @@ class KafkaCommandTail:
         consumer = KafkaConsumer(**self._config)
         watch = self._new_watch()
         try:
-            # The member that shares the partitions out may be this one. It has to know them before it joins: with none it shares
-            # out none, and when it learns of them later, it joins again, which it may not survive (RebalanceWatch). What a
-            # consumer has learnt before `subscribe` does not count.
-            consumer.subscribe([self._topic], listener=self._assignment)
-            while self._topic not in consumer.topics():
-                if self._stopping.wait(_METADATA_PAUSE_S):
-                    return
+            # Without its partitions it would share out none, and join again when it learns of them, which it may not survive.
+            if not subscribe(consumer, [self._topic], listener=self._assignment, stopping=self._stopping):
+                return
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
             committed: dict[int, int] = {}
             while not self._stopping.is_set():

@@ -106,11 +106,13 @@ def _waits_for_the_queue(outbound: Outbound, delivery: Delivery, connection: Con
 
     Where it cannot wait for them, those that can leave do so now: in a queue that is full or stores none, and with no time left.
     """
-    queue, now_ms, stores = outbound.queue, activation.now_ms, outbound.settings.mqueue_store_qos0
-    cannot_wait = not stores or queue.would_overflow(delivery.size_bytes) or delivery.expired(now_ms)
-    if cannot_wait and _something_leaves(outbound, connection, now_ms):
-        drop_expired(outbound, connection, activation)
-        fill(outbound, connection, activation)
+    now_ms, stores = activation.now_ms, outbound.settings.mqueue_store_qos0
+    if not _something_leaves(outbound, connection, now_ms):
+        return False
+    if stores and not outbound.queue.would_overflow(delivery.size_bytes) and not delivery.expired(now_ms):
+        return True
+    drop_expired(outbound, connection, activation)
+    fill(outbound, connection, activation)
     return stores and _something_leaves(outbound, connection, now_ms)
 
 

@@ -23,6 +23,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.local.child_process import start_child
 from sinks.connection_ids import ConnectionIds
+from sinks.kafka.polling import subscribe
 from sinks.kafka.producers import abandon
 from sinks.mqtt import gateway
 from sinks.mqtt.process import serve
@@ -107,12 +108,9 @@ class SessionsOnKafka:
 
     def _run(self) -> None:
         consumer = KafkaConsumer(
-            self._settings.events_topic,
-            bootstrap_servers=self._settings.bootstrap_servers,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=20,
-            group_id=None,
+            bootstrap_servers=self._settings.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=20, group_id=None
         )
+        subscribe(consumer, [self._settings.events_topic])
         self._started.set()
         while not self._stop.is_set():
             events: dict[str, list[Event]] = defaultdict(list)

@@ -15,6 +15,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
 from sinks.kafka import append, topic_partitions
+from sinks.kafka.polling import subscribe
 from sinks.kafka.producers import abandon
 from sinks.kafka.topic_partitions import PartitionsAdded
 from sinks.mqtt.metrics import GatewayCounters
@@ -114,12 +115,9 @@ class Engine(ScriptedEngine):
 
     def _run(self) -> None:
         consumer = KafkaConsumer(
-            self.settings.events_topic,
-            bootstrap_servers=self.settings.bootstrap_servers,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=20,
-            group_id=None,
+            bootstrap_servers=self.settings.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=20, group_id=None
         )
+        subscribe(consumer, [self.settings.events_topic])
         self._started.set()
         while not self._stop.is_set():
             for records in consumer.poll(timeout_ms=100).values():

@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.demo.up import UpProcess
+from sinks.kafka.polling import subscribe
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 DEVICE_JS = Path(__file__).with_name("device.mjs")
@@ -95,9 +96,8 @@ def test_a_device_written_with_mqtt_js_gets_messages_of_every_qos_and_publishes(
 
 def read_uplink(up: UpProcess, client_id: str, count: int) -> dict[str, str]:
     """QoS by payload of the client's publications, once there are `count`."""
-    consumer = KafkaConsumer(
-        "inflight.uplink", bootstrap_servers=up.kafka, auto_offset_reset="earliest", consumer_timeout_ms=30_000
-    )
+    consumer = KafkaConsumer(bootstrap_servers=up.kafka, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+    subscribe(consumer, ["inflight.uplink"])
     seen: dict[str, str] = {}
     try:
         for record in consumer:

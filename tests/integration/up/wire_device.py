@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from kafka import KafkaConsumer, KafkaProducer
 
+from sinks.kafka.polling import subscribe
 from tests.integration.gateway.gateway_fakes import RawClient
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -146,13 +147,8 @@ class Backend:
         self._producer.close()
 
     def _read(self) -> None:
-        consumer = KafkaConsumer(
-            "inflight.uplink",
-            "inflight.receipts",
-            bootstrap_servers=self._bootstrap_servers,
-            auto_offset_reset="earliest",
-            group_id=None,
-        )
+        consumer = KafkaConsumer(bootstrap_servers=self._bootstrap_servers, auto_offset_reset="earliest", group_id=None)
+        subscribe(consumer, ["inflight.uplink", "inflight.receipts"])
         while not self._stop.is_set():
             for records in consumer.poll(timeout_ms=100).values():
                 for record in records:

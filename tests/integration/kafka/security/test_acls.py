@@ -14,6 +14,7 @@ from inflight import Producer
 from inflight.cli.send_display import producer_settings
 from inflight.demo.paho_device import paho_client
 from inflight.local.jars import Jars
+from sinks.kafka.polling import subscribe
 from state.records.throttle import encode_throttle
 from tests.integration.kafka.security.acl_table import Rule, documented
 from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka
@@ -121,7 +122,8 @@ def is_fast(plant: Plant) -> bool:
 
 def read_as_backend(plant: Plant, topic: str, count: int) -> None:
     options = plant.settings("backend").kafka.client_options()
-    consumer = KafkaConsumer(f"{PREFIX}.{topic}", **options, group_id=NAMES["YOUR_GROUP"], auto_offset_reset="earliest")
+    consumer = KafkaConsumer(**options, group_id=NAMES["YOUR_GROUP"], auto_offset_reset="earliest")
+    subscribe(consumer, [f"{PREFIX}.{topic}"])
     found = 0
 
     def read() -> bool:

@@ -1,0 +1,51 @@
+"""A consumer that subscribes while an answer without its topics is on its way to it."""
+
+import time
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.admin import NewTopic
+from kafka.cluster import ClusterMetadata
+
+from sinks.kafka.polling import subscribe
+from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
+
+ANSWER_S = 0.5
+
+
+def test_it_gets_its_partitions_without_waiting_for_the_next_regular_question(
+    kafka: SharedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "subscribing"
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    admin.create_topics([NewTopic(topic, 4, 1)])
+    admin.close()
+    asked: list[Any] = []
+    at_once = ClusterMetadata._do_refresh_metadata
+
+    async def slowly(self: Any, node_id: Any) -> None:
+        """The question is put together now, and reaches the broker later."""
+        question = self.metadata_request()
+        asked.append(question)
+        self.metadata_request = lambda: question
+        try:
+            await self._manager._net.sleep(ANSWER_S)
+            await at_once(self, node_id)
+        finally:
+            del self.metadata_request
+
+    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, group_id=None)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(ClusterMetadata, "_do_refresh_metadata", slowly)
+            consumer._cluster.request_update()
+            wait_until(lambda: asked, "a question that does not have the topic")
+            began = time.monotonic()
+            assert subscribe(consumer, [topic])
+            assert time.monotonic() - began > ANSWER_S / 2, "it did not meet an answer on its way"
+        consumer.poll(timeout_ms=0)
+        assert len(consumer.assignment()) == 4
+    finally:
+        consumer.close()
