@@ -70,7 +70,8 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     configure_logging(json=json_logs)
     stop = threading.Event()
     for number in signal.SIGINT, signal.SIGTERM:
-        signal.signal(number, lambda *_: stop.set())
+        # Not here and now: the event has a lock, and the handler may interrupt whoever holds it.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     if not os.isatty(0):  # else it is the terminal that goes, and we with it
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics

@@ -23,6 +23,7 @@ import structlog
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import FencedInstanceIdError, GroupIdNotFoundError, KafkaError
 
+from sinks.kafka.polling import subscribe
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import EngineFenced, EngineRuns
@@ -159,7 +160,8 @@ class EngineGroup:
         )
         try:
             listener = _ReadNothing(consumer)
-            consumer.subscribe(list(self._topics), listener=listener)
+            if not subscribe(consumer, self._topics, listener=listener, stopping=self._stopping):
+                return
             committed: Offsets | None = None
             next_look = time.monotonic() + _LOOK_AROUND_S
             while not self._stopping.wait(_LOOK_S):
