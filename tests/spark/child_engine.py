@@ -26,16 +26,16 @@ class Engine:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment
         )
 
-    def await_ready(self) -> None:
+    def await_ready(self, within_s: float) -> None:
         assert self.process.stdout is not None
-        too_late = threading.Timer(READY_S, self.process.kill)
+        too_late = threading.Timer(within_s, self.process.kill)
         too_late.start()
         line = self.process.stdout.readline()
         too_late.cancel()
         if line != "ready\n":
             self.process.kill()  # its standard error ends
             errors = self.process.communicate()[1][-4_000:]
-            raise AssertionError(f"the engine was not ready within {READY_S:g} s, or died; it said {line!r}:\n{errors}")
+            raise AssertionError(f"the engine was not ready within {within_s:g} s, or died; it said {line!r}:\n{errors}")
 
     def kill(self) -> None:
         """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
@@ -49,10 +49,11 @@ class Engine:
 
 
 @contextmanager
-def engine(settings: dict[str, Any]) -> Iterator[Engine]:
+def engine(settings: dict[str, Any], *, ready_within_s: float = READY_S) -> Iterator[Engine]:
+    """Ready is an engine after its first micro-batch."""
     made = Engine(settings)
     try:
-        made.await_ready()
+        made.await_ready(ready_within_s)
         yield made
     finally:
         if made.process.poll() is None:

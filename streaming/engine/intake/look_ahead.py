@@ -1,6 +1,7 @@
 """The limit of the next micro-batch for one topic, by looking at as much of what waits as the answer needs.
 
-What was looked at and not taken is remembered, so each record is looked at about once.
+What was looked at and not taken is remembered, so each record is looked at about once. All partitions are looked at about equally
+far, farther in each round: Spark takes a share of each, and what is known of one is of no use while nothing is known of another.
 """
 
 import time
@@ -9,8 +10,11 @@ from typing import Final, Protocol
 
 from streaming.engine.intake.batch_size import Chunk, Waiting, records_that_fit, share
 
-LONGEST_LOOK_S: Final = 5.0
-"""What was not looked at by then counts as large."""
+LONGEST_LOOK_S: Final = 2.0
+"""What was not looked at by then counts as large. Nothing else happens meanwhile."""
+_FIRST_ROUND: Final = 2_000
+"""Records of all partitions together that are looked at first."""
+_FARTHER: Final = 4
 
 
 class Records(Protocol):
@@ -59,6 +63,7 @@ class LookAhead:
             number: [chunk for chunk in self._known.get(number, ()) if chunk.end > offset] for number, offset in begin.items()
         }
         silent: set[int] = set()
+        reach = _FIRST_ROUND
         while True:
             waiting = {
                 number: Waiting(begin=offset, end=ends[number], chunks=self._known[number]) for number, offset in begin.items()
@@ -66,15 +71,17 @@ class LookAhead:
             if self._fit(waiting, self._largest_bytes) >= min(self._max_records, sum(part.count for part in waiting.values())):
                 break
             # If all that is not known had no size at all, this many would fit: no need to look beyond.
-            most = self._fit(waiting, 0)
+            most = min(reach, self._fit(waiting, 0))
             total = sum(part.count for part in waiting.values())
             open_ = [
                 number
                 for number, part in waiting.items()
                 if number not in silent and part.count and part.looked_at < share(most, part, total)
             ]
-            if not open_ or self._monotonic_s() >= deadline_s:
+            if self._monotonic_s() >= deadline_s or (not open_ and most < reach):
                 break
+            if not open_:
+                reach *= _FARTHER
             for number in open_:
                 wanted = waiting[number].begin + share(most, waiting[number], total)
                 if not self._look(number, waiting[number].begin, wanted, self._max_bytes // len(open_), deadline_s):

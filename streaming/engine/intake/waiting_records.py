@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from streaming.engine.intake.batch_size import Chunk
 
-_POLL_RECORDS: Final = 100
-"""A poll holds so many records in memory, decompressed."""
+_POLL_RECORDS: Final = 500
+"""A poll holds so many records in memory, decompressed. Each call of the JVM takes its time, on a busy machine milliseconds."""
 _POLL_MS: Final = 500
 _CHUNKS: Final = 1_024
 """A chunk has about so small a part of a micro-batch."""
@@ -56,7 +56,9 @@ class WaitingRecords:
         self._closed = False
         self._consumer: Any = None
         self._partitions: dict[tuple[str, int], Any] = {}
+        self._lists: dict[tuple[str, int], Any] = {}
         self._at: tuple[str, int, int] | None = None
+        self._poll_time: Any = None
 
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """The offset after the last record of each partition."""
@@ -73,9 +75,9 @@ class WaitingRecords:
             partition = self._partition(topic, number)
             if self._at != (topic, number, offset):
                 self._at = None
-                self._consumer.assign(self._list(partition))
+                self._consumer.assign(self._only(topic, number))
                 self._consumer.seek(partition, offset)
-            polled = self._consumer.poll(self._jvm.java.time.Duration.ofMillis(_POLL_MS))
+            polled = self._consumer.poll(self._poll_time)
             position = int(self._consumer.position(partition))
             self._at = (topic, number, position)
             text = str(polled.records(partition).toString())
@@ -96,11 +98,17 @@ class WaitingRecords:
             for name, value in self._options.items():
                 properties.setProperty(name, value)
             self._consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties)
+            self._poll_time = self._jvm.java.time.Duration.ofMillis(_POLL_MS)
 
     def _partition(self, topic: str, number: int) -> Any:
         if (topic, number) not in self._partitions:
             self._partitions[topic, number] = self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
         return self._partitions[topic, number]
+
+    def _only(self, topic: str, number: int) -> Any:
+        if (topic, number) not in self._lists:
+            self._lists[topic, number] = self._list(self._partition(topic, number))
+        return self._lists[topic, number]
 
     def _list(self, *items: Any) -> Any:
         made = self._jvm.java.util.ArrayList()

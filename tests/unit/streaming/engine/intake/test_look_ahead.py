@@ -94,3 +94,11 @@ def test_after_some_seconds_what_was_not_looked_at_counts_as_large() -> None:
     limit = topic.ahead().limit(dict.fromkeys(range(4), 0))
     assert SAFE <= limit < MOST
     assert topic.looks <= 4
+
+
+def test_when_the_time_is_over_all_partitions_are_known_about_equally_far() -> None:
+    topic = Topic(*([1_000] * 30_000 for _ in range(4)))
+    topic.look_s = LONGEST_LOOK_S / 6  # the first round, and a half of the second
+    limit = topic.ahead().limit(dict.fromkeys(range(4), 0))
+    assert limit > 4 * 1_000, "what is known of each partition is taken"
+    assert topic.looks <= 7
