@@ -60,6 +60,7 @@ class DeviceSocket(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_reading = True
+        self._is_cut_off = False
         self._loop = asyncio.get_running_loop()
         self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms(), owner.limits.unconfirmed)
 
@@ -168,14 +169,31 @@ class DeviceSocket(asyncio.Protocol):
         """What the device has not taken yet, of what was written."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
+    @property
+    def held_bytes(self) -> int:
+        """See Holder."""
+        return 0 if self._is_cut_off else self.unsent_bytes + self.connection.held_bytes
+
+    def give_up(self) -> None:
+        """See Holder."""
+        assert self._place is not None  # else it would hold nothing
+        self._owner.limits.refusals.reached(Limit.TOTAL_BUFFERED_BYTES, self._place.address)
+        self.shut_at_once("the gateway holds too much for all devices", ReasonCode.QUOTA_EXCEEDED)
+        self._owner.touch(self)
+
     def shut_at_once(self, reason: str, reason_code: ReasonCode) -> None:
         """Write nothing any more but a goodbye, and not even that to a device that has not taken what was written before."""
         self.connection.shut(reason, reason_code, at_once=True)
         if self._transport is not None and self._transport.get_write_buffer_size():
+            self._is_cut_off = True
             self._transport.abort()
 
     def write_out(self) -> None:
         """Carry the connection's wishes out: bytes, pauses, the next timer, the end."""
+        self._carry_out()
+        self._owner.limits.buffered.holds(self, self.held_bytes)
+
+    def _carry_out(self) -> None:
         connection = self.connection
         data = connection.take_output()
         transport = self._transport
