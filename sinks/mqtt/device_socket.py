@@ -84,6 +84,7 @@ class DeviceSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._do(self.connection.receive, data)
+        self._read_while_wanted()  # now: libuv reads a socket up to 32 times before the next turn of the loop
 
     def reading_changed(self) -> None:
         """See Reader."""
@@ -212,13 +213,18 @@ class DeviceSocket(asyncio.Protocol):
             self._cancel_timer()
             self._timer = self._loop.call_later(_LINGER_S, transport.abort)
             return
-        if connection.wants_data is not self._is_reading:
-            self._is_reading = not self._is_reading
-            if self._is_reading:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
+        self._read_while_wanted()
         self._arm(connection.next_deadline_ms())
+
+    def _read_while_wanted(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.connection.wants_data is self._is_reading:
+            return
+        self._is_reading = not self._is_reading
+        if self._is_reading:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
 
     def _arm(self, deadline_ms: int | None) -> None:
         """A timer that is armed too early only asks again: a packet moves the keep alive, it does not touch the timer."""

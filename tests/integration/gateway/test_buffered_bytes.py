@@ -3,6 +3,8 @@
 import contextlib
 import socket
 import ssl
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from state.events import ConnectionLost
 from state.model import QoS
 from tests.integration.gateway.certificates import Authority
 from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
+from tests.integration.gateway.test_back_pressure import send_until_nobody_reads
 from tests.integration.gateway.test_gateway_connections import lazy_device
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -84,3 +87,22 @@ def test_what_waits_and_was_taken_is_forgotten() -> None:
             device.expect(publish("t", bytes(500_000)))
         wait_until(lambda: gateway.counters.buffered_bytes == 0, "nothing is left")
         assert gateway.counters.limits_reached == {}
+
+
+def test_a_device_that_sends_faster_than_it_may_is_stopped_at_once_and_holds_little() -> None:
+    """One look at a socket may bring megabytes, if nobody stops it after the first piece."""
+    limits = DeviceLimits(max_packet_rate=100, max_byte_rate=1 << 30, max_total_buffered_bytes=MIB)
+    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as device:
+        connected(device, "fast")
+        device.send(publish("t", bytes(400_000)) * 90)  # now the system gives this socket a large buffer
+        wait_until(lambda: gateway.counters.packets_received["Publish"] == 90, "they are read")
+        busy = threading.Thread(target=gateway.kafka.on_loop, args=(time.sleep, 1.5))
+        busy.start()
+        sent = send_until_nobody_reads(device, publish("t", bytes(100)) * 300_000)
+        busy.join()
+        assert sent > 2 * MIB, "so much waits in the socket"
+        read = gateway.counters.packets_received["Publish"]
+        wait_until(lambda: gateway.counters.packets_received["Publish"] > read or not gateway.counters.connections_open, "a look")
+        assert gateway.counters.limits_reached["max_packet_rate"] > 0
+        assert gateway.counters.limits_reached[KEY] == 0
+        assert gateway.counters.connections_open == 1
