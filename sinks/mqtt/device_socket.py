@@ -60,6 +60,7 @@ class DeviceSocket(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_reading = True
+        self._is_cut_off = False
         self._loop = asyncio.get_running_loop()
         self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms(), owner.limits.unconfirmed)
 
@@ -83,6 +84,7 @@ class DeviceSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._do(self.connection.receive, data)
+        self._read_while_wanted()  # now: libuv reads a socket up to 32 times before the next turn of the loop
 
     def reading_changed(self) -> None:
         """See Reader."""
@@ -168,14 +170,31 @@ class DeviceSocket(asyncio.Protocol):
         """What the device has not taken yet, of what was written."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
+    @property
+    def held_bytes(self) -> int:
+        """See Holder."""
+        return 0 if self._is_cut_off else self.unsent_bytes + self.connection.held_bytes
+
+    def give_up(self) -> None:
+        """See Holder."""
+        assert self._place is not None  # else it would hold nothing
+        self._owner.limits.refusals.reached(Limit.TOTAL_BUFFERED_BYTES, self._place.address)
+        self.shut_at_once("the gateway holds too much for all devices", ReasonCode.QUOTA_EXCEEDED)
+        self._owner.touch(self)
+
     def shut_at_once(self, reason: str, reason_code: ReasonCode) -> None:
         """Write nothing any more but a goodbye, and not even that to a device that has not taken what was written before."""
         self.connection.shut(reason, reason_code, at_once=True)
         if self._transport is not None and self._transport.get_write_buffer_size():
+            self._is_cut_off = True
             self._transport.abort()
 
     def write_out(self) -> None:
         """Carry the connection's wishes out: bytes, pauses, the next timer, the end."""
+        self._carry_out()
+        self._owner.limits.buffered.holds(self, self.held_bytes)
+
+    def _carry_out(self) -> None:
         connection = self.connection
         data = connection.take_output()
         transport = self._transport
@@ -194,13 +213,18 @@ class DeviceSocket(asyncio.Protocol):
             self._cancel_timer()
             self._timer = self._loop.call_later(_LINGER_S, transport.abort)
             return
-        if connection.wants_data is not self._is_reading:
-            self._is_reading = not self._is_reading
-            if self._is_reading:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
+        self._read_while_wanted()
         self._arm(connection.next_deadline_ms())
+
+    def _read_while_wanted(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.connection.wants_data is self._is_reading:
+            return
+        self._is_reading = not self._is_reading
+        if self._is_reading:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
 
     def _arm(self, deadline_ms: int | None) -> None:
         """A timer that is armed too early only asks again: a packet moves the keep alive, it does not touch the timer."""

@@ -316,6 +316,8 @@ class Gateway:
         self.counters.sockets_open = len(self._sockets)
         unsent = [socket.unsent_bytes for socket in self._sockets]
         self.counters.unsent_bytes = sum(unsent)
+        self.limits.buffered.look()
+        self.counters.buffered_bytes = self.limits.buffered.size_bytes
         self.counters.writers_blocked = sum(size > self.settings.max_write_buffer_bytes for size in unsent)
 
     # --- the end ------------------------------------------------------------------------------------------------------------

@@ -197,6 +197,12 @@ class LimitsSection(Section, configures=_LIMITS):
         le=10_000_000,
     )
     max_total_unconfirmed_bytes: SizeBytes = key("the same in bytes, headers included", ge=MIB, le=64 << 30)
+    max_total_buffered_bytes: SizeBytes = key(
+        "bytes that the gateway holds for all devices together: packets whose end has not come, messages that wait for their "
+        "device, and what was written and not taken; beyond, those that hold most are closed until it is three quarters of that",
+        ge=MIB,
+        le=64 << 30,
+    )
     max_blocked_qos0_bytes: SizeBytes = key(
         "QoS 0 messages for a device that does not read, headers included; beyond, they are dropped", ge=0, le=1 << 30
     )

@@ -114,5 +114,10 @@ class FrameBuffer:
             )
         if received < size:
             return None
-        self._position = start + size
-        return bytes(memoryview(buffer)[start : start + size]), body_start
+        end = start + size
+        packet = bytes(memoryview(buffer)[start:end])
+        if end == len(buffer):
+            self.clear()  # a device that is silent from now on keeps no memory
+        else:
+            self._position = end
+        return packet, body_start

@@ -12,6 +12,20 @@ _RESUME_BELOW: Final = 2
 """Reading starts again when a number has fallen to a half of its limit: not at every confirmation."""
 _HEADER_BYTES: Final = 128
 """What a header takes in memory besides its name and value: a device may send very many small ones."""
+_ANSWER_BYTES: Final = 256
+"""The same of an answer that waits."""
+
+
+class Answer:
+    """An encoded packet that waits for its turn, without the record that it answers. is_free: that record is confirmed, or there
+    is none. counts: see Append."""
+
+    __slots__ = ("counts", "data", "is_free")
+
+    def __init__(self, data: bytes, *, is_free: bool = False) -> None:
+        self.data = data
+        self.is_free = is_free
+        self.counts = False
 
 
 class Append:
@@ -23,11 +37,11 @@ class Append:
     counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
     """
 
-    __slots__ = ("answer", "confirmed", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "size_bytes", "value")
+    __slots__ = ("answer", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "size_bytes", "value")
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.value = value
-        self.answer = answer
+        self.answer = None if answer is None else Answer(answer)
         self.headers = headers
         self.size_bytes = len(value)
         if headers is not None:
@@ -36,11 +50,10 @@ class Append:
         self.is_farewell = False
         self.counts = False
         self.fast_send: FastSend | None = None
-        self.confirmed = False
 
 
 class AppendQueue:
-    """What one connection has said and Kafka has not confirmed.
+    """What one connection has said and Kafka has not confirmed. Call `drop_answers` when the connection is over.
 
     Answers leave in the order of `add` and `add_answer`, whatever the order of the confirmations [MQTT-4.6.0-2].
     unanswered: publications that count and whose answer is not written; max_unanswered: how many there may be.
@@ -76,7 +89,7 @@ class AppendQueue:
         self._max_records = settings.max_unconfirmed_appends
         self._max_bytes = settings.max_unconfirmed_bytes
         self._new: list[Append] = []
-        self._answers: deque[Append] = deque()
+        self._answers: deque[Answer] = deque()
 
     @property
     def is_full(self) -> bool:
@@ -89,14 +102,13 @@ class AppendQueue:
         self._total.add(append.size_bytes)
         self.unanswered += append.counts
         if append.answer is not None:
-            self._await_turn(append, append.answer)
+            append.answer.counts = append.counts
+            self._await_turn(append.answer)
         self._stop_if_there_is_no_room()
 
     def add_answer(self, answer: bytes) -> None:
         """An answer that needs no record, and still its turn."""
-        ready = Append(b"", answer)
-        ready.confirmed = True
-        self._await_turn(ready, answer)
+        self._await_turn(Answer(answer, is_free=True))
         self._stop_if_there_is_no_room()
 
     @property
@@ -112,7 +124,8 @@ class AppendQueue:
 
     def settle(self, append: Append, *, confirmed: bool) -> None:
         """Kafka's last word about a record; then `take_answers`."""
-        append.confirmed = confirmed
+        if append.answer is not None:
+            append.answer.is_free = confirmed
         self.unconfirmed -= 1
         self.unconfirmed_bytes -= append.size_bytes
         self._total.settle(append.size_bytes)
@@ -121,17 +134,24 @@ class AppendQueue:
     def take_answers(self, into: list[bytes]) -> None:
         """Move the answers whose turn has come to the end of a list."""
         answers = self._answers
-        while answers and answers[0].confirmed:
+        while answers and answers[0].is_free:
             first = answers.popleft()
             self.unanswered -= first.counts
-            if first.answer is not None:
-                self.unwritten_bytes -= len(first.answer)
-                into.append(first.answer)
+            self.unwritten_bytes -= len(first.data)
+            self._total.let_go(_ANSWER_BYTES + len(first.data))
+            into.append(first.data)
         self._resume_if_there_is_room()
 
-    def _await_turn(self, append: Append, answer: bytes) -> None:
-        self._answers.append(append)
-        self.unwritten_bytes += len(answer)
+    def drop_answers(self) -> None:
+        """Nobody waits for them any more."""
+        self._total.let_go(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
+        self._answers.clear()
+        self.unwritten_bytes = 0
+
+    def _await_turn(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        self.unwritten_bytes += len(answer.data)
+        self._total.hold(_ANSWER_BYTES + len(answer.data))
 
     def _stop_if_there_is_no_room(self) -> None:
         if (

@@ -149,6 +149,11 @@ class ConnectedDevice:
             case _:
                 pass
 
+    @property
+    def held_bytes(self) -> int:
+        """Of messages that wait until they may be written."""
+        return self._outbound.held_bytes
+
     # --- of the fast path -------------------------------------------------------------------------------------------------------
 
     def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:

@@ -139,6 +139,11 @@ class Connection:
     def _has_room(self) -> bool:
         return not self._records.is_full and self._rates.paused_until_ms is None
 
+    @property
+    def held_bytes(self) -> int:
+        """Received, and no whole packet yet or not worked off; and messages that wait for the device. See Buffered."""
+        return len(self._frames) + (0 if self._device is None else self._device.held_bytes)
+
     def take_output(self) -> bytes:
         return self._output.take()
 
@@ -444,3 +449,4 @@ class Connection:
         self._device = None
         self._deadlines.handshake_ms = None
         self._frames.clear()
+        self._records.drop_answers()

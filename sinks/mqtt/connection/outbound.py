@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,15 @@ class FastSend:
 
 
 _Waiting: TypeAlias = FastSend | SendPublish
+_MESSAGE_BYTES: Final = 512
+"""What a message takes in memory besides its text."""
+
+
+class _Held(NamedTuple):
+    """A message that waits for a slot."""
+
+    since_ms: int
+    size_bytes: int
 
 
 class Outbound:
@@ -44,7 +53,8 @@ class Outbound:
     receive_maximum: of an MQTT 5 device, None = MQTT 3.1.1. is_blocked: the device does not read, so nothing new at QoS 1 and 2
     is written but what the fast path had taken before. now_ms: of one monotonic clock; the time that a message waits here is
     taken off its Message Expiry Interval [MQTT-3.3.2-6]. max_blocked_qos0_bytes: QoS 0 messages that are written while the device
-    does not read, and as much again behind the fast path; beyond, they are dropped.
+    does not read, and as much again behind the fast path; beyond, they are dropped. held_bytes: of the session's messages that
+    wait; those of the fast path count as records that Kafka has not confirmed.
     """
 
     __slots__ = (
@@ -53,9 +63,10 @@ class Outbound:
         "_encode",
         "_fast",
         "_fast_qos0_bytes",
-        "_held_since_ms",
+        "_held",
         "_max_blocked_qos0_bytes",
         "_output",
+        "held_bytes",
         "is_blocked",
         "meter",
     )
@@ -81,7 +92,8 @@ class Outbound:
         self._fast: deque[_Waiting] = deque()
         """The first, if there is one, is a FastSend that is not confirmed."""
         self._fast_qos0_bytes = 0
-        self._held_since_ms: dict[PacketId, int] = {}
+        self._held: dict[PacketId, _Held] = {}
+        self.held_bytes = 0
 
     # --- from the engine ----------------------------------------------------------------------------------------------------
 
@@ -97,15 +109,17 @@ class Outbound:
         elif meter.resends_dropped != dropped_before:
             self._counters.resends_dropped += 1
         else:
-            self._held_since_ms[publish.packet_id] = now_ms
+            self._hold(publish, now_ms)
         self._write_due(now_ms)
 
     def _send_qos0(self, publish: SendPublish) -> None:
         if self._fast:
-            self._fast_qos0_bytes += _size_bytes(publish)
-            if self._fast_qos0_bytes > self._max_blocked_qos0_bytes:
+            size_bytes = _size_bytes(publish)
+            if self._fast_qos0_bytes + size_bytes > self._max_blocked_qos0_bytes:
                 self._counters.qos0_dropped += 1
                 return
+            self._fast_qos0_bytes += size_bytes
+            self.held_bytes += _MESSAGE_BYTES + size_bytes
             self._fast.append(publish)
             return
         if self.is_blocked:
@@ -119,14 +133,14 @@ class Outbound:
         """The session sends PUBREL for it. A PUBLISH that waits under the id is dropped: it must not follow [MQTT-4.3.3-6]."""
         if self.meter.holds(packet_id):
             self._counters.resends_dropped += 1
-            self._held_since_ms.pop(packet_id, None)
+            self._no_longer_held(packet_id)
         self.meter.release(packet_id)
 
     def withdraw(self, packet_ids: Iterable[PacketId], now_ms: int) -> None:
         """The session has given these up."""
         for packet_id in packet_ids:
             self.meter.withdraw((packet_id,))
-            self._held_since_ms.pop(packet_id, None)
+            self._no_longer_held(packet_id)
             for waiting in self._fast:
                 if isinstance(waiting, FastSend) and waiting.publish.packet_id == packet_id:
                     self._fast.remove(waiting)
@@ -159,13 +173,15 @@ class Outbound:
             first = fast[0]
             if isinstance(first, SendPublish):
                 fast.popleft()
+                size_bytes = _size_bytes(first)
+                self._fast_qos0_bytes -= size_bytes
+                self.held_bytes -= _MESSAGE_BYTES + size_bytes
                 self._write(first)
             elif first.is_confirmed:
                 fast.popleft()
                 self._write_taken(first, now_ms)
             else:
                 return
-        self._fast_qos0_bytes = 0
 
     def _write_taken(self, fast: FastSend, now_ms: int) -> None:
         publish = fast.publish
@@ -209,9 +225,21 @@ class Outbound:
         if self.is_blocked or self._fast:
             return
         while (publish := self.meter.next_due()) is not None:
-            waited_ms = now_ms - self._held_since_ms.pop(publish.packet_id, now_ms)
+            held = self._no_longer_held(publish.packet_id)
+            waited_ms = 0 if held is None else now_ms - held.since_ms
             if not self._write(publish, waited_s=waited_ms // 1_000):
                 self.meter.unwritten(publish.packet_id)
+
+    def _hold(self, publish: SendPublish, now_ms: int) -> None:
+        """The meter does, until there is a slot."""
+        held = self._held[publish.packet_id] = _Held(now_ms, _MESSAGE_BYTES + _size_bytes(publish))
+        self.held_bytes += held.size_bytes
+
+    def _no_longer_held(self, packet_id: PacketId) -> _Held | None:
+        held = self._held.pop(packet_id, None)
+        if held is not None:
+            self.held_bytes -= held.size_bytes
+        return held
 
     def _write(self, publish: SendPublish, *, waited_s: int = 0) -> bool:
         """False: MQTT cannot carry the message. The session, which gets no acknowledgement, ends it by `delivery_limit`."""

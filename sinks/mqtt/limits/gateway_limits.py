@@ -2,6 +2,7 @@
 
 import asyncio
 
+from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_turns import ConnectTurns
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
@@ -20,4 +21,5 @@ class GatewayLimits:
         self.refusals = LimitRefusals(counters, lambda: int(loop.time() * 1_000))
         self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
         self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
+        self.buffered = Buffered(limits, loop.call_soon)
         self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms)

@@ -26,6 +26,7 @@ class Limit(StrEnum):
     BYTE_RATE = "max_byte_rate"
     TOTAL_UNCONFIRMED_APPENDS = "max_total_unconfirmed_appends"
     TOTAL_UNCONFIRMED_BYTES = "max_total_unconfirmed_bytes"
+    TOTAL_BUFFERED_BYTES = "max_total_buffered_bytes"
 
 
 class LimitRefusals:

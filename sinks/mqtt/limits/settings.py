@@ -38,5 +38,8 @@ class DeviceLimits:
     max_total_unconfirmed_appends: int = 20_000
     """Records of all connections together that Kafka has not confirmed; beyond, the gateway reads from no device."""
     max_total_unconfirmed_bytes: int = 67_108_864  # the same in bytes
+    max_total_buffered_bytes: int = 268_435_456
+    """Of all connections together: packets that have not come to their end, messages that wait for their device, and what was
+    written and not taken. Beyond, those that hold most are closed, until it is three quarters of that."""
     max_blocked_qos0_bytes: int = 1_048_576
     """QoS 0 messages written for a device that does not read, or that wait behind the fast path; beyond, they are dropped."""

@@ -1,4 +1,5 @@
-"""What all connections of a gateway have told Kafka and Kafka has not confirmed: the memory of the process depends on it."""
+"""What all connections of a gateway have told Kafka and Kafka has not confirmed, and the answers that wait for that: the memory
+of the process depends on it."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -43,6 +44,10 @@ class Unconfirmed:
     def add(self, size_bytes: int) -> None:
         """One record more."""
         self.records += 1
+        self.hold(size_bytes)
+
+    def hold(self, size_bytes: int) -> None:
+        """An answer that waits for a record."""
         self.size_bytes += size_bytes
         if not self.is_full and (self.records >= self._max_records or self.size_bytes >= self._max_bytes):
             self.is_full = True
@@ -54,6 +59,10 @@ class Unconfirmed:
     def settle(self, size_bytes: int) -> None:
         """One less: Kafka has it, or never will."""
         self.records -= 1
+        self.let_go(size_bytes)
+
+    def let_go(self, size_bytes: int) -> None:
+        """An answer that is written, or never will be."""
         self.size_bytes -= size_bytes
         if (
             self.is_full

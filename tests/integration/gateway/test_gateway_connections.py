@@ -391,15 +391,15 @@ def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
         gateway.kafka.wait_for("c1", ConnectionLost)
 
 
-def lazy_device(gateway: GatewayUnderTest) -> socket.socket:
+def lazy_device(gateway: GatewayUnderTest, client_id: str = "lazy") -> socket.socket:
     """It reads CONNACK, and nothing of the megabytes that it is sent."""
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     lazy.connect((gateway.host, gateway.port))
-    lazy.sendall(connect(keep_alive_s=0, payload=text("lazy")))
+    lazy.sendall(connect(keep_alive_s=0, payload=text(client_id)))
     assert lazy.recv(4) == bytes.fromhex("20020000")
     for number in range(1, 33):
-        gateway.kafka.command("lazy", SendPublish, packet_id=number, topic="t", payload=bytes(200_000), qos=QoS(1))
+        gateway.kafka.command(client_id, SendPublish, packet_id=number, topic="t", payload=bytes(200_000), qos=QoS(1))
     return lazy
 
 

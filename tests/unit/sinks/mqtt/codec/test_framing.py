@@ -1,10 +1,13 @@
 """sinks.mqtt.codec.framing"""
 
+import tracemalloc
+
 import pytest
 
 from sinks.mqtt.codec.framing import FrameBuffer, check_first_byte, encode_length
 from state.errors import ProtocolViolation
 from state.model import ReasonCode
+from tests.unit.sinks.mqtt.mqtt_bytes import packet
 
 PING = b"\xc0\x00"
 PUBACK = b"\x40\x02\x00\x01"
@@ -92,3 +95,18 @@ def test_reserved_types_flags_and_qos_3_are_malformed(first_byte: int) -> None:
     with pytest.raises(ProtocolViolation) as caught:
         check_first_byte(first_byte)
     assert caught.value.reason_code is ReasonCode.MALFORMED_PACKET
+
+
+def test_a_device_that_has_sent_a_large_packet_and_is_silent_keeps_no_memory() -> None:
+    large = packet(0x30, bytes(100_000))
+    buffers = [FrameBuffer(1 << 20) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for buffer in buffers:
+            buffer.feed(large)
+            assert buffer.next_packet() == (large, 4)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < len(large)

@@ -1,5 +1,7 @@
 """sinks.mqtt.connection.appends"""
 
+import sys
+
 from sinks.mqtt.connection.appends import Append, AppendQueue
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
@@ -155,3 +157,45 @@ def test_a_publication_counts_until_its_answer_is_written() -> None:
     appends.settle(first, confirmed=True)
     answers(appends)
     assert appends.unanswered == 0
+
+
+def test_answers_that_wait_count_for_all_connections_until_they_are_written() -> None:
+    total = Unconfirmed(DeviceLimits(max_total_unconfirmed_bytes=10_000))
+    first, second = AppendQueue(GatewaySettings(), total), AppendQueue(GatewaySettings(), total)
+    record = Append(b"1", b"A")
+    first.add(record)
+    for _ in range(2):
+        first.add_answer(bytes(4_000))
+        assert not second.is_full
+    first.add_answer(bytes(4_000))
+    assert second.is_full
+    first.settle(record, confirmed=True)
+    assert second.is_full
+    assert len(answers(first)) == 4
+    assert not second.is_full
+    assert (total.records, total.size_bytes) == (0, 0)
+
+
+def test_answers_of_a_connection_that_is_over_count_no_more() -> None:
+    total = Unconfirmed(DeviceLimits())
+    appends = AppendQueue(GatewaySettings(), total)
+    record = Append(b"1", b"A")
+    appends.add(record)
+    appends.add_answer(b"B")
+    appends.drop_answers()
+    assert total.size_bytes == 1
+    appends.settle(record, confirmed=True)
+    assert answers(appends) == []
+    assert (total.records, total.size_bytes) == (0, 0)
+
+
+def test_a_confirmed_record_is_let_go_while_its_answer_waits_for_another() -> None:
+    appends = queue()
+    first, second = Append(b"1", b"A"), Append(bytes(100), b"B")
+    appends.add(first)
+    appends.add(second)
+    appends.take_new()
+    appends.settle(second, confirmed=True)
+    assert sys.getrefcount(second) == 2, "this test has it, and nobody else"
+    appends.settle(first, confirmed=True)
+    assert answers(appends) == [b"A", b"B"]

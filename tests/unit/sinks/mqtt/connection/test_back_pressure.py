@@ -2,6 +2,7 @@
 
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from state.model import ReasonCode
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
 
@@ -64,3 +65,18 @@ def test_nobody_is_read_from_before_connect_either() -> None:
     assert not harness.connection.wants_data
     total.settle(1)
     assert harness.connection.wants_data
+
+
+def test_answers_that_a_connection_will_never_write_stop_nobody() -> None:
+    total = Unconfirmed(DeviceLimits(max_total_unconfirmed_bytes=10_000))
+    harness = connected(4, total=total)
+    harness.confirming = False
+    harness.send(publish("t", first_byte=0x32, packet_id=1))
+    harness.send(REFUSED_SUBSCRIBE * 40)
+    assert total.is_full
+    harness.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+    assert not total.is_full
+    harness.confirming = True
+    harness.confirm(harness.waiting[0])
+    harness.settle()
+    assert (total.records, total.size_bytes) == (0, 0)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sinks.mqtt.codec.packets import Publish
 from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.outbound import Outbound
 from sinks.mqtt.metrics import GatewayCounters
@@ -153,3 +154,52 @@ def test_a_withdrawn_message_leaves_no_waiting_time_to_the_next_one_under_its_id
     wire.written()
     wire.deliveries.acknowledged(1, wire.now_ms)
     assert wire.written() == [publish("t", b"p", first_byte=0x32, packet_id=2, v5=b"\x02" + (60).to_bytes(4, "big"))]
+
+
+class TestHeldBytes:
+    """Of messages that wait until they may be written."""
+
+    SIZE = 1_000
+
+    def held(self, wire: Wire) -> int:
+        """In messages."""
+        return wire.deliveries.held_bytes // self.SIZE
+
+    def send(self, wire: Wire, packet_id: int, *, qos: int = 1) -> None:
+        wire.send(packet_id, qos=qos, payload=bytes(self.SIZE))
+
+    def test_what_is_written_does_not_count(self) -> None:
+        wire = Wire()
+        self.send(wire, 1)
+        self.send(wire, 0, qos=0)
+        assert wire.deliveries.held_bytes == 0
+
+    def test_messages_that_wait_for_a_slot_count_until_they_have_it(self) -> None:
+        wire = Wire(send_quota=1)
+        for packet_id in (1, 2, 3):
+            self.send(wire, packet_id, qos=2)
+        assert self.held(wire) == 3
+        wire.deliveries.withdraw((1,), wire.now_ms)
+        assert self.held(wire) == 1
+        wire.deliveries.release(3)
+        assert wire.deliveries.held_bytes == 0
+
+    def test_messages_for_a_device_that_does_not_read_count_until_it_does(self) -> None:
+        wire = Wire(is_blocked=True, send_quota=8)
+        for packet_id in (1, 2, 3):
+            self.send(wire, packet_id)
+        assert self.held(wire) == 4, "each takes more than its text"
+        wire.deliveries.block(False, wire.now_ms)
+        assert wire.deliveries.held_bytes == 0
+
+    def test_qos_0_behind_a_message_of_the_fast_path_counts_until_it_is_written(self) -> None:
+        wire = Wire(max_blocked_qos0_bytes=2_100)
+        taken = wire.deliveries.take(Publish(topic="t", payload=b"f", qos=QoS(1), packet_id=9), b"f", wire.now_ms)
+        assert taken is not None
+        for _ in range(10):
+            self.send(wire, 0, qos=0)
+        assert wire.counters.qos0_dropped == 8
+        assert self.held(wire) == 3
+        wire.deliveries.confirmed(taken, wire.now_ms)
+        assert wire.deliveries.held_bytes == 0
+        assert len(wire.written()) == 3

@@ -1,0 +1,103 @@
+"""sinks.mqtt.limits.buffered"""
+
+from collections.abc import Callable
+
+import pytest
+
+from sinks.mqtt.limits.buffered import Buffered
+from sinks.mqtt.limits.settings import DeviceLimits
+
+
+class Device:
+    """Holds what it is told to."""
+
+    def __init__(self, total: "Total", held_bytes: int = 0) -> None:
+        self.total = total
+        self.held_bytes = 0
+        self.is_closed = False
+        self.looked_at = 0
+        self.now_holds(held_bytes)
+
+    def now_holds(self, held_bytes: int) -> None:
+        self.held_bytes = held_bytes
+        self.total.buffered.holds(self, held_bytes)
+
+    def give_up(self) -> None:
+        self.is_closed = True
+        self.held_bytes = 0
+
+
+class Total:
+    def __init__(self, max_total_buffered_bytes: int = 100) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.buffered = Buffered(DeviceLimits(max_total_buffered_bytes=max_total_buffered_bytes), self.soon.append)
+
+    def turn(self) -> int:
+        """The loop comes round. How much there was to do."""
+        due, self.soon[:] = list(self.soon), []
+        for function in due:
+            function()
+        return len(due)
+
+
+@pytest.fixture
+def total() -> Total:
+    return Total()
+
+
+def test_it_is_the_sum_of_what_each_holds_now(total: Total) -> None:
+    first, second = Device(total, 10), Device(total, 20)
+    assert total.buffered.size_bytes == 30
+    first.now_holds(50)
+    second.now_holds(0)
+    second.now_holds(0)
+    assert total.buffered.size_bytes == 50
+
+
+def test_at_the_limit_nobody_is_closed(total: Total) -> None:
+    Device(total, 60), Device(total, 40)
+    assert total.turn() == 0
+
+
+def test_beyond_it_those_who_hold_most_are_closed_until_three_quarters_are_left(total: Total) -> None:
+    devices = [Device(total, held_bytes) for held_bytes in (20, 10, 30, 5, 25, 11)]
+    assert total.turn() == 1
+    assert [device.is_closed for device in devices] == [False, False, True, False, False, False]
+    assert total.buffered.size_bytes == 71
+    small = Device(total, 80)
+    total.turn()
+    assert small.is_closed
+
+
+def test_what_was_taken_meanwhile_does_not_count(total: Total) -> None:
+    """A device takes what was written to it without a word."""
+    first, second = Device(total, 60), Device(total, 60)
+    first.held_bytes = 0
+    total.turn()
+    assert not first.is_closed
+    assert not second.is_closed
+    assert total.buffered.size_bytes == 60
+
+
+def test_whoever_is_closed_may_hold_less_than_was_known(total: Total) -> None:
+    first, second = Device(total, 60), Device(total, 50)
+    first.held_bytes, second.held_bytes = 30, 70
+    total.turn()
+    assert (first.is_closed, second.is_closed) == (False, True)
+
+
+def test_everybody_is_looked_at_once_for_many_messages(total: Total) -> None:
+    device = Device(total, 90)
+    for held_bytes in range(101, 200):
+        device.now_holds(held_bytes)
+    assert total.turn() == 1
+    assert total.turn() == 0
+    Device(total, 200)
+    assert total.turn() == 1, "and again the next time"
+
+
+def test_a_look_brings_the_sum_up_to_date(total: Total) -> None:
+    device = Device(total, 60)
+    device.held_bytes = 7
+    total.buffered.look()
+    assert total.buffered.size_bytes == 7
