@@ -139,7 +139,7 @@ def _attack(name: str, size: int, seconds: float, up: UpProcess) -> Said:
     with subprocess.Popen(bound_to_parent(command, nice=_NICE), stdout=subprocess.PIPE) as process:
         output, _ = process.communicate(timeout=seconds + _STOP_S)
     assert process.returncode == 0, f"the attacker {name} has failed"
-    return msgspec.json.decode(output, type=Said)
+    return msgspec.json.decode(output.splitlines()[-1], type=Said)  # behind what was logged
 
 
 def main() -> int:
