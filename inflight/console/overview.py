@@ -1,0 +1,87 @@
+"""The first page: what runs, what waits, how fast, what is wrong and what to do."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from inflight.console.charts import RESENDS_FOR, charts, resends
+from inflight.console.live import WINDOW_S, Live, View
+from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
+from inflight.console.rendering import LIVE_MS, Pages
+from inflight.status.findings import is_gone
+from inflight.status.measurements import ENGINE, Measurements, SessionsSeen
+from inflight.status.words import age, says
+from streaming.engine.progress import recent_progress
+
+_PROGRESS_BYTES: Final = 1 << 19
+_CONNECTED: Final = ("inflight_gateway_connections", "inflight_bridge_devices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A row of the table of processes. state: `works`, `not ready` or `away`."""
+
+    name: str
+    state: str
+    says: str
+
+
+class Overview:
+    """data_dir: of the engine, for its progress."""
+
+    def __init__(self, pages: Pages, live: Live, data_dir: Path) -> None:
+        self._pages = pages
+        self._live = live
+        self._data_dir = data_dir
+
+    def show(self, request: Request) -> Response:
+        return self._pages.page(request, "overview.html", self._values(self._live.view(), time.time()), again_ms=LIVE_MS)
+
+    def _values(self, view: View, now_s: float) -> dict[str, Any]:
+        batches = recent_progress(self._data_dir, limit_bytes=_PROGRESS_BYTES)
+        newest, seen = view.newest, None if view.newest is None else view.newest.seen
+        sessions = None if seen is None else seen.sessions
+        return {
+            "newest": newest,
+            "seen": seen,
+            "sessions": sessions,
+            "age_s": None if newest is None else now_s - newest.at_s,
+            "found": view.found,
+            "processes": [] if seen is None else running(seen),
+            "connected": None if newest is None else _connected(newest.counted, sessions),
+            "waiting": None if seen is None else sum(topic.waiting or 0 for topic in seen.kafka.topics),
+            "resends": resends(batches, until_s=now_s),
+            "resends_for": RESENDS_FOR,
+            "window_min": round(WINDOW_S / 60),
+            "plots": charts(view.samples, batches, until_s=now_s),
+            "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
+        }
+
+
+def running(seen: Measurements) -> list[Running]:
+    """Kafka, the processes whose metrics are known, and all gateways and bridges by their leases."""
+    kafka = seen.kafka
+    found = [Running(name="Kafka", state="away" if kafka.error else "works", says=kafka.servers)]
+    if kafka.error is None and seen.process(ENGINE) is None:
+        state = "works" if kafka.engines else "away"
+        found.append(Running(name=ENGINE, state=state, says="by its consumer group; no metrics"))
+    for process in seen.processes:
+        state = "away" if process.error else "not ready" if process.lacks else "works"
+        found.append(Running(name=process.name, state=state, says=says(process.name, process.values) or process.address))
+    for holder in kafka.holders:
+        state = "away" if is_gone(holder) else "works"
+        found.append(Running(name=holder.name, state=state, says=f"lease renewed {age(holder.renewed_s)} ago"))
+    return found
+
+
+def _connected(counted: Mapping[str, float], sessions: SessionsSeen | None) -> float | None:
+    """By the gateways and bridges, which know it now; else by the last census."""
+    known = [counted[name] for name in _CONNECTED if name in counted]
+    if known:
+        return sum(known)
+    return None if sessions is None else sessions.connected
