@@ -12,7 +12,7 @@ from streaming.engine.progress import BatchProgress
 _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
 _PUBLISHES: Final = ("inflight_gateway_publishes_sent_total", "inflight_gateway_fast_publishes_sent_total")
 _MINUTE_S: Final = 60.0
-RESENDS_FOR: Final = {"retry_interval": "no answer in time", "reconnect": "the device came back"}
+RESENDS_FOR: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
 """What messages are sent again for, by the engine's names (streaming/engine/progress.py)."""
 
 
@@ -42,7 +42,7 @@ def charts(samples: Sequence[Sample], batches: Sequence[BatchProgress], *, until
             ("whole", [(at_s, batch.duration_ms / 1_000) for at_s, batch in ended]),
             ("of these, work", [(at_s, batch.add_batch_ms / 1_000) for at_s, batch in ended]),
         ),
-        draw("Kafka confirms records of devices", "milliseconds, mean", ("append", _append_ms(samples))),
+        draw("Appends confirmed by Kafka", "ms, mean", ("append", _append_ms(samples))),
         draw("Records that wait for the engine", "records", ("consumer lag", [(at_s, b.consumer_lag) for at_s, b in ended])),
         draw(
             "In the sessions",

@@ -26,7 +26,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"age": age, "cut": cut, "count": count, "at_ms": at_ms}
+        self._environment.filters |= {"age": age, "cut": cut, "count": count, "at_ms": at_ms, "utc": utc}
         self._common = common
 
     def page(
@@ -48,8 +48,14 @@ def count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def at_ms(milliseconds: int | None) -> str:
-    """UTC."""
-    if milliseconds is None:
+def utc(time: datetime | str | None) -> str:
+    """`2026-11-21 10:00:00.123`, without a word on its zone, which is UTC. A text is ISO 8601."""
+    if time is None:
         return ""
-    return datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return moment.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def at_ms(milliseconds: int | None) -> str:
+    """The same of milliseconds since 1970."""
+    return "" if milliseconds is None else utc(datetime.fromtimestamp(milliseconds / 1_000, UTC))

@@ -24,8 +24,10 @@ def console(
     """
     from inflight.cli.logs import configure_logging
     from inflight.console.app import console_app
+    from inflight.console.history import StoredHistory
     from inflight.console.live import Live
     from inflight.console.serving import serve
+    from inflight.console.worker import Worker
     from inflight.local.supervisor import READY
     from inflight.status.observer import Observer
     from streaming.config.sections import OFF
@@ -35,6 +37,6 @@ def console(
     if section.port == OFF:
         raise typer.BadParameter("console.port = -1 turns the console off: give it another one with --set, 0 = any free one")
     configure_logging(json=json_logs)
-    with Live(Observer(settings, more or ())) as live:
-        app = console_app(settings, live)
+    with Live(Observer(settings, more or ())) as live, Worker() as worker:
+        app = console_app(settings, live, worker, StoredHistory(settings))
         serve(app, section.host, section.port, on_ready=lambda address: typer.echo(f"{READY} console={address}"))

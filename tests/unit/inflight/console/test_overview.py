@@ -42,7 +42,7 @@ def test_it_says_what_the_sessions_hold_and_that_nothing_is_wrong(tmp_path: Path
     text = page_of(replace(WELL, sessions=sessions), tmp_path)
     shown = facts(text)
     assert (shown["sessions"], shown["connected"], shown["in flight"], shown["queued"]) == ("100,000", "7", "32", "4,500")
-    assert shown["oldest unacknowledged"] == "2 min"
+    assert shown["oldest in flight"] == "2 min"
     assert shown["wait for the engine"] == "3"
     assert "Nothing is wrong that can be seen from here." in text
     assert "Sessions by the checkpoint of 1 s ago" in text
@@ -81,8 +81,8 @@ def test_what_was_sent_again_is_counted_by_what_it_was_for_in_the_time_of_the_pl
         BatchProgress(batch_id=3, started=now, duration_ms=700, resends={"retry_interval": 4}),
     )
     text = page_of(WELL, tmp_path)
-    assert facts(text)["sent again, no answer in time"] == "7"
-    assert facts(text)["sent again, the device came back"] == "2"
+    assert facts(text)["resent, no answer"] == "7"
+    assert facts(text)["resent, reconnect"] == "2"
     assert "<span>whole</span> 0.7" in text
 
 
