@@ -34,7 +34,7 @@ def console_app(settings: Settings, live: Live, worker: Worker, history: History
         return pages.page(request, "error.html", {"text": detail}, status_code=status)
 
     routes = [
-        Route("/", Overview(pages, live, settings.engine.data_dir).show),
+        Route("/", Overview(pages, live, worker, settings.engine.data_dir).show),
         *asking("/sessions", "sessions.html", questions.sessions),
         *asking("/client", "client.html", questions.client),
         *asking("/trace", "trace.html", questions.trace),

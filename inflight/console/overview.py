@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,9 @@ from starlette.responses import Response
 from inflight.console.charts import RESENDS_FOR, charts, resends
 from inflight.console.live import WINDOW_S, Live, View
 from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
+from inflight.console.questions import SESSIONS
 from inflight.console.rendering import LIVE_MS, Pages
+from inflight.console.worker import Worker
 from inflight.status.findings import is_gone
 from inflight.status.measurements import ENGINE, Measurements, SessionsSeen
 from inflight.status.words import age, says
@@ -34,9 +36,10 @@ class Running:
 class Overview:
     """data_dir: of the engine, for its progress."""
 
-    def __init__(self, pages: Pages, live: Live, data_dir: Path) -> None:
+    def __init__(self, pages: Pages, live: Live, worker: Worker, data_dir: Path) -> None:
         self._pages = pages
         self._live = live
+        self._worker = worker
         self._data_dir = data_dir
 
     def show(self, request: Request) -> Response:
@@ -45,7 +48,7 @@ class Overview:
     def _values(self, view: View, now_s: float) -> dict[str, Any]:
         batches = recent_progress(self._data_dir, limit_bytes=_PROGRESS_BYTES)
         newest, seen = view.newest, None if view.newest is None else view.newest.seen
-        sessions = None if seen is None else seen.sessions
+        sessions = self._sessions(seen)
         return {
             "newest": newest,
             "seen": seen,
@@ -61,6 +64,14 @@ class Overview:
             "plots": charts(view.samples, batches, until_s=now_s),
             "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
         }
+
+    def _sessions(self, seen: Measurements | None) -> SessionsSeen | None:
+        """By the engine's metrics, or by the checkpoint if somebody has had it read since."""
+        counted, read = None if seen is None else seen.sessions, self._worker.known(SESSIONS)
+        if read is None or not isinstance(found := read.value, SessionsSeen):
+            return counted
+        found = replace(found, age_s=found.age_s + read.since_s)
+        return found if counted is None or found.age_s < counted.age_s else counted
 
 
 def running(seen: Measurements) -> list[Running]:

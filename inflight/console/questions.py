@@ -1,12 +1,16 @@
 """What the pages' addresses ask."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
 from inflight.console.asking import Question
 from inflight.console.history import REASONS, History, LettersFilter
+
+SESSIONS: Final = ("sessions",)
+"""The key of the question what all sessions hold."""
 
 
 class PageQuestions:
@@ -20,7 +24,7 @@ class PageQuestions:
         history, prefix = self._history, query.get("client", "")
         if prefix:
             return {"clients": Question(("clients", prefix), lambda _: history.clients(prefix))}
-        return {"sessions": Question(("sessions",), lambda _: history.sessions())}
+        return {"sessions": Question(SESSIONS, lambda _: history.sessions())}
 
     def client(self, query: QueryParams) -> Mapping[str, Question]:
         """`id`: all of it. The ledger is there first, because it needs no Spark."""

@@ -8,6 +8,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from inflight.local.child_process import free_port
 from inflight.local.errors import CannotListen
 
 _GOODBYE_S: Final = 2
@@ -16,7 +17,8 @@ _GOODBYE_S: Final = 2
 def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]) -> None:
     """port: 0 = any free one. on_ready: told the address of the page. Raises CannotListen."""
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port or _free_port(host)), family=family)
     except OSError as error:
         raise CannotListen(
             f"cannot serve the console on {host}:{port}: {error.strerror or error}. "
@@ -39,3 +41,8 @@ def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]
     with listener:
         on_ready(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/")
         server.run(sockets=[listener])
+
+
+def _free_port(host: str) -> int:
+    """0 = whatever the kernel takes, where one that suits a restart cannot be looked for."""
+    return 0 if ":" in host else free_port(host)

@@ -7,11 +7,13 @@ from pathlib import Path
 import msgspec
 from starlette.testclient import TestClient
 
+from inflight.console.app import console_app
 from inflight.console.live import Live
+from inflight.console.worker import Worker
 from inflight.status.measurements import ENGINE, Holder, Measurements, Process
 from sinks.health import Lack
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Seen, browser, settings_of
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Seen, Told, browser, settings_of
 from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
 
 
@@ -43,8 +45,20 @@ def test_it_says_what_the_sessions_hold_and_that_nothing_is_wrong(tmp_path: Path
     shown = facts(text)
     assert (shown["sessions"], shown["connected"], shown["in flight"], shown["queued"]) == ("100,000", "7", "32", "4,500")
     assert shown["oldest in flight"] == "2 min"
-    assert shown["wait for the engine"] == "3"
+    assert shown["records waiting"] == "3"
     assert "Nothing is wrong that can be seen from here." in text
+    assert "Sessions by the checkpoint of 1 s ago" in text
+
+
+def test_of_the_census_and_the_checkpoint_the_newer_one_is_shown(tmp_path: Path) -> None:
+    live, worker = Live(Seen(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))), Worker()
+    live.look()
+    client = TestClient(console_app(settings_of(tmp_path), live, worker, Told()), base_url="http://127.0.0.1")
+    assert facts(client.get("/").text)["sessions"] == "1"
+    client.get("/sessions")
+    worker.work_off()
+    text = client.get("/").text
+    assert facts(text)["sessions"] == "100,000"
     assert "Sessions by the checkpoint of 1 s ago" in text
 
 
@@ -69,7 +83,7 @@ def test_it_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
 def test_a_kafka_that_is_away_is_a_page_that_says_so(tmp_path: Path) -> None:
     text = page_of(replace(WELL, kafka=replace(KAFKA, error="timed out", topics=(), holders=())), tmp_path)
     assert "does not answer: timed out" in text
-    assert facts(text)["wait for the engine"] == "0"
+    assert facts(text)["records waiting"] == "0"
 
 
 def test_what_was_sent_again_is_counted_by_what_it_was_for_in_the_time_of_the_plots(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_client_has_its_window_its_queue_and_its_last_steps(tmp_path: Path) ->
     assert '<td class="number">77</td><td>PUBREC</td>' in text
     assert "the first 1 of 700" in text
     assert "2023-11-14 22:13:20.000" in text
-    assert "<td>resent</td>" in text
+    assert '<td class="word">resent</td>' in text
     assert "0x87" in text
     assert '<a class="id" href="/trace?id=pump-7&amp;client=pump-7">pump-7</a>' in text
     assert "ledger: all of it" in text
@@ -114,7 +114,7 @@ def test_the_life_of_a_message_says_where_it_is_from(tmp_path: Path) -> None:
     text = desk.get("/trace", id=" job-1 ", client="pump-7")
     assert desk.history.asked == [("life", "job-1", "pump-7")]
     assert "2026-11-21 10:00:00.000" in text
-    assert "from the topics of Kafka inflight.ledger: 12 records" in text
+    assert "<li>from the topics of Kafka</li>\n<li>inflight.ledger: 12 records</li>" in text
 
 
 def test_too_many_questions_at_once_are_refused_politely(tmp_path: Path) -> None:
