@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.integration, pytest.mark.timeout(
 
 HOSTILE = "<script>document.title = 'taken'</script>"
 SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true")
-DEADLINE_S = 120.0
 RUNS_FOR = "--virtual-time-budget=600000"
 """Of the page's own clock, which stands while it waits for an answer: some hundred of its looks, and seconds of ours."""
 
@@ -40,7 +39,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
 
 @pytest.fixture(scope="module")
 def console(up: UpProcess) -> str:
-    wait_until(lambda: Endpoints.read(up.data_dir).console, "the console", DEADLINE_S)
+    wait_until(lambda: Endpoints.read(up.data_dir).console, "the console")
     return Endpoints.read(up.data_dir).console.rstrip("/")
 
 
@@ -52,7 +51,7 @@ def read(directory: Path, address: str) -> str:
         found.append(document_of(directory, address))
         return 'class="working"' not in found[-1]
 
-    wait_until(is_there, address, DEADLINE_S)
+    wait_until(is_there, address)
     return found[-1]
 
 
