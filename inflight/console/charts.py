@@ -1,12 +1,13 @@
 """Which plots the first page has, and from what: the looks of `Live`, and the engine's progress.jsonl, which is there before."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
 from inflight.console.live import WINDOW_S, Sample
-from inflight.console.plots import Plot, Points, plot
+from inflight.console.plots import HOLE_S, Plot, Points, plot
+from inflight.status.measurements import SessionsSeen
 from streaming.engine.progress import BatchProgress
 
 _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
@@ -16,13 +17,16 @@ RESENDS_FOR: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
 """What messages are sent again for, by the engine's names (streaming/engine/progress.py)."""
 
 
-def charts(samples: Sequence[Sample], batches: Sequence[BatchProgress], *, until_s: float) -> tuple[Plot, ...]:
-    """until_s: the right edge, seconds since 1970."""
+def charts(
+    samples: Sequence[Sample], batches: Sequence[BatchProgress], sessions: SessionsSeen | None, *, until_s: float
+) -> tuple[Plot, ...]:
+    """sessions: what is known of them now. until_s: the right edge, seconds since 1970."""
     ended = [(_ended_s(batch), batch) for batch in batches]
     topics = samples[-1].records if samples else {}
+    counts = _counts(samples, sessions, until_s)
 
-    def draw(title: str, unit: str, *series: tuple[str, Points]) -> Plot:
-        return plot(title, unit, series, until_s=until_s, window_s=WINDOW_S)
+    def draw(title: str, unit: str, *series: tuple[str, Points], hole_s: float = HOLE_S) -> Plot:
+        return plot(title, unit, series, until_s=until_s, window_s=WINDOW_S, hole_s=hole_s)
 
     return (
         draw(
@@ -47,8 +51,9 @@ def charts(samples: Sequence[Sample], batches: Sequence[BatchProgress], *, until
         draw(
             "In the sessions",
             "messages",
-            ("in flight", _of_sessions(samples, lambda s: None if s.seen.sessions is None else s.seen.sessions.inflight)),
-            ("queued", _of_sessions(samples, lambda s: None if s.seen.sessions is None else s.seen.sessions.queued)),
+            ("in flight", [(at_s, found.inflight) for at_s, found in counts]),
+            ("queued", [(at_s, found.queued) for at_s, found in counts]),
+            hole_s=WINDOW_S,  # minutes may lie between two censuses
         ),
     )
 
@@ -67,8 +72,10 @@ def _ended_s(batch: BatchProgress) -> float:
     return datetime.fromisoformat(batch.started).timestamp() + batch.duration_ms / 1_000
 
 
-def _of_sessions(samples: Sequence[Sample], count: Callable[[Sample], int | None]) -> list[tuple[float, float]]:
-    return [(sample.at_s, number) for sample in samples if (number := count(sample)) is not None]
+def _counts(samples: Sequence[Sample], newest: SessionsSeen | None, now_s: float) -> list[tuple[float, SessionsSeen]]:
+    """What the sessions held, each census once, at the second in which it was taken."""
+    seen = [(sample.at_s, sample.seen.sessions) for sample in samples]
+    return sorted({round(at_s - found.age_s): found for at_s, found in [*seen, (now_s, newest)] if found is not None}.items())
 
 
 def _growth(samples: Sequence[Sample], name: str) -> Iterator[tuple[float, float, float]]:

@@ -13,7 +13,7 @@ import structlog
 from inflight.status.findings import Finding, findings
 from inflight.status.measurements import KafkaSeen, Measurements, rates
 
-WINDOW_S: Final = 600.0
+WINDOW_S: Final = 300.0
 """What is kept."""
 _INTERVAL_S: Final = 2.0
 _RESTS_AFTER_S: Final = 30.0

@@ -61,7 +61,7 @@ class Overview:
             "resends": resends(batches, until_s=now_s),
             "resends_for": RESENDS_FOR,
             "window_min": round(WINDOW_S / 60),
-            "plots": charts(view.samples, batches, until_s=now_s),
+            "plots": charts(view.samples, batches, sessions, until_s=now_s),
             "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
         }
 

@@ -13,6 +13,8 @@ RIGHT: Final = 354
 TOP: Final = 8
 BOTTOM: Final = 100
 """Of the part with lines."""
+HOLE_S: Final = 15.0
+"""Two points that are further apart are not joined: nothing was measured between them."""
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 
 Points: TypeAlias = Sequence[tuple[float, float]]
@@ -41,9 +43,9 @@ class Plot:
 
 
 def plot(
-    title: str, unit: str, series: Iterable[tuple[str, Points]], *, until_s: float, window_s: float, hole_s: float = 15.0
+    title: str, unit: str, series: Iterable[tuple[str, Points]], *, until_s: float, window_s: float, hole_s: float = HOLE_S
 ) -> Plot:
-    """Those points of the last `window_s` before `until_s`. hole_s: two that are further apart are not joined."""
+    """Those points of the last `window_s` before `until_s`."""
     kept = [(name, [(at_s, value) for at_s, value in points if at_s > until_s - window_s]) for name, points in series]
     shown = [(name, points) for name, points in kept if points]
     top = ceiling(max((value for _, points in shown for _, value in points), default=0.0))
