@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,22 +15,12 @@ from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
 from inflight.console.questions import SESSIONS
 from inflight.console.rendering import LIVE_MS, Pages
 from inflight.console.worker import Worker
-from inflight.status.findings import is_gone
-from inflight.status.measurements import ENGINE, Measurements, SessionsSeen
-from inflight.status.words import age, says
+from inflight.status.measurements import Measurements, SessionsSeen
+from inflight.status.running import running
 from streaming.engine.progress import recent_progress
 
 _PROGRESS_BYTES: Final = 1 << 19
 _CONNECTED: Final = ("inflight_gateway_connections", "inflight_bridge_devices")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A row of the table of processes. state: `works`, `not ready` or `away`."""
-
-    name: str
-    state: str
-    says: str
 
 
 class Overview:
@@ -72,22 +62,6 @@ class Overview:
             return counted
         found = replace(found, age_s=found.age_s + read.since_s)
         return found if counted is None or found.age_s < counted.age_s else counted
-
-
-def running(seen: Measurements) -> list[Running]:
-    """Kafka, the processes whose metrics are known, and all gateways and bridges by their leases."""
-    kafka = seen.kafka
-    found = [Running(name="Kafka", state="away" if kafka.error else "works", says=kafka.servers)]
-    if kafka.error is None and seen.process(ENGINE) is None:
-        state = "works" if kafka.engines else "away"
-        found.append(Running(name=ENGINE, state=state, says="by its consumer group; no metrics"))
-    for process in seen.processes:
-        state = "away" if process.error else "not ready" if process.lacks else "works"
-        found.append(Running(name=process.name, state=state, says=says(process.name, process.values) or process.address))
-    for holder in kafka.holders:
-        state = "away" if is_gone(holder) else "works"
-        found.append(Running(name=holder.name, state=state, says=f"lease renewed {age(holder.renewed_s)} ago"))
-    return found
 
 
 def _connected(counted: Mapping[str, float], sessions: SessionsSeen | None) -> float | None:

@@ -7,11 +7,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from inflight.status.findings import Finding, Severity, is_gone
-from inflight.status.measurements import ENGINE, KafkaSeen, Measurements, SessionsSeen
-from inflight.status.words import age, says
+from inflight.status.findings import Finding, Severity
+from inflight.status.measurements import KafkaSeen, Measurements, SessionsSeen
+from inflight.status.running import State, running
+from inflight.status.words import age
 
 _STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+_COLOURS: Final = {State.WORKS: "green", State.NOT_READY: "yellow", State.AWAY: "red"}
 
 
 def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, float]) -> RenderableType:
@@ -38,16 +40,8 @@ def _verdict(found: Sequence[Finding]) -> RenderableType:
 
 def _processes(seen: Measurements) -> Table:
     table = _table("process", "state", "says", title="Processes")
-    kafka = seen.kafka
-    table.add_row("Kafka", _state(kafka.error is None), Text(kafka.servers))
-    if kafka.error is None and seen.process(ENGINE) is None:
-        table.add_row("engine", _state(bool(kafka.engines)), Text("by its consumer group; no metrics"))
-    for process in seen.processes:
-        state = Text("not ready", "yellow") if process.lacks else _state(process.error is None)
-        table.add_row(process.name, state, Text(says(process.name, process.values) or process.address))
-    for holder in kafka.holders:
-        lease = f"lease renewed {age(holder.renewed_s)} ago"
-        table.add_row(Text(holder.name), _state(not is_gone(holder)), Text(lease))
+    for process in running(seen):
+        table.add_row(Text(process.name), Text(process.state, _COLOURS[process.state]), Text(process.says))
     return table
 
 
@@ -80,10 +74,6 @@ def _worst(seen: SessionsSeen) -> Table:
             "" if client.oldest_s is None else age(client.oldest_s),
         )
     return table
-
-
-def _state(is_well: bool) -> Text:
-    return Text("works", "green") if is_well else Text("away", "red")
 
 
 def _table(*columns: str, title: str, numbers: int = 0) -> Table:
