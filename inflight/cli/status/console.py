@@ -1,5 +1,6 @@
 """The command `console`."""
 
+import logging
 from typing import Annotated
 
 import typer
@@ -37,6 +38,8 @@ def console(
     if section.port == OFF:
         raise typer.BadParameter("console.port = -1 turns the console off: give it another one with --set, 0 = any free one")
     configure_logging(json=json_logs)
+    # The page says what Kafka does, every two seconds.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     with Live(Observer(settings, more or ())) as live, Worker() as worker:
         app = console_app(settings, live, worker, StoredHistory(settings))
         serve(app, section.host, section.port, on_ready=lambda address: typer.echo(f"{READY} console={address}"))
