@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
-TOKEN_FIELD: Final = "token"  # noqa: S105  # nosec B105 - the name of a field
+TOKEN_FIELD: Final = "token"  # noqa: S105 - the name of a field
 _MAX_FORM_BYTES: Final = 65_536
 _SAFE: Final = ("GET", "HEAD")
 _HEADERS: Final = {
