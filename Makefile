@@ -118,7 +118,7 @@ mutation: setup ## Break each row of the transition tables and each rule of the 
 	@$(call step,mutation,$(BIN)/pytest -q -n 2 tests/mutation)
 
 .PHONY: test-interop
-test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients and brokers (mosquitto, MQTT.js, RabbitMQ); installs them with apt-get
+test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers and a browser (mosquitto, MQTT.js, RabbitMQ, Chromium); installs them with apt-get
 	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
 
 .PHONY: test-wheel
@@ -131,7 +131,7 @@ interop-tools:
 	command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
 	PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null || missing+=(mosquitto)
 	PATH="$$PATH:/usr/sbin" command -v rabbitmq-server >/dev/null || missing+=(rabbitmq-server)  # its service is not used
-	command -v chromium >/dev/null || missing+=(chromium)  # looks at the report
+	command -v chromium >/dev/null || missing+=(chromium)  # looks at the report and at the console
 	command -v node >/dev/null || missing+=(nodejs)
 	command -v npm >/dev/null || missing+=(npm)
 	if [ $${#missing[@]} -gt 0 ]; then
@@ -145,6 +145,10 @@ interop-tools:
 $(INTEROP)/node_modules/mqtt/package.json: | interop-tools
 	@mkdir -p $(INTEROP)
 	npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error mqtt@5
+
+.PHONY: pictures
+pictures: jars interop-tools ## Take the picture of the console in docs/ anew; three minutes
+	@$(BIN)/python -m tests.integration.interop.console_picture
 
 .PHONY: bench
 bench: jars ## Measure latency and throughput on this machine

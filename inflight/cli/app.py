@@ -6,6 +6,7 @@ import typer
 
 from inflight.cli import administration, bridging, history, processes, sending, sessions, users
 from inflight.cli.status import command as status
+from inflight.cli.status import console
 from state.errors import InflightError
 from streaming.config.errors import ConfigurationError
 
@@ -28,6 +29,7 @@ app.command()(administration.jars)
 app.command()(administration.config)
 app.command()(status.status)
 app.command()(status.top)
+app.command()(console.console)
 history.add_to(app)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")

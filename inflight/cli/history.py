@@ -186,13 +186,10 @@ def replay(
 
 
 def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[Letter]", count: "ReplayCount") -> None:
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    from streaming.config.errors import KafkaUnreachable
-    from streaming.history.replay import Replayer
+    from streaming.history.replay import send_again
 
     console = Console(stderr=True)
     with Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
@@ -201,23 +198,7 @@ def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[Lette
         def show(now: "ReplayCount") -> None:
             bar.update(task, description=f"{now.sent} sent again, {sum(now.skipped.values())} not")
 
-        try:
-            producer = KafkaProducer(
-                acks="all",
-                enable_idempotence=True,
-                client_id="inflight-replay",
-                linger_ms=5,
-                **settings.kafka.client_options(),
-            )
-            try:
-                Replayer(producer, settings, options).run(found, count, show)
-            finally:
-                producer.close(timeout=5)
-        except KafkaError as error:
-            raise KafkaUnreachable(
-                f"{count.sent} were sent again, then Kafka did not confirm: {type(error).__name__}: {error}. Is `inflight up` "
-                "running, or kafka.bootstrap_servers right? Repeat the command: what was sent is not sent twice"
-            ) from error
+        send_again(settings, options, found, count, show)
 
 
 def sql(

@@ -22,12 +22,13 @@ def up(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Run everything on this machine: a real Kafka, the engine and a gateway, until Ctrl-C.
+    """Run everything on this machine: a real Kafka, the engine, a gateway and the console, until Ctrl-C.
 
     Prints one line on standard output when a device can connect: ready mqtt=HOST:PORT kafka=HOST:PORT
     """
     import asyncio
 
+    from inflight.local.console_child import serves_console, shown_metrics
     from inflight.local.jars import ensure_jars
     from inflight.local.java import find_java
     from inflight.local.supervisor import READY, Supervisor, UpOptions
@@ -52,6 +53,8 @@ def up(
         kafka_port=kafka_port,
         config=config,
         overrides=tuple(overrides or ()),
+        defaults=shown_metrics(settings),
+        console=serves_console(settings),
     )
     asyncio.run(Supervisor(options, jars, say=say, announce=announce).run())
 

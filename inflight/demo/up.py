@@ -20,7 +20,7 @@ class UpFailed(InflightError):
 
 
 class UpProcess:
-    """Starts `inflight up` on entry, waits until a device can connect, stops it with SIGINT on exit.
+    """Starts `inflight up` without the console on entry, waits until a device can connect, stops it with SIGINT on exit.
 
     options: further options of the command, such as `--set retry_interval=2s`. exit_code: of the command, once stopped.
     """
@@ -52,7 +52,7 @@ class UpProcess:
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "inflight", "up", "--data-dir", str(self.data_dir)]
-        command += ["--mqtt-port", "0", "--kafka-port", "0", *self._options]
+        command += ["--mqtt-port", "0", "--kafka-port", "0", "--set", "console.port=-1", *self._options]
         self._process = subprocess.Popen(
             bound_to_parent(command),
             stdout=subprocess.PIPE,

@@ -10,15 +10,16 @@ _NAME: Final = "endpoints.json"
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """mqtt, kafka: host:port. pids: by name (`up`, `kafka`, `engine`, `gateway`); absent while one is being restarted.
+    """mqtt, kafka: host:port. pids: by name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while one is being restarted.
 
-    metrics: host:port of those processes that serve them.
+    metrics: host:port of those processes that serve them. console: the address of the page.
     """
 
     mqtt: str = ""
     kafka: str = ""
     pids: dict[str, int] = {}
     metrics: dict[str, str] = {}
+    console: str = ""
 
     @classmethod
     def read(cls, data_dir: Path) -> Self:

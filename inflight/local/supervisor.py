@@ -1,12 +1,13 @@
-"""`inflight up`: Kafka, engine and gateway as child processes, in order, until somebody says stop.
+"""`inflight up`: Kafka, engine, gateway and console as child processes, in order, until somebody says stop.
 
-Start: 1. lock the data directory; 2. Kafka; 3. topics; 4. engine and gateway together; 5. say `ready`.
-Stop: gateway (devices see a goodbye), engine (its last micro-batch ends), Kafka.
+Start: 1. lock the data directory; 2. Kafka; 3. topics; 4. engine and gateway together; 5. say `ready`; 6. the console.
+Stop: console, gateway (devices see a goodbye), engine (its last micro-batch ends), Kafka.
 
 A child that ends although nobody stopped it is started again, after a pause that doubles up to half a minute; the engine goes on
 from its checkpoint, the gateway's devices reconnect, Kafka keeps its port. Only a child that never became ready the first time
-ends everything: then it is not bad luck but something to mend. A child that is not ready after three minutes is killed, unless it
-works: the engine is ready after its first micro-batch, and one with very many timers in it takes as long as it takes.
+ends everything: then it is not bad luck but something to mend. Without a console the others go on. A child that is not ready
+after three minutes is killed, unless it works: the engine is ready after its first micro-batch, and one with very many timers in
+it takes as long as it takes.
 """
 
 import asyncio
@@ -43,15 +44,16 @@ _LAST_WORDS_S: Final = 1.0
 _KAFKA_POLL_S: Final = 0.2
 _LOG_LIMIT_BYTES: Final = 16 << 20
 _LONGEST_LINE_BYTES: Final = 1 << 20
-_ENGINE_NICE: Final = 10
-"""The gateway is what somebody waits for: it gets the processor before the micro-batches do."""
+_NICE: Final = 10
+"""The gateway is what somebody waits for: it gets the processor before micro-batches and the console do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
     """data_dir: everything is kept there. mqtt_port: None = as configured; 0 = any free one, for both ports.
 
-    config, overrides: passed on to the children, so that all read the same configuration.
+    config, overrides: passed on to the children, so that all read the same configuration. defaults: overrides that give way to
+    those. console: whether the page is served.
     """
 
     data_dir: Path
@@ -59,6 +61,8 @@ class UpOptions:
     kafka_port: int = 0
     config: Path | None = None
     overrides: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
+    console: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,8 +95,9 @@ class Supervisor:
         self._announce = announce
         self._stop = asyncio.Event()
         self._kafka = EmbeddedKafka(self._data_dir, port=options.kafka_port, jars=jars)
-        self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log", nice=_ENGINE_NICE)
+        self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log", nice=_NICE)
         self._gateway = Child(name="gateway", arguments=self._gateway_arguments, log=self._logs / "gateway.log")
+        self._console = Child(name="console", arguments=self._console_arguments, log=self._logs / "console.log", nice=_NICE)
 
     async def run(self) -> None:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError when something could not be started."""
@@ -107,7 +112,8 @@ class Supervisor:
                 if not self._stop.is_set():
                     self._say("starting the engine and the gateway")
                     children = [self._supervise(self._engine), self._supervise(self._gateway)]  # 4
-                    await self._until_stopped(self._watch_kafka(), *children, self._report_ready(started))  # 5
+                    children += [self._report_ready(started), self._serve_console()]  # 5, 6
+                    await self._until_stopped(self._watch_kafka(), *children)
             finally:
                 await self._stop_all()
 
@@ -136,11 +142,31 @@ class Supervisor:
             self._say(f"warning: {warning}")
 
     async def _report_ready(self, started: float) -> None:
-        for child in self._engine, self._gateway:
-            await child.ready.wait()
+        await self._devices_can_connect()
         self._write_endpoints()
         self._say(f"ready after {time.monotonic() - started:.1f} s; logs are in {self._logs}; stop with Ctrl-C")
         self._announce(self._endpoints())
+
+    async def _devices_can_connect(self) -> None:
+        for child in self._engine, self._gateway:
+            await child.ready.wait()
+
+    async def _serve_console(self) -> None:
+        """Not before the others are ready: it would only slow them. They go on without it."""
+        if not self._options.console:
+            return
+        await self._devices_can_connect()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._supervise(self._console))
+                tasks.create_task(self._report_console())
+        except* ChildProcessFailed as failed:
+            self._say(f"warning: there is no console: {failed.exceptions[0]}")
+
+    async def _report_console(self) -> None:
+        await self._console.ready.wait()
+        self._write_endpoints()
+        self._say(f"the console is at {self._console.words['console']}")
 
     async def _supervise(self, child: Child) -> None:
         """Starts the child again and again. Raises ChildProcessFailed when it does not become ready the first time."""
@@ -228,8 +254,8 @@ class Supervisor:
                 self._say("Kafka is back")
 
     async def _stop_all(self) -> None:
-        """Gateway, engine, Kafka: each only when the one that writes to it has gone."""
-        for child in self._gateway, self._engine:
+        """Console, gateway, engine, Kafka: each only when the one that writes to it has gone."""
+        for child in self._console, self._gateway, self._engine:
             process = child.process
             if process is None or process.returncode is not None:
                 continue
@@ -257,6 +283,11 @@ class Supervisor:
             port = free_port()
         return ["gateway", *self._common_arguments(), *([] if port is None else ["--set", f"gateway.port={port}"])]
 
+    def _console_arguments(self) -> list[str]:
+        # As the gateway: a page that is open finds the next one where the first one was.
+        port = self._console.words.get("console", "").rstrip("/").rpartition(":")[2]
+        return ["console", *self._common_arguments(), *(["--set", f"console.port={port}"] if port else [])]
+
     def _common_arguments(self) -> list[str]:
         config = [] if self._options.config is None else ["--config", str(self._options.config)]
         return [*config, *(word for override in self._overrides() for word in ("--set", override))]
@@ -265,6 +296,7 @@ class Supervisor:
         return [
             # A gateway that comes back under its old name gets its partitions at once; a flag of the user comes later and wins.
             "gateway.group_instance_id=up",
+            *self._options.defaults,
             *self._options.overrides,
             f"engine.data_dir={self._data_dir}",
             f"kafka.bootstrap_servers={self._kafka.bootstrap_servers}",
@@ -272,16 +304,19 @@ class Supervisor:
         ]
 
     def _endpoints(self) -> Endpoints:
-        running = {child.name: child.process.pid for child in (self._engine, self._gateway) if child.process is not None}
+        running = {child.name: child.process.pid for child in self._children() if child.process is not None}
         if self._kafka.is_running:
             running["kafka"] = self._kafka.pid
-        children = self._engine, self._gateway
         return Endpoints(
             mqtt=self._gateway.words.get("mqtt", ""),
             kafka=self._kafka.bootstrap_servers,
             pids={"up": os.getpid(), **running},
-            metrics={child.name: child.words["metrics"] for child in children if "metrics" in child.words},
+            metrics={child.name: child.words["metrics"] for child in self._children() if "metrics" in child.words},
+            console="" if self._console.process is None else self._console.words.get("console", ""),
         )
+
+    def _children(self) -> Sequence[Child]:
+        return self._engine, self._gateway, self._console
 
     def _write_endpoints(self) -> None:
         """Only once everything has been ready: the file says that there is something to talk to."""

@@ -7,6 +7,7 @@ from streaming.config.mqtt_sections import BridgeSection, FastPathSection, Gatew
 from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
 from streaming.config.sections import (
     ArchiveSection,
+    ConsoleSection,
     EngineSection,
     KafkaSection,
     MetricsSection,
@@ -30,6 +31,7 @@ class Configuration(BaseModel):
     fast_path: FastPathSection = FastPathSection()
     bridge: BridgeSection = BridgeSection()
     metrics: MetricsSection = MetricsSection()
+    console: ConsoleSection = ConsoleSection()
     session: SessionSection = SessionSection()
     profiles: tuple[ProfileSection, ...] = ()
     exchanges: tuple[ExchangeSection, ...] = ()

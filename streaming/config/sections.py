@@ -296,6 +296,19 @@ class MetricsSection(Section):
     )
 
 
+class ConsoleSection(Section):
+    """The web page of `inflight console` and of `inflight up`. It asks for no password: whoever reaches it sees everything."""
+
+    host: str = key("address to listen on", "127.0.0.1", min_length=1)
+    port: _Port = key("0 = any free one; -1 = `inflight up` serves none", 0)
+    names: tuple[str, ...] = key(
+        "names by which browsers get there, beside localhost, 127.0.0.1 and host; what asks for another one is refused "
+        "(DNS rebinding)",
+        (),
+    )
+    allow_replay: bool = key("dead letters can be sent again from the page", False)
+
+
 class BackoffSection(Section, configures=_BACKOFF):
     """Waits after a receiver has said that it is throttled (0x97): RocketMQ's and gRPC's exponential backoff."""
 

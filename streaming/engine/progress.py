@@ -126,18 +126,27 @@ class ProgressFile:
 
 def last_progress(directory: Path) -> BatchProgress | None:
     """The newest micro-batch that the engine has told about, None before the first; reads only the end of the file."""
-    for line in _last_lines(directory / PROGRESS_FILE):
+    return next(_newest(directory, _TAIL_BYTES), None)
+
+
+def recent_progress(directory: Path, *, limit_bytes: int) -> list[BatchProgress]:
+    """The micro-batches in the last so many bytes of the file, oldest first."""
+    return list(_newest(directory, limit_bytes))[::-1]
+
+
+def _newest(directory: Path, limit_bytes: int) -> Iterator[BatchProgress]:
+    """Newest first."""
+    for line in _last_lines(directory / PROGRESS_FILE, limit_bytes):
         try:
-            return msgspec.json.decode(line, type=BatchProgress)
+            yield msgspec.json.decode(line, type=BatchProgress)
         except msgspec.DecodeError:
-            continue  # the engine is in the middle of writing it
-    return None
+            continue  # the engine is in the middle of writing it, or it begins before what is read
 
 
-def _last_lines(path: Path) -> Iterator[bytes]:
+def _last_lines(path: Path, limit_bytes: int) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            file.seek(max(0, path.stat().st_size - limit_bytes))
             yield from reversed(file.read().splitlines())
     except OSError:
         return

@@ -25,9 +25,14 @@ LISTED: Final = (
 )
 
 
-def listed(history: HistorySession, *, where: str | None, limit: int) -> DataFrame:
-    """The newest dead letters first, at most `limit`. Raises BadQuestion, NoArchive."""
+def listed(history: HistorySession, *, where: str | None, limit: int, payload_bytes: int | None = None) -> DataFrame:
+    """The newest dead letters first, at most `limit`. payload_bytes: of each payload only the beginning; None = all of it.
+
+    Raises BadQuestion, NoArchive.
+    """
     rows = history.where(history.table(DEAD_LETTERS.name), where)
+    if payload_bytes is not None:
+        rows = rows.withColumns({name: F.substring(name, 1, payload_bytes) for name in ("payload", "payload_text")})
     return rows.orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc()).limit(limit)
 
 

@@ -1,6 +1,7 @@
 """Answers for people (tables on standard output) and for programs (one JSON document a line)."""
 
 import base64
+import codecs
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,6 +53,16 @@ def shown(value: object) -> str:
 def time_of_day(iso: str | None) -> str:
     """`2026-11-21T10:00:00.123Z` → `2026-11-21 10:00:00.123`."""
     return "" if iso is None else iso.replace("T", " ")[:_TIME].rstrip("Z")
+
+
+def beginning_of(payload: bytes, most_bytes: int) -> str:
+    """The first bytes as text, or in hexadecimal where they are none."""
+    raw, more = payload[:most_bytes], "…" if len(payload) > most_bytes else ""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(raw)  # a character that is cut at the end is left out
+    except UnicodeDecodeError:
+        text = "\0"
+    return f"{text if text.isprintable() else f'0x{raw.hex()}'}{more}"
 
 
 def payload_of(document: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -32,6 +34,7 @@ from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.messages import BrokenContract, parse_message
 from state.records.record import Header
 from streaming.archive.tables import DEAD_LETTERS, LEDGER
+from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import BadQuestion
 from streaming.history.session import HistorySession
 
@@ -156,6 +159,33 @@ def to_letter(document: dict[str, Any], options: ReplayOptions) -> Letter | None
         client_id=document["client_id"] if options.to is None else options.to,
         message=msgspec.structs.replace(message, history=parse_death_headers(headers)),
     )
+
+
+def send_again(
+    settings: "Settings",
+    options: ReplayOptions,
+    found: Iterator[Letter],
+    count: ReplayCount,
+    on_progress: Callable[[ReplayCount], None],
+) -> None:
+    """Sends all of them; `count` is kept up to date. Raises KafkaUnreachable when Kafka does not confirm."""
+    try:
+        producer = KafkaProducer(
+            acks="all",
+            enable_idempotence=True,
+            client_id="inflight-replay",
+            linger_ms=5,
+            **settings.kafka.client_options(),
+        )
+        try:
+            Replayer(producer, settings, options).run(found, count, on_progress)
+        finally:
+            producer.close(timeout=5)
+    except KafkaError as error:
+        raise KafkaUnreachable(
+            f"{count.sent} were sent again, then Kafka did not confirm: {type(error).__name__}: {error}. Is `inflight up` "
+            "running, or kafka.bootstrap_servers right? Repeat the command: what was sent is not sent twice"
+        ) from error
 
 
 class Replayer:

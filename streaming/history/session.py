@@ -66,8 +66,10 @@ class HistorySession:
         found = self.source.table(self.spark, name, containing=containing)
         return _with_text(found) if "payload" in found.columns else found
 
-    def sessions(self) -> DataFrame:
-        """The live sessions. Raises NoArchive when there is no checkpoint."""
+    def sessions(self, *, blobs: bool = False) -> DataFrame:
+        """The live sessions. blobs: also as they are stored, in `version` and `blob`. Raises NoArchive when there is no
+        checkpoint.
+        """
         location = sessions_checkpoint(self._settings)
         # The state store's coordinator only exists in a session that has touched streaming.
         _ = self.spark.streams.active
@@ -90,6 +92,7 @@ class HistorySession:
             F.length(state["blob"]).alias("state_bytes"),
             F.col("partition_id"),
             (state["version"] == QUARANTINED_ROW_VERSION).alias("quarantined"),
+            *([state["version"].alias("version"), state["blob"].alias("blob")] if blobs else []),
         )
 
     def census(self) -> Census:

@@ -63,7 +63,7 @@ def trace(source: Source, message_id: str) -> list[Step]:
 def in_order(rows: MessageRows) -> list[Step]:
     """Oldest first."""
     keyed = [((row["time_ms"], 0, *_position(row), 0), _submitted_step(row)) for row in rows.submitted]
-    keyed += [((row["batch_ms"], 1, *_position(row), row["row_index"]), _ledger_step(row)) for row in rows.ledger]
+    keyed += [((row["batch_ms"], 1, *_position(row), row["row_index"]), ledger_step(row)) for row in rows.ledger]
     keyed += [((row["died_ms"], 2, *_position(row), 0), _letter_step(row)) for row in rows.dead_letters]
     finished = {row["client_id"] for row in rows.ledger if row["transition"] == _FINISHED}
     keyed += [
@@ -95,7 +95,8 @@ def _receipt_step(row: Row) -> Step:
     )
 
 
-def _ledger_step(row: dict[str, Any]) -> Step:
+def ledger_step(row: dict[str, Any]) -> Step:
+    """A row of the ledger, with LEDGER_COLUMNS."""
     return Step(
         time=_utc(row["time"]),
         client_id=row["client_id"],

@@ -12,8 +12,8 @@ from inflight.cli.history import Json
 from inflight.cli.options import Config, DataDir, Overrides, load_beside
 
 if TYPE_CHECKING:
-    from inflight.cli.status.findings import Finding
-    from inflight.cli.status.measurements import Measurements
+    from inflight.status.findings import Finding
+    from inflight.status.measurements import Measurements
 
 More: TypeAlias = Annotated[
     list[str] | None,
@@ -34,10 +34,10 @@ def status(
     """One screen: what runs, what waits, what is wrong and what to do. Exit code 1 when something is critical."""
     from rich.console import Console
 
-    from inflight.cli.status.findings import Severity, findings
-    from inflight.cli.status.measurements import rates
-    from inflight.cli.status.observer import Observer
     from inflight.cli.status.screen import screen
+    from inflight.status.findings import Severity, findings
+    from inflight.status.measurements import rates
+    from inflight.status.observer import Observer
 
     observer = Observer(load_beside(config, overrides, data_dir), more or ())
     with Console(stderr=True).status("looking", spinner="dots"):
@@ -72,10 +72,10 @@ def top(
     """The screen of `status`, live, until Ctrl-C."""
     from rich.live import Live
 
-    from inflight.cli.status.findings import findings
-    from inflight.cli.status.measurements import rates
-    from inflight.cli.status.observer import Observer
     from inflight.cli.status.screen import screen
+    from inflight.status.findings import findings
+    from inflight.status.measurements import rates
+    from inflight.status.observer import Observer
 
     with Observer(load_beside(config, overrides, data_dir), more or ()) as observer:
         if not quick:

@@ -7,10 +7,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from inflight.cli.status.findings import Finding, Severity, is_gone
-from inflight.cli.status.measurements import ENGINE, KafkaSeen, Measurements, SessionsSeen
+from inflight.status.findings import Finding, Severity
+from inflight.status.measurements import KafkaSeen, Measurements, SessionsSeen
+from inflight.status.running import State, running
+from inflight.status.words import age
 
 _STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+_COLOURS: Final = {State.WORKS: "green", State.NOT_READY: "yellow", State.AWAY: "red"}
 
 
 def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, float]) -> RenderableType:
@@ -37,30 +40,9 @@ def _verdict(found: Sequence[Finding]) -> RenderableType:
 
 def _processes(seen: Measurements) -> Table:
     table = _table("process", "state", "says", title="Processes")
-    kafka = seen.kafka
-    table.add_row("Kafka", _state(kafka.error is None), Text(kafka.servers))
-    if kafka.error is None and seen.process(ENGINE) is None:
-        table.add_row("engine", _state(bool(kafka.engines)), Text("by its consumer group; no metrics"))
-    for process in seen.processes:
-        state = Text("not ready", "yellow") if process.lacks else _state(process.error is None)
-        table.add_row(process.name, state, Text(_says(process.name, process.values) or process.address))
-    for holder in kafka.holders:
-        lease = f"lease renewed {age(holder.renewed_s)} ago"
-        table.add_row(Text(holder.name), _state(not is_gone(holder)), Text(lease))
+    for process in running(seen):
+        table.add_row(Text(process.name), Text(process.state, _COLOURS[process.state]), Text(process.says))
     return table
-
-
-def _says(name: str, values: Mapping[str, float]) -> str:
-    if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
-        batches = values.get("inflight_engine_micro_batches_total", 0)
-        return f"{batches:,.0f} micro-batches, the last one took {values['inflight_engine_last_micro_batch_seconds']:.2f} s"
-    if "inflight_gateway_connections" in values:
-        sent, fast = (values.get(f"inflight_gateway_{what}publishes_sent_total", 0) for what in ("", "fast_"))
-        share = f", {fast / sent:.0%} of them on the fast path" if sent else ""
-        return f"{values['inflight_gateway_connections']:,.0f} devices, {sent:,.0f} PUBLISHes sent{share}"
-    if "inflight_bridge_devices" in values:
-        return f"{values['inflight_bridge_devices']:,.0f} devices"
-    return ""
 
 
 def _topics(kafka: KafkaSeen, rates: Mapping[str, float]) -> Table:
@@ -92,18 +74,6 @@ def _worst(seen: SessionsSeen) -> Table:
             "" if client.oldest_s is None else age(client.oldest_s),
         )
     return table
-
-
-def age(seconds: float) -> str:
-    """`12 s`, `3 min`, `5.2 h`, `3.0 d`."""
-    for unit, length_s, places in ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 0):
-        if seconds >= 2 * length_s:
-            return f"{seconds / length_s:.{places}f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
-
-
-def _state(is_well: bool) -> Text:
-    return Text("works", "green") if is_well else Text("away", "red")
 
 
 def _table(*columns: str, title: str, numbers: int = 0) -> Table:

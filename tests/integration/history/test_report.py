@@ -1,7 +1,6 @@
 """`inflight report` after a run with losses, looked at in a real browser (Debian's chromium)."""
 
 import html.parser
-import shutil
 import subprocess
 import sys
 import time
@@ -13,15 +12,12 @@ from kafka import KafkaProducer
 
 from inflight.demo.up import UpProcess
 from tests.integration.history.history_device import AnsweringDevice
+from tests.support.browser import browse, document_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 
 REJECTED = 0x87
 DEADLINE_S = 120.0
-BROWSER = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--window-size=1240,1240",
-)  # fmt: skip
 
 
 class Page(html.parser.HTMLParser):
@@ -52,14 +48,6 @@ class Page(html.parser.HTMLParser):
         if self._in_value and self._fact is not None:
             self.facts[self._fact] = data
             self._in_value = False
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.fail("chromium is missing: apt-get install chromium")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -109,18 +97,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert time.monotonic() < deadline, "the archive has not caught up"
 
 
-def browse(chromium: str, directory: Path, page: Path, *options: str) -> str:
-    """Opens the page in a browser that has never seen anything else; returns its standard output."""
-    profile = directory / "profile"
-    command = [chromium, *BROWSER, f"--user-data-dir={profile}", *options, page.as_uri()]
-    try:
-        return subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout
-    finally:
-        shutil.rmtree(profile, ignore_errors=True)
-
-
-def test_the_page_shows_the_numbers_of_the_run_and_all_plots(chromium: str, report: Path, tmp_path: Path) -> None:
-    page = Page(browse(chromium, tmp_path, report, "--dump-dom"))
+def test_the_page_shows_the_numbers_of_the_run_and_all_plots(report: Path, tmp_path: Path) -> None:
+    page = Page(document_of(tmp_path, report.as_uri()))
     assert page.facts["accepted"] == "52"
     assert page.facts["delivered"] == "40"
     assert page.facts["dead letters"] == "9"
@@ -134,9 +112,9 @@ def test_the_page_shows_the_numbers_of_the_run_and_all_plots(chromium: str, repo
     assert page.references == [], "the page is one file"
 
 
-def test_the_page_has_ink_where_the_plots_are(chromium: str, report: Path, tmp_path: Path) -> None:
+def test_the_page_has_ink_where_the_plots_are(report: Path, tmp_path: Path) -> None:
     picture = tmp_path / "report.png"
-    browse(chromium, tmp_path, report, f"--screenshot={picture}")
+    browse(tmp_path, report.as_uri(), f"--screenshot={picture}")
     from matplotlib import image
 
     pixels = image.imread(picture)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import urllib.request
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,3 +94,15 @@ def test_up_delivers_a_message(installed: Path, environment: dict[str, str], up:
     program = [installed / "python", "-c", DEVICE_AND_BACKEND, *addresses]
     said = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert said.stdout == "delivered\n", said.stderr
+
+
+def test_the_console_has_its_pages_script_and_stylesheet(installed: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    command = [installed / "inflight", "console", "--data-dir", tmp_path, "--set", "kafka.bootstrap_servers=127.0.0.1:1"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as console:
+        assert console.stdout is not None
+        address = console.stdout.readline().strip().partition("console=")[2]
+        for path in "", "trace", "client", "static/console.js", "static/console.css":
+            with urllib.request.urlopen(address + path, timeout=30) as answer:
+                assert answer.status == 200, path
+        console.terminate()
+        assert console.wait(timeout=30) == 0

@@ -24,6 +24,7 @@ RUNNER = CliRunner()
 COMMANDS = (
     "status",
     "top",
+    "console",
     "sessions",
     "users",
     "up",
@@ -38,7 +39,7 @@ COMMANDS = (
     "config",
 )
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
-HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib")
+HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib", "starlette", "uvicorn", "jinja2")
 
 
 def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":

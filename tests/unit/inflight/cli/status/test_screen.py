@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from inflight.cli.status.findings import findings
-from inflight.cli.status.measurements import Client, KafkaSeen, Measurements, Process, SessionsSeen, Topic
-from inflight.cli.status.screen import age, screen
+from inflight.cli.status.screen import screen
+from inflight.status.findings import findings
+from inflight.status.measurements import Client, KafkaSeen, Measurements, Process, SessionsSeen, Topic
 from sinks.health import Lack
-from tests.unit.inflight.cli.status.test_findings import SESSIONS, WELL
+from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
 
 def shown(seen: Measurements, rates: dict[str, float] | None = None) -> str:
@@ -78,15 +78,3 @@ def test_where_the_sessions_are_counted_by_the_engine_the_screen_says_so() -> No
         sessions=5, connected=0, quarantined=0, inflight=0, queued=0, oldest_s=None, age_s=40.0, source="metrics"
     )
     assert "Sessions, by the metrics of 40 s ago" in shown(replace(WELL, sessions=counted))
-
-
-def test_ages_are_short() -> None:
-    assert [age(seconds) for seconds in (-1, 0.4, 119, 120, 7_199, 7_200, 172_800)] == [
-        "0 s",
-        "0 s",
-        "119 s",
-        "2 min",
-        "120 min",
-        "2.0 h",
-        "2.0 d",
-    ]

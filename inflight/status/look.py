@@ -12,8 +12,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, GroupIdNotFoundError, KafkaError, SaslAuthenticationFailedError
 from prometheus_client.parser import text_string_to_metric_families
 
-from inflight.cli.status.measurements import Holder, KafkaSeen, Process, Topic
 from inflight.local.endpoints import Endpoints
+from inflight.status.measurements import Holder, KafkaSeen, Process, Topic
 from sinks.health import Lack
 from state.errors import UnreadableRecord
 from state.records.leases import Lease, decode_lease

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from inflight.cli.status.measurements import ENGINE, Holder, Measurements, Process, SessionsSeen
+from inflight.status.measurements import ENGINE, Holder, Measurements, Process, SessionsSeen
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
 

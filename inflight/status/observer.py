@@ -6,15 +6,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from inflight.cli.status.look import look_at_kafka, look_at_process, metrics_addresses
-from inflight.cli.status.measurements import ENGINE, KafkaSeen, Limits, Measurements, SessionsSeen
-from inflight.cli.status.totals import of_metrics
+from inflight.status.look import look_at_kafka, look_at_process, metrics_addresses
+from inflight.status.measurements import ENGINE, KafkaSeen, Limits, Measurements, SessionsSeen
+from inflight.status.totals import of_metrics
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.watching.hang import Hangs
 
 if TYPE_CHECKING:
-    from inflight.cli.status.sessions import SessionsReader
+    from inflight.status.sessions import SessionsReader
 
 WORST: Final = 10
 _JOIN_S: Final = 15.0
@@ -86,6 +86,6 @@ class Observer:
             self._sessions = str(error)
 
     def _reader(self) -> "SessionsReader":
-        from inflight.cli.status.sessions import SessionsReader
+        from inflight.status.sessions import SessionsReader
 
         return SessionsReader(self._settings, worst=WORST)

@@ -5,8 +5,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from inflight.cli.status.measurements import Client, SessionsSeen
 from inflight.local.spark_jars import spark_jars
+from inflight.status.measurements import Client, SessionsSeen
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.history.session import HistorySession

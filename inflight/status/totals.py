@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from inflight.cli.status.measurements import Process, SessionsSeen
+from inflight.status.measurements import Process, SessionsSeen
 
 _PREFIX: Final = "inflight_engine_"
 

@@ -7,16 +7,16 @@ import pytest
 from kafka.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, SaslAuthenticationFailedError
 
 from inflight.cli.metrics_server import serving_metrics
-from inflight.cli.status import look
-from inflight.cli.status.look import look_at_kafka, look_at_process, metrics_addresses
-from inflight.cli.status.measurements import ENGINE, KafkaSeen, Measurements, Process
-from inflight.cli.status.totals import of_metrics
 from inflight.local.child_process import free_port
+from inflight.status import look
+from inflight.status.look import look_at_kafka, look_at_process, metrics_addresses
+from inflight.status.measurements import ENGINE, KafkaSeen, Measurements, Process
+from inflight.status.totals import of_metrics
 from sinks.health import STARTING, LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.config.settings import Settings
 from tests.support.metrics import full_engine
-from tests.unit.inflight.cli.status.test_findings import WELL
+from tests.unit.inflight.status.test_findings import WELL
 
 
 @pytest.fixture

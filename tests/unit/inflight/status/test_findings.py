@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from inflight.cli.status.findings import Finding, Severity, findings
-from inflight.cli.status.measurements import (
+from inflight.status.findings import Finding, Severity, findings
+from inflight.status.measurements import (
     Client,
     Holder,
     KafkaSeen,

@@ -1,0 +1,100 @@
+"""Which plots the first page has, and from what: the looks of `Live`, and the engine's progress.jsonl, which is there before."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Final
+
+from inflight.console.live import WINDOW_S, Sample
+from inflight.console.plots import HOLE_S, Plot, Points, plot
+from inflight.status.measurements import SessionsSeen
+from streaming.engine.progress import BatchProgress
+
+_APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
+_PUBLISHES: Final = ("inflight_gateway_publishes_sent_total", "inflight_gateway_fast_publishes_sent_total")
+_MINUTE_S: Final = 60.0
+RESENDS_FOR: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
+"""What messages are sent again for, by the engine's names (streaming/engine/progress.py)."""
+
+
+def charts(
+    samples: Sequence[Sample], batches: Sequence[BatchProgress], sessions: SessionsSeen | None, *, until_s: float
+) -> tuple[Plot, ...]:
+    """sessions: what is known of them now. until_s: the right edge, seconds since 1970."""
+    ended = [(_ended_s(batch), batch) for batch in batches]
+    topics = samples[-1].records if samples else {}
+    counts = _counts(samples, sessions, until_s)
+
+    def draw(title: str, unit: str, *series: tuple[str, Points], hole_s: float = HOLE_S) -> Plot:
+        return plot(title, unit, series, until_s=until_s, window_s=WINDOW_S, hole_s=hole_s)
+
+    return (
+        draw(
+            "Records appended",
+            "a second",
+            *((name.rpartition(".")[2], [(s.at_s, s.records[name]) for s in samples if name in s.records]) for name in topics),
+        ),
+        draw(
+            "PUBLISH packets to devices",
+            "a second",
+            ("all", _rates(samples, _PUBLISHES[0])),
+            ("fast path", _rates(samples, _PUBLISHES[1])),
+        ),
+        draw(
+            "Micro-batches",
+            "seconds each",
+            ("whole", [(at_s, batch.duration_ms / 1_000) for at_s, batch in ended]),
+            ("of these, work", [(at_s, batch.add_batch_ms / 1_000) for at_s, batch in ended]),
+        ),
+        draw("Appends confirmed by Kafka", "ms, mean", ("append", _append_ms(samples))),
+        draw("Records that wait for the engine", "records", ("consumer lag", [(at_s, b.consumer_lag) for at_s, b in ended])),
+        draw(
+            "In the sessions",
+            "messages",
+            ("in flight", [(at_s, found.inflight) for at_s, found in counts]),
+            ("queued", [(at_s, found.queued) for at_s, found in counts]),
+            hole_s=WINDOW_S,  # minutes may lie between two censuses
+        ),
+    )
+
+
+def resends(batches: Sequence[BatchProgress], *, until_s: float) -> dict[str, int]:
+    """Messages sent again in the time of the plots, by what it was for."""
+    found = dict.fromkeys(RESENDS_FOR, 0)
+    for batch in batches:
+        if _ended_s(batch) > until_s - WINDOW_S:
+            for trigger, count in batch.resends.items():
+                found[trigger] = found.get(trigger, 0) + count
+    return found
+
+
+def _ended_s(batch: BatchProgress) -> float:
+    return datetime.fromisoformat(batch.started).timestamp() + batch.duration_ms / 1_000
+
+
+def _counts(samples: Sequence[Sample], newest: SessionsSeen | None, now_s: float) -> list[tuple[float, SessionsSeen]]:
+    """What the sessions held, each census once, at the second in which it was taken."""
+    seen = [(sample.at_s, sample.seen.sessions) for sample in samples]
+    return sorted({round(at_s - found.age_s): found for at_s, found in [*seen, (now_s, newest)] if found is not None}.items())
+
+
+def _growth(samples: Sequence[Sample], name: str) -> Iterator[tuple[float, float, float]]:
+    """(when, seconds, growth) between looks; a counter that fell has begun again and is left out."""
+    for before, now in pairwise(samples):
+        if name in before.counted and name in now.counted and now.counted[name] >= before.counted[name]:
+            yield now.at_s, now.at_s - before.at_s, now.counted[name] - before.counted[name]
+
+
+def _rates(samples: Sequence[Sample], name: str) -> list[tuple[float, float]]:
+    return [(at_s, grown / passed_s) for at_s, passed_s, grown in _growth(samples, name) if 0 < passed_s < _MINUTE_S]
+
+
+def _append_ms(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    """Only where something was appended."""
+    count: dict[float, float] = {}
+    total_s: dict[float, float] = {}
+    for name in _APPENDS:
+        for found, suffix in (count, "_count"), (total_s, "_sum"):
+            for at_s, _, grown in _growth(samples, name + suffix):
+                found[at_s] = found.get(at_s, 0.0) + grown
+    return [(at_s, 1_000 * total_s[at_s] / number) for at_s, number in sorted(count.items()) if number and at_s in total_s]

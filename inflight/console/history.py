@@ -1,0 +1,194 @@
+"""What the console asks Kafka, the archive and the checkpoint, in the words of its pages. Everything is bounded."""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from inflight.console.worker import Progress
+from inflight.local.spark_jars import spark_jars
+from inflight.status.measurements import SessionsSeen
+from inflight.status.sessions import SessionsReader
+from state.errors import InflightError
+from state.model import DEAD_LETTERED, Outcome
+from streaming.config.settings import Settings
+from streaming.history import dead_letters, trace
+from streaming.history import replay as replaying
+from streaming.history.clients import RecentSteps, StoredClient, clients_like, recent_steps, stored_client
+from streaming.history.output import beginning_of
+from streaming.history.session import HistorySession
+from streaming.history.sources.bounds import Bounds, Where
+from streaming.history.sources.choice import source_of
+from streaming.history.sources.source import Source
+from streaming.history.trace import Step
+
+MOST_ROWS: Final = 100
+"""Of a list on a page."""
+MOST_REPLAYED: Final = 1_000
+"""Dead letters that one replay looks at."""
+REASONS: Final = tuple(sorted(outcome.value for outcome in DEAD_LETTERED))
+_PAYLOAD_BYTES: Final = 200
+_SHOWN_PAYLOAD_BYTES: Final = 4_096
+_LEDGER_RECORDS: Final = 100_000
+
+
+class SessionsUnreadable(InflightError):
+    """The checkpoint is not here, or not yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """steps: of a message, oldest first. sources: where they are from, lines for people."""
+
+    steps: tuple[Step, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersFilter:
+    """Which dead letters. client_id: empty = of all. reason: one of REASONS, empty = all."""
+
+    client_id: str = ""
+    reason: str = ""
+
+    @property
+    def condition(self) -> str | None:
+        """For Spark; nothing that somebody has typed gets in."""
+        return f"reason = '{Outcome(self.reason).value}'" if self.reason else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letters:
+    """letters: rows of the table `dead_letters`, newest first, `payload` as text and cut. sources: as of Life."""
+
+    letters: tuple[dict[str, Any], ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A dead letter that would be sent."""
+
+    message_id: str
+    client_id: str
+    dead_letter_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan:
+    """What a dry run has found. is_cut: there may be more that match, which are newer. skipped: how many are not sent, by why."""
+
+    chosen: LettersFilter
+    matched: int
+    is_cut: bool
+    planned: tuple[Planned, ...]
+    sources: tuple[str, ...]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+class History(Protocol):
+    """What pages ask, on the worker's thread. Raises InflightError with what to say."""
+
+    def sessions(self) -> SessionsSeen: ...
+
+    def clients(self, prefix: str) -> Sequence[dict[str, Any]]: ...
+
+    def client(self, client_id: str) -> StoredClient: ...
+
+    def steps(self, client_id: str, on_progress: Progress) -> RecentSteps: ...
+
+    def life(self, message_id: str, client_id: str, on_progress: Progress) -> Life: ...
+
+    def letters(self, chosen: LettersFilter) -> Letters: ...
+
+    def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]: ...
+
+    def plan(self, chosen: LettersFilter) -> ReplayPlan: ...
+
+    def replay(self, plan: ReplayPlan, on_progress: Progress) -> int: ...
+
+
+class StoredHistory:
+    """The real one. Spark is started by the first question that needs it, and ends with the process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def sessions(self) -> SessionsSeen:
+        found = SessionsReader(self._settings, worst=MOST_ROWS).look()
+        if isinstance(found, str):
+            raise SessionsUnreadable(found)
+        return found
+
+    def clients(self, prefix: str) -> Sequence[dict[str, Any]]:
+        return clients_like(self._spark(), prefix, limit=MOST_ROWS)
+
+    def client(self, client_id: str) -> StoredClient:
+        return stored_client(self._spark(), client_id, self._settings.session_settings, most=MOST_ROWS)
+
+    def steps(self, client_id: str, on_progress: Progress) -> RecentSteps:
+        return recent_steps(self._settings, client_id, max_records=_LEDGER_RECORDS, most=MOST_ROWS, on_progress=on_progress)
+
+    def life(self, message_id: str, client_id: str, on_progress: Progress) -> Life:
+        source = self._source(client_id, on_progress)
+        steps = trace.trace(source, message_id)
+        return Life(steps=tuple(steps), sources=tuple(source.described()))
+
+    def letters(self, chosen: LettersFilter) -> Letters:
+        source = self._source(chosen.client_id)
+        history = self._spark(source)
+        rows = dead_letters.listed(history, where=chosen.condition, limit=MOST_ROWS, payload_bytes=_PAYLOAD_BYTES + 1)
+        found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in history.documents(rows))
+        return Letters(letters=found, sources=tuple(source.described()))
+
+    def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]:
+        return _readable(dead_letters.one(self._spark(self._source(client_id)), dead_letter_id), _SHOWN_PAYLOAD_BYTES)
+
+    def plan(self, chosen: LettersFilter) -> ReplayPlan:
+        source, count = self._source(chosen.client_id), replaying.ReplayCount()
+        found = tuple(
+            Planned(message_id=letter.message.message_id, client_id=letter.client_id, dead_letter_id=letter.dead_letter_id)
+            for letter in self._candidates(source, chosen, count)
+        )
+        return ReplayPlan(
+            chosen=chosen,
+            matched=count.matched,
+            is_cut=count.matched >= MOST_REPLAYED,
+            planned=found,
+            sources=tuple(source.described()),
+            skipped={why.value: number for why, number in count.skipped.items()},
+        )
+
+    def replay(self, plan: ReplayPlan, on_progress: Progress) -> int:
+        """Sends what was planned, unless somebody else has done it meanwhile. How many were sent."""
+        planned, count = {letter.dead_letter_id for letter in plan.planned}, replaying.ReplayCount()
+        letters = self._candidates(self._source(plan.chosen.client_id), plan.chosen, count)
+        replaying.send_again(
+            self._settings,
+            _options(plan.chosen),
+            (letter for letter in letters if letter.dead_letter_id in planned),
+            count,
+            lambda now: on_progress(now.sent, len(planned)),
+        )
+        return count.sent
+
+    def _candidates(self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount) -> Iterator[replaying.Letter]:
+        history, options = self._spark(source), _options(chosen)
+        return replaying.letters(history, replaying.candidates(history, options).limit(MOST_REPLAYED), options, count)
+
+    def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:
+        return source_of(
+            self._settings, Where.AUTO, Bounds(client_id=client_id or None), jars=spark_jars, on_progress=on_progress
+        )
+
+    def _spark(self, source: Source | None = None) -> HistorySession:
+        """All of them are of one Spark, which therefore is not stopped."""
+        return HistorySession(self._settings, spark_jars(), brief=True, source=source)
+
+
+def _options(chosen: LettersFilter) -> replaying.ReplayOptions:
+    return replaying.ReplayOptions(where=chosen.condition)
+
+
+def _readable(letter: dict[str, Any], payload_bytes: int) -> dict[str, Any]:
+    return {**letter, "payload": beginning_of(base64.b64decode(letter["payload"] or ""), payload_bytes), "payload_text": None}

@@ -1,0 +1,115 @@
+"""Looks at the running system every two seconds for as long as somebody looks at the page, and keeps the last minutes."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import structlog
+
+from inflight.status.findings import Finding, findings
+from inflight.status.measurements import KafkaSeen, Measurements, rates
+
+WINDOW_S: Final = 300.0
+"""What is kept."""
+_INTERVAL_S: Final = 2.0
+_RESTS_AFTER_S: Final = 30.0
+_JOIN_S: Final = 10.0
+_log: Final = structlog.get_logger(__name__)
+
+
+class Observes(Protocol):
+    """`Observer` of inflight/status, and what tests have in its place."""
+
+    def kafka(self) -> KafkaSeen: ...
+
+    def look(self, kafka: KafkaSeen) -> Measurements: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """at_s: seconds since 1970. records: appended a second, by topic. counted: the processes' metrics, added up by name."""
+
+    at_s: float
+    seen: Measurements
+    records: Mapping[str, float] = field(default_factory=dict)
+    counted: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """samples: oldest first, empty before the first look. found: what is wrong by the newest."""
+
+    samples: tuple[Sample, ...] = ()
+    found: tuple[Finding, ...] = ()
+
+    @property
+    def newest(self) -> Sample | None:
+        return self.samples[-1] if self.samples else None
+
+
+class Live:
+    """Works on a thread of its own for the length of a `with`."""
+
+    def __init__(self, observer: Observes, *, interval_s: float = _INTERVAL_S) -> None:
+        self._observer = observer
+        self._interval_s = interval_s
+        self._samples: deque[Sample] = deque()
+        self._view = View()
+        self._wanted_until_s = 0.0
+        self._wanted = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="console-live", daemon=True)
+
+    def view(self) -> View:
+        """What was seen last. Asking for it keeps the looks going for half a minute."""
+        self._wanted_until_s = time.monotonic() + _RESTS_AFTER_S
+        self._wanted.set()
+        return self._view
+
+    def look(self) -> None:
+        """Once; seconds at most."""
+        kafka = self._observer.kafka()
+        seen = self._observer.look(kafka)
+        now_s = time.time()
+        before = self._samples[-1].seen.kafka if self._samples else kafka
+        sample = Sample(at_s=now_s, seen=seen, records=rates(before, kafka), counted=_added_up(seen))
+        self._samples.append(sample)
+        while self._samples[0].at_s < now_s - WINDOW_S:
+            self._samples.popleft()
+        self._view = View(samples=tuple(self._samples), found=tuple(findings(seen)))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopping = True
+        self._wanted.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._stopping:
+                return
+            began_s = time.monotonic()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - the page says how old its numbers are
+                _log.exception("look_failed", action="please report this")
+            if time.monotonic() > self._wanted_until_s:
+                self._wanted.clear()
+            time.sleep(max(0.1, began_s + self._interval_s - time.monotonic()))
+
+
+def _added_up(seen: Measurements) -> Mapping[str, float]:
+    """Over all processes: two gateways are one number."""
+    found: dict[str, float] = {}
+    for process in seen.processes:
+        for name, value in process.values.items():
+            found[name] = found.get(name, 0.0) + value
+    return found

@@ -1,0 +1,83 @@
+"""Dead letters are sent again in two steps: a dry run says which, and then those, and no others, are sent, if that is allowed."""
+
+import secrets
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from inflight.console.asking import SEE_OTHER, again_ms
+from inflight.console.guard import Form
+from inflight.console.history import MOST_REPLAYED, MOST_ROWS, History, ReplayPlan
+from inflight.console.questions import letters_filter
+from inflight.console.rendering import Pages
+from inflight.console.worker import Key, Worker
+
+PATH: Final = "/replay"
+_FOR_EVER_S: Final = float("inf")
+
+
+class ReplayPages:
+    """is_allowed: False = dry runs only."""
+
+    def __init__(self, pages: Pages, worker: Worker, form: Form, history: History, *, is_allowed: bool) -> None:
+        self._pages = pages
+        self._worker = worker
+        self._form = form
+        self._history = history
+        self._is_allowed = is_allowed
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(PATH, self.show, methods=["GET"]),
+            Route(PATH, self.dry_run, methods=["POST"]),
+            Route(f"{PATH}/send", self.send, methods=["POST"]),
+        ]
+
+    async def dry_run(self, request: Request) -> Response:
+        chosen = letters_filter(await self._form.read(request))
+        plan_id = secrets.token_urlsafe(12)
+        self._worker.ask(_plan_key(plan_id), lambda _: self._history.plan(chosen))
+        return _shown(plan_id)
+
+    async def send(self, request: Request) -> Response:
+        """A second time for the same dry run it does nothing."""
+        plan_id = (await self._form.read(request)).get("id", "")
+        if not self._is_allowed:
+            raise HTTPException(403, "the console may not send anything: start it with --allow-replay, or use `inflight replay`")
+        answer = self._worker.known(_plan_key(plan_id))
+        if answer is None or not isinstance(plan := answer.value, ReplayPlan):
+            raise HTTPException(409, "there is no such dry run, or it is too old: make another one")
+        self._worker.ask(_sent_key(plan_id), lambda progress: self._history.replay(plan, progress), max_age_s=_FOR_EVER_S)
+        return _shown(plan_id)
+
+    def show(self, request: Request) -> Response:
+        plan_id = request.query_params.get("id", "")
+        plan, sent = self._worker.known(_plan_key(plan_id)), self._worker.known(_sent_key(plan_id))
+        if plan is None:
+            raise HTTPException(404, "there is no such dry run, or it is too old: make another one")
+        values = {
+            "plan_id": plan_id,
+            "plan": plan,
+            "sent": sent,
+            "allowed": self._is_allowed,
+            "most_shown": MOST_ROWS,
+            "most_replayed": MOST_REPLAYED,
+        }
+        newest = plan if sent is None else sent
+        return self._pages.page(request, "replay.html", values, again_ms=again_ms(newest) if newest.is_coming else 0)
+
+
+def _plan_key(plan_id: str) -> Key:
+    return "plan", plan_id
+
+
+def _sent_key(plan_id: str) -> Key:
+    return "sent", plan_id
+
+
+def _shown(plan_id: str) -> Response:
+    return RedirectResponse(f"{PATH}?{urlencode({'id': plan_id})}", SEE_OTHER)

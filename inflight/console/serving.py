@@ -1,0 +1,48 @@
+"""Serves the application until SIGINT or SIGTERM."""
+
+import signal
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from inflight.local.child_process import free_port
+from inflight.local.errors import CannotListen
+
+_GOODBYE_S: Final = 2
+
+
+def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]) -> None:
+    """port: 0 = any free one. on_ready: told the address of the page. Raises CannotListen."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port or _free_port(host)), family=family)
+    except OSError as error:
+        raise CannotListen(
+            f"cannot serve the console on {host}:{port}: {error.strerror or error}. "
+            "Choose another console.port (0 = any free one, -1 = off) or console.host, or stop what is listening there."
+        ) from error
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GOODBYE_S,
+        )
+    )
+    for number in signal.SIGINT, signal.SIGTERM:
+        # uvicorn stops at these, and then raises them again for whoever had asked for them before.
+        signal.signal(number, signal.SIG_IGN)
+    with listener:
+        on_ready(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/")
+        server.run(sockets=[listener])
+
+
+def _free_port(host: str) -> int:
+    """0 = whatever the kernel takes, where one that suits a restart cannot be looked for."""
+    return 0 if ":" in host else free_port(host)

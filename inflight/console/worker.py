@@ -1,0 +1,154 @@
+"""Answers slow questions one after the other, on one thread: what needs Spark or much of a topic must not be asked twice at once.
+
+A page asks with `ask` and shows how far its answer is; asked again with the same key, it gets the same answer until that is too
+old. The last answers are kept, each of a bounded size by what the questions take.
+"""
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Final, Generic, Self, TypeAlias, TypeVar
+
+import structlog
+
+from state.errors import InflightError
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[str, ...]
+Progress: TypeAlias = Callable[[int, int], None]
+"""To be called with (done, of)."""
+
+MAX_AGE_S: Final = 600.0
+_MAX_WAITING: Final = 8
+_KEPT: Final = 32
+_JOIN_S: Final = 5.0
+_log: Final = structlog.get_logger(__name__)
+
+
+class TooManyQuestions(InflightError):
+    """Others wait already."""
+
+
+class Stage(StrEnum):
+    WAITING = "waiting"
+    WORKING = "working"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Generic[T]):
+    """since_s: how long it has been at this stage. value: when DONE. problem: when FAILED, what to say. progress: (done, of)."""
+
+    stage: Stage
+    since_s: float
+    value: T | None = None
+    problem: str = ""
+    progress: tuple[int, int] | None = None
+
+    @property
+    def is_coming(self) -> bool:
+        return self.stage in (Stage.WAITING, Stage.WORKING)
+
+
+class _Job(Generic[T]):
+    def __init__(self, key: Key, question: Callable[[Progress], T]) -> None:
+        self.key = key
+        self.question = question
+        self.value: T | None = None
+        self.problem = ""
+        self.progress: tuple[int, int] | None = None
+        self.enter(Stage.WAITING)
+
+    def enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self.since_s = time.monotonic()
+
+    def show_progress(self, done: int, of: int) -> None:
+        self.progress = done, of
+
+    def answer(self) -> Answer[T]:
+        return Answer(
+            stage=self.stage,
+            since_s=time.monotonic() - self.since_s,
+            value=self.value,
+            problem=self.problem,
+            progress=self.progress,
+        )
+
+
+class Worker:
+    """Works for the length of a `with`."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[Key, _Job[object]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[_Job[object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="console-worker", daemon=True)
+
+    def ask(self, key: Key, question: Callable[[Progress], T], *, max_age_s: float = MAX_AGE_S) -> Answer[T]:
+        """The answer as far as it is there. One that is older is asked for anew. Raises TooManyQuestions."""
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is not None and not job.answer().is_coming and job.answer().since_s > max_age_s:
+                job = None
+            if job is None:
+                if sum(other.stage is Stage.WAITING for other in self._jobs.values()) >= _MAX_WAITING:
+                    raise TooManyQuestions("others have asked before, and one question is worked on at a time: try again soon")
+                job = self._jobs[key] = _Job(key, question)
+                self._waiting.put(job)
+                self._forget_oldest()
+            self._jobs.move_to_end(key)
+            return job.answer()  # type: ignore[return-value] # the key says what the question answers
+
+    def known(self, key: Key) -> Answer[object] | None:
+        """None = nobody has asked, or it was long ago."""
+        with self._lock:
+            job = self._jobs.get(key)
+            return None if job is None else job.answer()
+
+    def forget(self, key: Key) -> None:
+        """The next to ask gets a new answer. One that is coming stays."""
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is not None and not job.answer().is_coming:
+                del self._jobs[key]
+
+    def work_off(self) -> None:
+        """Answers what waits, on this thread."""
+        while not self._waiting.empty():
+            if (job := self._waiting.get()) is not None:
+                self._answer(job)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._waiting.put(None)
+        self._thread.join(_JOIN_S)
+
+    def _forget_oldest(self) -> None:
+        done = [key for key, job in self._jobs.items() if not job.answer().is_coming]
+        for key in done[: max(0, len(self._jobs) - _KEPT)]:
+            del self._jobs[key]
+
+    def _run(self) -> None:
+        while (job := self._waiting.get()) is not None:
+            self._answer(job)
+
+    def _answer(self, job: _Job[object]) -> None:
+        job.enter(Stage.WORKING)
+        try:
+            job.value = job.question(job.show_progress)
+        except InflightError as error:
+            job.problem = str(error)
+        except Exception as error:  # noqa: BLE001 - one question that fails must not be the last one
+            _log.exception("question_failed", question=job.key[0], action="please report this")
+            job.problem = f"{type(error).__name__}; the log of the console says more"
+        job.enter(Stage.FAILED if job.problem else Stage.DONE)

@@ -1,0 +1,58 @@
+"""Which processes there are, by all that was seen of them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inflight.status.findings import is_gone
+from inflight.status.measurements import ENGINE, Measurements
+from inflight.status.words import age
+
+
+class State(StrEnum):
+    """The text is for people. NOT_READY: it answers, and misses something that its users need."""
+
+    WORKS = "works"
+    NOT_READY = "not ready"
+    AWAY = "away"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """says: what it does, or where it is, for people."""
+
+    name: str
+    state: State
+    says: str
+
+
+def running(seen: Measurements) -> list[Running]:
+    """Kafka, the processes whose metrics are known, and all gateways and bridges by their leases."""
+    kafka = seen.kafka
+    found = [Running(name="Kafka", state=_state(kafka.error is None), says=kafka.servers)]
+    if kafka.error is None and seen.process(ENGINE) is None:
+        found.append(Running(name=ENGINE, state=_state(bool(kafka.engines)), says="by its consumer group; no metrics"))
+    for process in seen.processes:
+        state = State.NOT_READY if process.lacks else _state(process.error is None)
+        found.append(Running(name=process.name, state=state, says=_says(process.name, process.values) or process.address))
+    for holder in kafka.holders:
+        lease = f"lease renewed {age(holder.renewed_s)} ago"
+        found.append(Running(name=holder.name, state=_state(not is_gone(holder)), says=lease))
+    return found
+
+
+def _state(is_well: bool) -> State:
+    return State.WORKS if is_well else State.AWAY
+
+
+def _says(name: str, values: Mapping[str, float]) -> str:
+    if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
+        batches = values.get("inflight_engine_micro_batches_total", 0)
+        return f"{batches:,.0f} micro-batches, the last one took {values['inflight_engine_last_micro_batch_seconds']:.2f} s"
+    if "inflight_gateway_connections" in values:
+        sent, fast = (values.get(f"inflight_gateway_{what}publishes_sent_total", 0) for what in ("", "fast_"))
+        share = f", {fast / sent:.0%} of them on the fast path" if sent else ""
+        return f"{values['inflight_gateway_connections']:,.0f} devices, {sent:,.0f} PUBLISHes sent{share}"
+    if "inflight_bridge_devices" in values:
+        return f"{values['inflight_bridge_devices']:,.0f} devices"
+    return ""

@@ -1,0 +1,179 @@
+"""One client: its session as the checkpoint has it, with window and queue, and what the ledger said of it last."""
+
+import base64
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from state.dead_letters.quarantine import decode_quarantine
+from state.errors import UnreadableRecord
+from state.model import Subscription
+from state.outbound.inflight_window import Delivery, InflightEntry
+from state.session import Session
+from state.session_codec import decode_session
+from state.settings import SessionSettings
+from streaming.engine.operator.state_row import check_version
+from streaming.history.errors import NothingFound
+from streaming.history.output import beginning_of
+from streaming.history.session import HistorySession
+from streaming.history.sources.kafka_ranges import Range, described
+from streaming.history.sources.kafka_reader import reading
+from streaming.history.sources.kafka_rows import Record, ledger_rows
+from streaming.history.trace import Step, ledger_step
+
+if TYPE_CHECKING:
+    from streaming.config.settings import Settings
+
+_PAYLOAD_BYTES: Final = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMessage:
+    """A message in the window or in the queue. packet_id, phase: None in the queue. Times in ms since 1970.
+
+    payload: its beginning, for people. size_bytes: of payload, properties and headers.
+    """
+
+    message_id: str
+    topic: str
+    qos: int
+    priority: int
+    attempts: int
+    size_bytes: int
+    payload: str
+    accepted_ms: int
+    first_sent_ms: int | None
+    expires_at_ms: int | None
+    fast_path: bool
+    packet_id: int | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSession:
+    """What a readable session has. send_quota, protocol_version: None = not connected. queue, subscriptions: the first ones."""
+
+    protocol_version: int | None
+    send_quota: int | None
+    offline_since_ms: int | None
+    session_expiry_interval_s: int
+    awaiting_rel: int
+    subscription_count: int
+    subscriptions: tuple[Subscription, ...]
+    window: tuple[HeldMessage, ...]
+    queue: tuple[HeldMessage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredClient:
+    """summary: a row of `HistorySession.sessions`. session: None = why_not says why it cannot be shown."""
+
+    summary: dict[str, Any]
+    session: HeldSession | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStep:
+    """message_id: None for what happened to the session itself."""
+
+    message_id: str | None
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentSteps:
+    """steps: the newest first. source: where they are from, and how far back it reaches, for people."""
+
+    steps: tuple[LedgerStep, ...]
+    source: str
+
+
+def clients_like(history: HistorySession, prefix: str, *, limit: int) -> list[dict[str, Any]]:
+    """Rows of `sessions` of client ids that begin so, the longest queues first. Raises NoArchive."""
+    rows = history.sessions().where(F.startswith(F.col("client_id"), F.lit(prefix)))
+    return history.collected(rows.orderBy("queued", "inflight", "client_id", ascending=[False, False, True]).limit(limit))
+
+
+def stored_client(history: HistorySession, client_id: str, settings: SessionSettings, *, most: int) -> StoredClient:
+    """settings: of the client, or others; they play no part in what is shown. most: messages of the queue, subscriptions.
+
+    Raises NothingFound, NoArchive.
+    """
+    rows = history.collected(history.sessions(blobs=True).where(F.col("client_id") == F.lit(client_id)).limit(1))
+    if not rows:
+        raise NothingFound(f"there is no session of client {client_id!r} in the checkpoint")
+    return stored_in(rows[0], settings, most=most)
+
+
+def stored_in(row: dict[str, Any], settings: SessionSettings, *, most: int) -> StoredClient:
+    """row: of `HistorySession.sessions` with its blob."""
+    summary, client_id = dict(row), row["client_id"]
+    version, blob = summary.pop("version"), base64.b64decode(summary.pop("blob") or "")
+    try:
+        if summary["quarantined"]:
+            why_not = f"the client is quarantined: {decode_quarantine(blob).error}"
+            return StoredClient(summary=summary, session=None, why_not=why_not)
+        check_version(version)
+        session = decode_session(blob, client_id=client_id, settings=settings)
+    except UnreadableRecord as error:
+        return StoredClient(summary=summary, session=None, why_not=str(error))
+    return StoredClient(summary=summary, session=_held(session, most))
+
+
+def recent_steps(
+    settings: "Settings", client_id: str, *, max_records: int, most: int, on_progress: Callable[[int, int], None]
+) -> RecentSteps:
+    """From one partition of Kafka's ledger. max_records: the newest of it. Raises KafkaUnreachable, NothingFound."""
+    with reading(settings) as reader:
+        ranges: Sequence[Range] = reader.ranges([settings.topics.ledger], client_id=client_id, max_records=max_records)
+        newest = deque(steps_of(reader.records(ranges, on_progress), client_id), maxlen=most)
+    return RecentSteps(steps=tuple(reversed(newest)), source=described(list(ranges)))
+
+
+def steps_of(records: Iterable[Record], client_id: str) -> Iterator[LedgerStep]:
+    """In the order of the ledger, each once: a micro-batch that was executed again has written its records twice."""
+    key, seen = client_id.encode(), deque[bytes | None](maxlen=1_000)
+    for record in records:
+        if record.key == key and record.value not in seen:
+            seen.append(record.value)
+            for row in ledger_rows(record):
+                yield LedgerStep(message_id=row["message_id"], step=ledger_step(row))
+
+
+def _held(session: Session, most: int) -> HeldSession:
+    connection, outbound = session.connection, session.outbound
+    return HeldSession(
+        protocol_version=None if connection is None else connection.protocol_version,
+        send_quota=None if connection is None else connection.send_quota,
+        offline_since_ms=session.offline_since_ms,
+        session_expiry_interval_s=session.session_expiry_interval_s,
+        awaiting_rel=len(session.inbound.awaiting_rel.entries),
+        subscription_count=len(outbound.subscriptions),
+        subscriptions=tuple(islice(outbound.subscriptions, most)),
+        window=tuple(_message(entry.delivery, entry) for entry in outbound.window),
+        queue=tuple(_message(delivery) for delivery in islice(outbound.queue, most)),
+    )
+
+
+def _message(delivery: Delivery, entry: InflightEntry | None = None) -> HeldMessage:
+    message = delivery.message
+    return HeldMessage(
+        message_id=message.message_id,
+        topic=message.topic,
+        qos=delivery.qos.value,
+        priority=message.priority,
+        attempts=delivery.attempts,
+        size_bytes=delivery.size_bytes,
+        payload=beginning_of(message.payload, _PAYLOAD_BYTES),
+        accepted_ms=message.accepted_ms,
+        first_sent_ms=delivery.first_sent_ms,
+        expires_at_ms=delivery.expires_at_ms,
+        fast_path=delivery.fast_path,
+        packet_id=None if entry is None else entry.packet_id,
+        phase=None if entry is None else entry.phase.name,
+    )

@@ -1,0 +1,100 @@
+"""The console of a real `inflight up`, looked at in a real browser (Debian's chromium)."""
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from kafka import KafkaProducer
+
+from inflight.demo.up import UpProcess
+from inflight.local.endpoints import Endpoints
+from tests.support.browser import document_of
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.integration, pytest.mark.timeout(600)]
+
+HOSTILE = "<script>document.title = 'taken'</script>"
+SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true")
+RUNS_FOR = "--virtual-time-budget=600000"
+"""Of the page's own clock, which stands while it waits for an answer: some hundred of its looks, and seconds of ours."""
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    """Eight messages wait for each of two clients that never came, whose queues take five."""
+    options = [part for setting in SETTINGS for part in ("--set", setting)]
+    with UpProcess(tmp_path_factory.mktemp("console") / "data", *options) as running:
+        producer = KafkaProducer(bootstrap_servers=running.kafka, acks="all")
+        for client_id in "pump-7", HOSTILE:
+            for number in range(8):
+                headers = [("mqtt-topic", b"cmd/<b>"), ("mqtt-qos", b"1"), ("message-id", f"job-{number}-{client_id}".encode())]
+                producer.send("inflight.messages", b"<i>%d" % number, key=client_id.encode(), headers=headers)
+        producer.flush()
+        producer.close()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def console(up: UpProcess) -> str:
+    wait_until(lambda: Endpoints.read(up.data_dir).console, "the console")
+    return Endpoints.read(up.data_dir).console.rstrip("/")
+
+
+def read(directory: Path, address: str) -> str:
+    """The page with its answers, as the browser has it."""
+    found: list[str] = []
+
+    def is_there() -> bool:
+        found.append(document_of(directory, address))
+        return 'class="working"' not in found[-1]
+
+    wait_until(is_there, address)
+    return found[-1]
+
+
+def text_of(document: str) -> str:
+    """What a person reads."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", document))
+
+
+def test_the_first_page_comes_alive_by_itself(console: str, tmp_path: Path) -> None:
+    document = document_of(tmp_path, f"{console}/", RUNS_FOR)
+    text = text_of(document)
+    assert "Looking for Kafka" not in text
+    assert "inflight.messages" in text
+    assert "by its consumer group; no metrics" not in text, "engine and gateway serve what the page shows"
+    assert document.count("<svg") == 6
+    assert "<polyline" in document
+    assert re.search(r'id="away"[^>]*hidden', document), "the console answers"
+
+
+def test_a_queue_of_a_client_is_found_and_its_id_is_text(console: str, tmp_path: Path) -> None:
+    found = read(tmp_path, f"{console}/sessions?{urlencode({'client': '<script'})}")
+    assert HOSTILE in text_of(found)
+    (link,) = re.findall(r'href="(/client\?[^"]*)"', found)
+    document = read(tmp_path, console + html.unescape(link))
+    text = text_of(document)
+    assert f"<h1>{html.escape(HOSTILE, quote=False)}</h1>" in document
+    assert "<title>taken" not in document
+    assert [f"job-{number}-{HOSTILE}" in text for number in range(3, 8)] == [True] * 5, "these wait"
+    assert "<i>7" in text
+    assert "maxlen" in text, "what the ledger says of those that had to go"
+
+
+def test_the_life_of_a_message_is_followed_and_says_where_it_is_from(console: str, tmp_path: Path) -> None:
+    text = text_of(read(tmp_path, f"{console}/trace?{urlencode({'id': 'job-0-pump-7', 'client': 'pump-7'})}"))
+    for step in "submitted", "queued", "finished", "dead letter", "maxlen":
+        assert step in text
+    assert "from the topics of Kafka" in text
+    assert "partition" in text
+
+
+def test_dead_letters_have_their_reasons(console: str, tmp_path: Path) -> None:
+    text = text_of(read(tmp_path, f"{console}/dead-letters?{urlencode({'client': 'pump-7', 'reason': 'maxlen'})}"))
+    for number in range(3):
+        assert f"job-{number}-pump-7" in text
+    assert "<i>0" in text
+    assert HOSTILE not in text

@@ -1,0 +1,47 @@
+"""The command `console`, without a system to look at."""
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from inflight.cli import app
+from inflight.local.child_process import free_port
+from inflight.local.errors import CannotListen
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_the_page_until_it_is_stopped_also_when_nothing_runs(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "inflight", "console", "--data-dir", str(tmp_path)]
+    command += ["--set", f"kafka.bootstrap_servers=127.0.0.1:{free_port()}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready console=http://127.0.0.1:")
+        address = line.strip().partition("console=")[2]
+
+        def page() -> str:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                text: str = answer.read().decode()
+                return text
+
+        wait_until(lambda: "does not answer" in page(), "a look at a Kafka that is not there")
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 0
+
+
+def test_a_port_that_is_taken_or_off_is_said() -> None:
+    off = CliRunner().invoke(app, ["console", "--set", "console.port=-1"])
+    assert off.exit_code == 2
+    assert "console.port = -1" in off.output
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = CliRunner().invoke(app, ["console", "--set", f"console.port={taken.getsockname()[1]}"])
+    assert isinstance(found.exception, CannotListen)
+    assert "Choose another console.port" in str(found.exception)

@@ -1,0 +1,178 @@
+"""The console as a browser's requests see it, with measurements in place of a running system."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from inflight.console.app import console_app
+from inflight.console.history import Letters, LettersFilter, Life, Planned, ReplayPlan
+from inflight.console.live import Live
+from inflight.console.worker import Progress, Worker
+from inflight.status.measurements import Client, KafkaSeen, Measurements, SessionsSeen
+from state.errors import InflightError
+from state.model import QoS, Subscription
+from streaming.config.settings import Settings, load_settings
+from streaming.history.clients import HeldMessage, HeldSession, LedgerStep, RecentSteps, StoredClient
+from streaming.history.trace import Step
+from tests.unit.inflight.status.test_findings import SESSIONS, WELL
+
+SCRIPT = "<script>alert(1)</script>"
+ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
+ROW = {
+    "client_id": "pump-7",
+    "connected": True,
+    "inflight": 1,
+    "queued": 1,
+    "queued_bytes": 9,
+    "oldest_unacked": "2026-11-21T10:00:00.123Z",
+    "next_deadline": None,
+    "state_bytes": 300,
+    "partition_id": 0,
+    "quarantined": False,
+}
+
+
+class Seen:
+    """An observer that has seen what it is told."""
+
+    def __init__(self, seen: Measurements = WELL) -> None:
+        self.seen = seen
+        self.looks = 0
+
+    def kafka(self) -> KafkaSeen:
+        return self.seen.kafka
+
+    def look(self, kafka: KafkaSeen) -> Measurements:
+        self.looks += 1
+        return self.seen
+
+
+def settings_of(data_dir: Path, *overrides: str) -> Settings:
+    return load_settings(None, [f"engine.data_dir={data_dir}", *overrides])
+
+
+def browser(settings: Settings, live: Live) -> TestClient:
+    """For pages that ask the worker nothing."""
+    return TestClient(console_app(settings, live, Worker(), Told()), base_url="http://127.0.0.1:8000", follow_redirects=False)
+
+
+class Told:
+    """A history that says what it is told, with an id in everything that devices or backends choose."""
+
+    def __init__(self, id_: str = "pump-7") -> None:
+        self.id = id_
+        self.asked: list[tuple[object, ...]] = []
+        self.problem: InflightError | None = None
+        self.sent: list[ReplayPlan] = []
+        self.planned = 2
+
+    def _note(self, *question: object) -> None:
+        self.asked.append(question)
+        if self.problem is not None:
+            raise self.problem
+
+    def sessions(self) -> SessionsSeen:
+        self._note("sessions")
+        worst = Client(client_id=self.id, connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
+        return replace(SESSIONS, sessions=100_000, worst=(worst,))
+
+    def clients(self, prefix: str) -> Sequence[dict[str, Any]]:
+        self._note("clients", prefix)
+        return [ROW | {"client_id": self.id}]
+
+    def client(self, client_id: str) -> StoredClient:
+        self._note("client", client_id)
+        message = HeldMessage(
+            message_id=self.id, topic=self.id, qos=2, priority=0, attempts=3, size_bytes=9, payload=self.id, accepted_ms=1,
+            first_sent_ms=1_700_000_000_000, expires_at_ms=None, fast_path=False,
+        )  # fmt: skip
+        session = HeldSession(
+            protocol_version=5,
+            send_quota=32,
+            offline_since_ms=None,
+            session_expiry_interval_s=60,
+            awaiting_rel=0,
+            subscription_count=1,
+            subscriptions=(Subscription(topic_filter=self.id, qos=QoS.AT_LEAST_ONCE),),
+            window=(replace(message, packet_id=77, phase="AWAITING_PUBREC"),),
+            queue=(message,),
+        )
+        return StoredClient(summary=ROW | {"client_id": client_id, "queued": 700}, session=session)
+
+    def steps(self, client_id: str, on_progress: Progress) -> RecentSteps:
+        self._note("steps", client_id)
+        on_progress(5, 10)
+        return RecentSteps(steps=(LedgerStep(message_id=self.id, step=self._step()),), source="ledger: all of it")
+
+    def life(self, message_id: str, client_id: str, on_progress: Progress) -> Life:
+        self._note("life", message_id, client_id)
+        return Life(steps=(self._step(),), sources=("from the topics of Kafka", "  inflight.ledger: 12 records"))
+
+    def letters(self, chosen: LettersFilter) -> Letters:
+        self._note("letters", chosen)
+        return Letters(letters=(self._letter(),), sources=("from the topics of Kafka",))
+
+    def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]:
+        self._note("letter", dead_letter_id, client_id)
+        return self._letter() | {"headers": [{"key": self.id, "value": self.id}]}
+
+    def plan(self, chosen: LettersFilter) -> ReplayPlan:
+        self._note("plan", chosen)
+        planned = tuple(
+            Planned(message_id=f"{self.id}{n}", client_id=self.id, dead_letter_id=f"d{n}") for n in range(self.planned)
+        )
+        skipped = {"it has been replayed before": 3}
+        return ReplayPlan(chosen=chosen, matched=5, is_cut=False, planned=planned, sources=("from Kafka",), skipped=skipped)
+
+    def replay(self, plan: ReplayPlan, on_progress: Progress) -> int:
+        self._note("replay")
+        self.sent.append(plan)
+        return len(plan.planned)
+
+    def _step(self) -> Step:
+        at = datetime(2026, 11, 21, 10, tzinfo=UTC)
+        return Step(time=at, client_id=self.id, step="resent", attempt=2, packet_id=77, reason_code=0x87, detail=self.id)
+
+    def _letter(self) -> dict[str, Any]:
+        texts = dict.fromkeys(("client_id", "message_id", "topic", "payload", "detail"), self.id)
+        return {
+            **texts,
+            "time": "2026-11-21T10:00:00.123Z",
+            "dead_letter_id": "0123456789abcdef",
+            "reason": "expired",
+            "deaths": 1,
+            "replays": 0,
+            "payload_text": None,
+        }
+
+
+class Desk:
+    """A console whose worker works when it is told to."""
+
+    def __init__(self, data_dir: Path, history: Told, *overrides: str) -> None:
+        self.worker = Worker()
+        self.history = history
+        self.browser = TestClient(
+            console_app(settings_of(data_dir, *overrides), Live(Seen()), self.worker, history),
+            base_url="http://127.0.0.1:8000",
+            follow_redirects=False,
+        )
+
+    def get(self, path: str, **query: str) -> str:
+        """The page, once its answers are there."""
+        self.browser.get(path, params=query)
+        self.work()
+        return self.browser.get(path, params=query).text
+
+    def work(self) -> None:
+        self.worker.work_off()
+
+    def token(self) -> str:
+        found = re.search(r'name="token" value="([^"]+)"', self.browser.get("/dead-letters").text)
+        assert found is not None
+        return found[1]

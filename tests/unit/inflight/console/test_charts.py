@@ -1,0 +1,69 @@
+"""Which lines the plots have."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from inflight.console.charts import charts
+from inflight.console.live import Sample
+from inflight.console.plots import Plot
+from inflight.status.measurements import Measurements
+from streaming.engine.progress import BatchProgress
+from tests.unit.inflight.status.test_findings import SESSIONS, WELL
+
+NOW_S = 1_000_000.0
+
+
+def sample(ago_s: float, counted: dict[str, float] | None = None, seen: Measurements = WELL) -> Sample:
+    return Sample(at_s=NOW_S - ago_s, seen=seen, records={"inflight.messages": 2.5}, counted=counted or {})
+
+
+def by_title(*samples: Sample, batches: tuple[BatchProgress, ...] = ()) -> dict[str, Plot]:
+    return {plot.title: plot for plot in charts(samples, batches, None, until_s=NOW_S)}
+
+
+def lines(plot: Plot) -> dict[str, str]:
+    return {line.name: line.last for line in plot.lines}
+
+
+def points(plot: Plot, name: str) -> int:
+    return sum(len(set(piece.split())) for line in plot.lines if line.name == name for piece in line.pieces)
+
+
+def test_without_a_look_and_a_micro_batch_all_plots_are_there_and_empty() -> None:
+    plots = by_title()
+    assert len(plots) == 6
+    assert all(not plot.lines for plot in plots.values())
+
+
+def test_counters_become_rates_and_one_that_began_again_is_left_out() -> None:
+    name = "inflight_gateway_publishes_sent_total"
+    found = by_title(*(sample(ago_s, {name: value}) for ago_s, value in ((8, 10), (6, 30), (4, 5), (2, 25))))
+    plot = found["PUBLISH packets to devices"]
+    assert lines(plot) == {"all": "10"}
+    assert points(plot, "all") == 2
+
+
+def test_appends_are_a_mean_over_gateways_and_bridges_and_only_where_there_were_any() -> None:
+    gateway, bridge = "inflight_gateway_append_seconds", "inflight_bridge_append_seconds"
+    first = {f"{gateway}_count": 1.0, f"{gateway}_sum": 1.0, f"{bridge}_count": 0.0, f"{bridge}_sum": 0.0}
+    then = {f"{gateway}_count": 3.0, f"{gateway}_sum": 1.01, f"{bridge}_count": 2.0, f"{bridge}_sum": 0.03}
+    plot = by_title(sample(6, first), sample(4, then), sample(2, then))["Appends confirmed by Kafka"]
+    assert lines(plot) == {"append": "10"}
+    assert points(plot, "append") == 1
+
+
+def test_micro_batches_and_what_waits_are_from_before_somebody_looked() -> None:
+    started = datetime.fromtimestamp(NOW_S - 100, UTC).isoformat()
+    batch = BatchProgress(batch_id=1, started=started, duration_ms=700, add_batch_ms=400, consumer_lag=12)
+    found = by_title(batches=(batch,))
+    assert lines(found["Micro-batches"]) == {"whole": "0.7", "of these, work": "0.4"}
+    assert lines(found["Records that wait for the engine"]) == {"consumer lag": "12"}
+
+
+def test_a_census_is_one_point_however_often_it_was_seen() -> None:
+    def seen(age_s: float, queued: int) -> Measurements:
+        return replace(WELL, sessions=replace(SESSIONS, age_s=age_s, queued=queued))
+
+    found = by_title(*(sample(ago_s, seen=seen(age_s, 7)) for ago_s, age_s in ((8, 20), (6, 22))), sample(2, seen=seen(1, 9)))
+    assert lines(found["In the sessions"])["queued"] == "9"
+    assert points(found["In the sessions"], "queued") == 2

@@ -1,0 +1,115 @@
+"""The first page."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from starlette.testclient import TestClient
+
+from inflight.console.app import console_app
+from inflight.console.live import Live
+from inflight.console.worker import Worker
+from inflight.status.measurements import ENGINE, Holder, Measurements, Process
+from sinks.health import Lack
+from streaming.engine.progress import PROGRESS_FILE, BatchProgress
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Seen, Told, browser, settings_of
+from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
+
+
+def page_of(seen: Measurements, data_dir: Path, looks: int = 1) -> str:
+    live = Live(Seen(seen))
+    for _ in range(looks):
+        live.look()
+    return browser(settings_of(data_dir), live).get("/").text
+
+
+def write_progress(data_dir: Path, *batches: BatchProgress) -> None:
+    (data_dir / PROGRESS_FILE).write_bytes(b"".join(msgspec.json.encode(batch) + b"\n" for batch in batches))
+
+
+def facts(text: str) -> dict[str, str]:
+    return dict(part.split("</dt><dd>") for part in text.split("<div><dt>")[1:] for part in [part.partition("</dd>")[0]])
+
+
+def test_before_the_first_look_the_page_says_that_it_is_looking(tmp_path: Path) -> None:
+    text = browser(settings_of(tmp_path), Live(Seen())).get("/").text
+    assert "Looking for Kafka" in text
+    assert 'data-again="2000"' in text
+    assert facts(text)["sessions"] == "–"
+
+
+def test_it_says_what_the_sessions_hold_and_that_nothing_is_wrong(tmp_path: Path) -> None:
+    sessions = replace(SESSIONS, sessions=100_000, connected=7, inflight=32, queued=4_500, oldest_s=150.0)
+    text = page_of(replace(WELL, sessions=sessions), tmp_path)
+    shown = facts(text)
+    assert (shown["sessions"], shown["connected"], shown["in flight"], shown["queued"]) == ("100,000", "7", "32", "4,500")
+    assert shown["oldest in flight"] == "2 min"
+    assert shown["records waiting"] == "3"
+    assert "Nothing is wrong that can be seen from here." in text
+    assert "Sessions by the checkpoint of 1 s ago" in text
+
+
+def test_of_the_census_and_the_checkpoint_the_newer_one_is_shown(tmp_path: Path) -> None:
+    live, worker = Live(Seen(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))), Worker()
+    live.look()
+    client = TestClient(console_app(settings_of(tmp_path), live, worker, Told()), base_url="http://127.0.0.1")
+    assert facts(client.get("/").text)["sessions"] == "1"
+    client.get("/sessions")
+    worker.work_off()
+    text = client.get("/").text
+    assert facts(text)["sessions"] == "100,000"
+    assert "Sessions by the checkpoint of 1 s ago" in text
+
+
+def test_gateways_and_bridges_know_best_who_is_connected(tmp_path: Path) -> None:
+    processes = (
+        Process(name="gateway", address="g:1", values={"inflight_gateway_connections": 40.0}),
+        Process(name="bridge", address="b:1", values={"inflight_bridge_devices": 2.0}),
+    )
+    assert facts(page_of(replace(WELL, processes=processes), tmp_path))["connected"] == "42"
+
+
+def test_it_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+    lack = Lack(what="no micro-batch", action="look at its log")
+    processes = (Process(name=ENGINE, address="e:1", lacks=(lack,)), Process(name="gateway", address="g:1", error="refused"))
+    text = page_of(replace(WELL, processes=processes), tmp_path)
+    assert "the engine at e:1 is not ready: no micro-batch" in text
+    assert "→ look at its log" in text
+    assert '<td class="state not-ready">not ready</td>' in text
+    assert '<td class="state away">away</td>' in text
+
+
+def test_a_kafka_that_is_away_is_a_page_that_says_so(tmp_path: Path) -> None:
+    text = page_of(replace(WELL, kafka=replace(KAFKA, error="timed out", topics=(), holders=())), tmp_path)
+    assert "does not answer: timed out" in text
+    assert facts(text)["records waiting"] == "0"
+
+
+def test_what_was_sent_again_is_counted_by_what_it_was_for_in_the_time_of_the_plots(tmp_path: Path) -> None:
+    now = datetime.now(UTC).isoformat()
+    write_progress(
+        tmp_path,
+        BatchProgress(batch_id=1, started="2020-01-01T00:00:00Z", duration_ms=5, resends={"retry_interval": 1_000}),
+        BatchProgress(batch_id=2, started=now, duration_ms=500, resends={"retry_interval": 3, "reconnect": 2}),
+        BatchProgress(batch_id=3, started=now, duration_ms=700, resends={"retry_interval": 4}),
+    )
+    text = page_of(WELL, tmp_path)
+    assert facts(text)["resent, no answer"] == "7"
+    assert facts(text)["resent, reconnect"] == "2"
+    assert "<span>whole</span> 0.7" in text
+
+
+def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
+    holder = Holder(name=SCRIPT, renewed_s=4, duration_s=30)
+    seen = replace(WELL, kafka=replace(KAFKA, holders=(holder,)), processes=(Process(name=SCRIPT, address=SCRIPT, error=SCRIPT),))
+    text = page_of(seen, tmp_path)
+    assert SCRIPT not in text
+    assert text.count(ESCAPED) >= 3
+
+
+def test_an_unknown_page_is_said_to_be_none(tmp_path: Path) -> None:
+    client: TestClient = browser(settings_of(tmp_path), Live(Seen()))
+    answer = client.get("/nothing")
+    assert answer.status_code == 404
+    assert "Not Found" in answer.text

@@ -1,0 +1,82 @@
+"""One client, as the checkpoint and the ledger have it."""
+
+import base64
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from state.dead_letters.quarantine import Quarantine, encode_quarantine
+from state.records.ledger import LedgerRow, encode_ledger_rows
+from state.session import Session
+from state.session_codec import encode_session
+from state.settings import SessionSettings
+from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
+from streaming.history.clients import StoredClient, steps_of, stored_in
+from tests.scenarios.scenario import Scenario
+
+MOST = 2
+
+
+def stored(blob: bytes, *, version: int = STATE_ROW_VERSION) -> StoredClient:
+    row: dict[str, Any] = {"client_id": "c1", "quarantined": version == QUARANTINED_ROW_VERSION}
+    return stored_in({**row, "version": version, "blob": base64.b64encode(blob).decode()}, SessionSettings(), most=MOST)
+
+
+def busy_session() -> Session:
+    s = Scenario(max_inflight=2).connect(version=5)
+    s.subscribe("x/#", 2).subscribe("y/#", 1).subscribe("z", 0)
+    s.submit("first", qos=2).submit("second", qos=2).pubrec(1)
+    for number in range(4):
+        s.submit(f"waits {number}", priority=number)
+    return s.session
+
+
+def test_a_session_is_shown_with_its_window_and_the_beginning_of_its_queue() -> None:
+    found = stored(encode_session(busy_session()))
+    assert found.summary == {"client_id": "c1", "quarantined": False}
+    session = found.session
+    assert session is not None
+    assert [(held.message_id, held.packet_id, held.phase) for held in session.window] == [
+        ("first", 1, "AWAITING_PUBCOMP"),
+        ("second", 2, "AWAITING_PUBREC"),
+    ]
+    assert [(held.message_id, held.packet_id, held.priority) for held in session.queue] == [
+        ("waits 3", None, 3),
+        ("waits 2", None, 2),
+    ]
+    assert session.subscription_count == 3
+    assert [subscription.topic_filter for subscription in session.subscriptions] == ["x/#", "y/#"]
+    assert session.protocol_version == 5
+
+
+def test_what_cannot_be_read_says_so() -> None:
+    assert "damaged" in stored(b"\x01broken").why_not
+    assert "version 99" in stored(encode_session(busy_session()), version=99).why_not
+    held = Quarantine(row_version=1, blob=b"x", since_ms=1, error="a bug of ours")
+    quarantined = stored(encode_quarantine(held), version=QUARANTINED_ROW_VERSION)
+    assert (quarantined.session, quarantined.why_not) == (None, "the client is quarantined: a bug of ours")
+    assert stored(b"", version=QUARANTINED_ROW_VERSION).session is None
+
+
+def test_the_steps_of_a_client_are_its_own_and_each_is_there_once() -> None:
+    def record(key: str, message_id: str, offset: int) -> Any:
+        rows = [LedgerRow(client_id=key, batch_ms=1, transition="sent", time_ms=1, message_id=message_id, detail="d")]
+        return SimpleNamespace(
+            topic="l", partition=0, offset=offset, timestamp=1, key=key.encode(), value=encode_ledger_rows(rows)
+        )
+
+    records = [record("c1", "a", 0), record("c2", "b", 1), record("c1", "a", 2), record("c1", "c", 3)]
+    found = list(steps_of(records, "c1"))
+    assert [(step.message_id, step.step.step, step.step.client_id) for step in found] == [
+        ("a", "sent", "c1"),
+        ("c", "sent", "c1"),
+    ]
+    unreadable = SimpleNamespace(topic="l", partition=0, offset=4, timestamp=1, key=b"c1", value=b"no ledger")
+    assert list(steps_of([unreadable], "c1")) == []
+
+
+@pytest.mark.parametrize("value", [None, b""])
+def test_a_session_without_a_blob_cannot_be_read(value: bytes | None) -> None:
+    row = {"client_id": "c1", "quarantined": False, "version": STATE_ROW_VERSION, "blob": value and value.decode()}
+    assert stored_in(row, SessionSettings(), most=MOST).session is None
