@@ -15,6 +15,8 @@ from inflight.local.supervisor import explain_status, kill_when_stuck
 pytestmark = pytest.mark.processes
 
 PATIENCE_S = 0.5
+LONGER_S = 1.5
+"""For a child that works: on a busy machine it gets its part of the processor over such a time."""
 
 
 @pytest.fixture
@@ -38,8 +40,8 @@ def test_a_child_that_works_is_not_killed_however_long_it_takes_to_be_ready(chil
     said: list[str] = []
 
     async def watch() -> None:
-        async with asyncio.timeout(5 * PATIENCE_S):
-            await kill_when_stuck("engine", pid, say=said.append, patience_s=PATIENCE_S)
+        async with asyncio.timeout(2.3 * LONGER_S):
+            await kill_when_stuck("engine", pid, say=said.append, patience_s=LONGER_S)
 
     with pytest.raises(TimeoutError):
         asyncio.run(watch())
