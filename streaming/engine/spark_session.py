@@ -29,7 +29,7 @@ _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
     """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
-    state_partitions: fixed for the life of the checkpoint. log_file: where Spark's own log goes (not under spark-submit).
+    state_partitions: those of the checkpoint, if there is one. log_file: where Spark's own log goes (not under spark-submit).
     java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours.
     """
 

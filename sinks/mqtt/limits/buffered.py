@@ -61,11 +61,13 @@ class Buffered:
             self.holds(holder, holder.held_bytes)
 
     def _make_room(self) -> None:
-        self.look()
         kept, of = _KEEP
-        for holder, _ in sorted(self._held.items(), key=itemgetter(1), reverse=True):
-            if self.size_bytes * of <= self._max_bytes * kept:
-                break
-            self.holds(holder, 0)
-            holder.give_up()
-        self._is_making_room = False
+        try:
+            self.look()
+            for holder, _ in sorted(self._held.items(), key=itemgetter(1), reverse=True):
+                if self.size_bytes * of <= self._max_bytes * kept:
+                    break
+                self.holds(holder, 0)
+                holder.give_up()
+        finally:  # else one connection that fails would end the limit
+            self._is_making_room = False

@@ -101,3 +101,16 @@ def test_a_look_brings_the_sum_up_to_date(total: Total) -> None:
     device.held_bytes = 7
     total.buffered.look()
     assert total.buffered.size_bytes == 7
+
+
+def test_a_connection_that_fails_does_not_end_the_limit(total: Total) -> None:
+    class Fails(Device):
+        def give_up(self) -> None:
+            raise RuntimeError("a bug")
+
+    Fails(total, 200)
+    with pytest.raises(RuntimeError):
+        total.turn()
+    other = Device(total, 150)
+    total.turn()
+    assert other.is_closed

@@ -1,0 +1,21 @@
+"""streaming.engine.spark_session, without a Spark"""
+
+from pathlib import Path
+
+import pytest
+
+from streaming.engine.spark_session import SparkJars, SparkSettings, spark_options
+
+JARS = SparkJars(connectors=(Path("/jars/kafka.jar"),), local_fs=Path("/jars/fs.jar"), java_options=())
+
+
+@pytest.mark.parametrize(("master", "jars"), [("local[*]", JARS), ("spark://master:7077", JARS), (None, None)])
+def test_no_task_is_started_twice_wherever_spark_runs(master: str | None, jars: SparkJars | None) -> None:
+    """A second copy of a task would write its records to Kafka a second time."""
+    settings = SparkSettings(checkpoint_location="/checkpoint", log_file=Path("/logs/spark.log"), master=master)
+    assert spark_options(settings, jars)["spark.speculation"] == "false"
+
+
+def test_the_users_own_settings_win() -> None:
+    settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), extra={"spark.sql.session.timeZone": "CET"})
+    assert spark_options(settings, JARS)["spark.sql.session.timeZone"] == "CET"
