@@ -77,7 +77,7 @@ mosquitto-check:
 # Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and
 # what only computes runs beside them.
 .PHONY: test
-test: jars ## Lint, types, layers and all tests that need nothing from outside: five to six and a half minutes on two cores
+test: jars ## Lint, types, layers and all tests that need nothing from outside: six to eight minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside 'tests with other processes' '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(PROCESS_TESTS)' \
 		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
@@ -105,9 +105,9 @@ test-unit: setup ## Only what needs neither Java nor other processes, with a ten
 test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes
 	@$(call step,faults,$(BIN)/pytest -m "faults and not interop and not slow" --durations=10)
 
-.PHONY: soak-kills
-soak-kills: jars ## Half an hour of random kills and freezes under 50 devices (SOAK_MINUTES=5 SEED=7), and an account of all that was sent
-	@$(BIN)/python -m tests.soak.run --minutes $${SOAK_MINUTES:-30} $${SEED:+--seed $$SEED}
+.PHONY: faults
+faults: jars ## An hour of faults under 50 devices, and an account of all that was sent (FAULTS_MINUTES=5 SEED=7 KINDS="killed; frozen" PLANT=local)
+	@$(BIN)/python -m tests.faults.run --minutes $${FAULTS_MINUTES:-60} --plant $${PLANT:-cluster} $${SEED:+--seed $$SEED} $${KINDS:+--kinds "$$KINDS"}
 
 .PHONY: test-archive
 test-archive: jars interop-tools ## The archive and the commands that read it, also killed and seen in a browser; long
@@ -118,7 +118,7 @@ mutation: setup ## Break each row of the transition tables and each rule of the 
 	@$(call step,mutation,$(BIN)/pytest -q -n 2 tests/mutation)
 
 .PHONY: test-interop
-test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers and a browser (mosquitto, MQTT.js, RabbitMQ, Chromium); installs them with apt-get
+test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Chromium); installs them with apt-get
 	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
 
 .PHONY: test-wheel
@@ -131,6 +131,7 @@ interop-tools:
 	command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
 	PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null || missing+=(mosquitto)
 	PATH="$$PATH:/usr/sbin" command -v rabbitmq-server >/dev/null || missing+=(rabbitmq-server)  # its service is not used
+	PATH="$$PATH:/usr/sbin" command -v haproxy >/dev/null || missing+=(haproxy)  # its service is not used
 	command -v chromium >/dev/null || missing+=(chromium)  # looks at the report and at the console
 	command -v node >/dev/null || missing+=(nodejs)
 	command -v npm >/dev/null || missing+=(npm)
@@ -163,9 +164,14 @@ attacks: jars ## What hostile devices cost the good ones: nine attacks, 20 s eac
 	@$(BIN)/python -m tests.attacks.run --seconds $${ATTACK_SECONDS:-20} $${ONLY:+--only $$ONLY}
 
 .PHONY: soak
-soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer)
+soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer), and an hour of fuzz
 	@INFLIGHT_SOAK=$${INFLIGHT_SOAK:-25000} $(BIN)/pytest tests/properties -o timeout=0
 	$(BIN)/python -m tests.properties.fast_path.mutants
+	$(BIN)/python -m tests.fuzz.run --seconds $${FUZZ_SECONDS:-3600}
+
+.PHONY: fuzz
+fuzz: setup ## Mutated packets, records, tokens, certificates and WebSocket frames for whoever reads them; a minute (FUZZ_SECONDS=600 SEED=7)
+	@$(call step,fuzz,$(BIN)/python -m tests.fuzz.run --seconds $${FUZZ_SECONDS:-60} $${SEED:+--seed $$SEED})
 
 # ---- developing ----------------------------------------------------------------------------------------------------------------
 

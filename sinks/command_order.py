@@ -2,14 +2,15 @@
 
 Sequence numbers only grow within a connection, so a number that is not above the last one is a repetition: the engine was killed
 in a micro-batch and has executed it again. The same code says the same again, and nothing is missed. Another version of the code
-may say something else under these numbers; what was carried out is then not what the session thinks. That connection has to end,
-and the session is resumed with the next one.
+may say something else under these numbers, and so does an engine whose checkpoint is an older copy, which calls itself other
+code, too; what was carried out is then not what the session thinks. That connection has to end, and the session is resumed with
+the next one.
 """
 
 from enum import Enum
 from typing import Final
 
-OTHER_CODE: Final = "another version of the engine has executed a micro-batch again"
+OTHER_CODE: Final = "another version of the engine has executed a micro-batch again, or one on an older copy of the checkpoint"
 """Why such a connection ends, for the log."""
 
 

@@ -2,7 +2,8 @@
 
 `GatewayCommand`s go to the connection named in them, through `inflight.commands`; each carries a sequence number that only grows
 within a connection, and a gateway applies a number once. The others become records of the other topics.
-Encoded as arrays with an integer tag: never reuse a tag, add fields only at the end and with a default.
+Encoded as arrays with an integer tag: never reuse a tag; for all other changes see state/records/record.py. A new kind of
+`GatewayCommand`, and any command of a new version, goes only to connections whose gateway has named a `Capability` for it.
 """
 
 from enum import StrEnum
@@ -309,8 +310,8 @@ class CommandBatch(Value, frozen=True):
     """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order, or what a
     router has.
 
-    code: which code has made it, the same for as long as a micro-batch that is executed again says the same for certain. Empty in
-    records of 0.1.0.
+    code: which code has made it, the same for as long as a micro-batch that is executed again says the same for certain: another
+    one with each version, and with an older copy of the checkpoint. Empty in records of 0.1.0.
     """
 
     client_id: ClientId

@@ -1,6 +1,11 @@
 """What can go wrong in the session, as data. One root; whose fault it was is the class."""
 
+from typing import Final
+
 from state.model import ReasonCode
+
+UNDECODABLE: Final = (ValueError, RecursionError)
+"""What msgspec raises for bytes that somebody else wrote: also for texts that are not UTF-8, and for what is nested too deep."""
 
 
 class InflightError(Exception):
@@ -25,3 +30,7 @@ class SessionMisuse(InflightError):
 
 class UnreadableRecord(InflightError):
     """Bytes that are not a record of ours: a foreign or damaged record in a topic, or a state written by a newer version."""
+
+
+class NewerRecord(UnreadableRecord):
+    """A record that says that a newer version of Inflight has written it (state/records/record.py)."""

@@ -1,7 +1,7 @@
 """What can happen to a session, in the past tense. Made by gateways, bridges and the host; consumed by `Session.handle`.
 
 `LoggedEvent` is also the value of `inflight.events` (key: client id); state/records/events.py has the bytes. Encoded as arrays
-with an integer tag: never reuse a tag, add fields only at the end and with a default.
+with an integer tag: never reuse a tag; for all other changes see state/records/record.py.
 `connection_id` names the connection that the event happened on; a later connection of a client has a larger one. Of a connection
 that the session has left, endings are ignored; publications, subscriptions and acknowledgements count, because the client was
 answered as soon as they were in the log.
@@ -53,10 +53,15 @@ class ClientDisconnected(Value, frozen=True, tag=2):
 
 
 class ConnectionLost(Value, frozen=True, tag=3):
-    """The connection ended without DISCONNECT, or a gateway was told to use one that it does not hold. reason: for people."""
+    """The connection ended without DISCONNECT, or a gateway was told to use one that it does not hold. reason: for people.
+
+    reconnect_grace_ms: the gateway has ended it for a reason of its own, and a client that is back within this has not been away:
+    its will is not published before that.
+    """
 
     connection_id: int
     reason: str = ""
+    reconnect_grace_ms: int = 0
 
 
 class PubAckReceived(Value, frozen=True, tag=4):

@@ -148,7 +148,9 @@ class Session:
     def is_empty(self) -> bool:
         """Nothing is left that a later event could need: the caller may forget the session."""
         outbound = self.outbound
-        return self.connection is None and not self.established and not outbound.queue and not outbound.positions.unread
+        if self.connection is not None or self.established or self.pending_will is not None:
+            return False
+        return not outbound.queue and not outbound.positions.unread
 
     def counts(self, event: FastSent) -> bool:
         """It may be on the wire although the connection is said to be over; not if the client has come back since."""
@@ -243,7 +245,7 @@ class Session:
                     connection.will = None  # [MQTT-3.14.4-3]
                 self._disconnected(connection, f"DISCONNECT 0x{event.reason_code:02X}", activation)
             case ConnectionLost():
-                self._disconnected(connection, event.reason, activation)
+                self._disconnected(connection, event.reason, activation, reconnect_grace_ms=event.reconnect_grace_ms)
             case _:
                 assert_never(event)
 
@@ -345,17 +347,18 @@ class Session:
         )
         self._disconnected(connection, reason, activation)
 
-    def _disconnected(self, connection: Connection, reason: str, activation: Activation) -> None:
+    def _disconnected(self, connection: Connection, reason: str, activation: Activation, *, reconnect_grace_ms: int = 0) -> None:
         now_ms = activation.now_ms
         retransmission.connection_ended(self.outbound, connection, now_ms)
         grants.connection_ended(connection, activation)
         self.connection = None
         self.offline_since_ms = now_ms
         activation.record(Transition.DISCONNECTED, detail=reason)
-        self.pending_will = pending_will(connection, self.session_expiry_interval_s, now_ms)
-        self._publish_due_will(activation)
+        pending = pending_will(connection, self.session_expiry_interval_s, now_ms, reconnect_grace_ms)
         if self.session_expiry_interval_s == 0:
             self._end_session("session expiry interval 0", activation)
+        self.pending_will = pending
+        self._publish_due_will(activation)
 
     # --- 2: time ------------------------------------------------------------------------------------------------------------
 
@@ -423,8 +426,8 @@ class Session:
             self._end_session("purged by an operator", activation)
 
     def _end_session(self, reason: str, activation: Activation) -> None:
-        """Everything in window and queue leaves; what comes next is a new session."""
-        if self.pending_will is not None:
+        """Everything in window and queue leaves; what comes next is a new session. A will of an earlier one waits on."""
+        if self.pending_will is not None and self.established:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
         endings.end(self.outbound, activation)
         self.inbound.end()

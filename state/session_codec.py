@@ -5,7 +5,9 @@ A blob is one version byte and the msgpack of that version's record, in arrays. 
  1. `Session…V1` never changes its fields, except by new ones at the end with a default.
  2. Any other change makes a V2 beside it, a reader for both, and a fixture of V1 (tests/unit/state/fixtures).
  3. The immutable values of state/model.py are persisted as they are; their own rule is the same as rule 1.
- 4. Settings are not persisted: a session takes the limits and timers that are configured when it is next called.
+ 4. A V2, and a field that an older version must not forget, raises the format of the checkpoint (docs/decisions/0024), so that
+    older versions refuse it.
+ 5. Settings are not persisted: a session takes the limits and timers that are configured when it is next called.
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from typing import Annotated, Final
 import msgspec
 
 from state.connection import Connection, FastPath, PathState
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
 from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
@@ -200,7 +202,7 @@ def connection_of(blob: bytes) -> tuple[int, str] | None:
     """(connection id, lease id) of the connection that a blob's session has; None = none, or a blob that cannot be read."""
     try:
         record = _connection_decoder.decode(memoryview(blob)[1:]) if blob[:1] == _VERSION_BYTE else None
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNDECODABLE:
         return None
     connection = None if record is None else record.connection
     return None if connection is None else (connection.connection_id, connection.lease_id)
@@ -219,7 +221,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         )
     try:
         record = _decoder.decode(memoryview(blob)[1:])
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UnreadableRecord(f"the state of client {client_id!r} is damaged: {error}") from error
     session = Session(client_id=client_id, settings=settings)
     if record.connection is not None:

@@ -1,9 +1,25 @@
 """How the processes log: structlog to standard error, one line each, plain or JSON; foreign libraries from `warning` on."""
 
+import contextlib
+import io
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
+
+
+class _StandardError(io.TextIOBase):
+    """What cannot be written, because it is a file on a full disk, is left out, and fails nobody."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure_logging(*, json: bool = False) -> None:
@@ -19,7 +35,7 @@ def configure_logging(*, json: bool = False) -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)

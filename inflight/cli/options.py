@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
-    from streaming.engine.lifecycle.configuration_watch import ConfigurationWatch
+    from streaming.reload.configuration_watch import ConfigurationWatch
 
 Config: TypeAlias = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Configuration; default: conf/inflight.toml.")
@@ -34,7 +34,7 @@ def load(config: Path | None, overrides: list[str] | None, data_dir: Path | None
 def watched(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "ConfigurationWatch":
     """`load`, now and whenever the file has changed."""
     from streaming.config.resources import conf_file
-    from streaming.engine.lifecycle.configuration_watch import ConfigurationWatch
+    from streaming.reload.configuration_watch import ConfigurationWatch
 
     path = conf_file("inflight.toml") if config is None else config
     return ConfigurationWatch(path, lambda: load(config, overrides, data_dir))

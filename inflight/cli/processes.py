@@ -79,7 +79,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
-    from streaming.engine.back_pressure import free_disk_of
+    from streaming.engine.lifecycle.full_disk import free_disk_of, naming_full_disks
     from streaming.engine.lifecycle.health import EngineHealth
     from streaming.engine.lifecycle.watching.watchdog import say_hangs
     from streaming.engine.metrics import EngineCollector
@@ -90,7 +90,10 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         hangs=say_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
     )
     health = EngineHealth(settings)
-    with serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health) as served:
+    with (
+        serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health) as served,
+        naming_full_disks(settings),
+    ):
         run_engine(
             settings,
             jars=None if under_spark_submit() else spark_jars(),
@@ -108,7 +111,10 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonLogs = False) -> None:
     """Run one gateway: the MQTT listeners. Prints `ready mqtt=HOST:PORT` when devices can connect.
 
-    Users, keys and certificates are read again when their files change, and on SIGHUP.
+    SIGTERM or Ctrl-C: it closes its connections in slices (gateway.drain_ms) and ends; once more: it closes all of them at once.
+
+    Limits, rules and ways to log in are taken from the configuration file when it changes, and on SIGHUP; users, keys and
+    certificates are read again with their files.
     """
     import asyncio
 
@@ -123,24 +129,28 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
     from sinks.mqtt.process import serve
     from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import gateway_settings
+    from streaming.reload.gateway import GatewayReload
 
-    everything = load(config, overrides)
+    watch = watched(config, overrides)
+    everything = watch.load()
     settings, metrics = gateway_settings(everything), everything.metrics
     configure_logging(json=json_logs)
     counters, health = GatewayCounters(), LoopHealth()
 
     async def run() -> None:
-        stop, reload = asyncio.Event(), asyncio.Event()
+        stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
         for number in signal.SIGINT, signal.SIGTERM:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
         if not os.isatty(0):  # as in `engine`
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         await serve(
             settings,
             on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}{served}"),
             stop=stop,
+            hurry=hurry,
             counters=counters,
             reload=reload,
+            configuration=GatewayReload(everything, new=watch.changed, ask=watch.ask),
             health=health,
         )
 

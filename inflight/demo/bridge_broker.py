@@ -45,6 +45,11 @@ class ChildProcess(ABC):
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """None before the first start."""
+        return None if self._process is None else self._process.pid
+
     @abstractmethod
     def is_ready(self) -> bool: ...
 

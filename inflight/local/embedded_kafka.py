@@ -26,6 +26,7 @@ from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars, kafka_classpath
 from inflight.local.java import find_java
 from streaming.config.resources import conf_file
+from streaming.engine.lifecycle.full_disk import is_full
 
 _HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 90.0
@@ -137,9 +138,18 @@ class EmbeddedKafka:
                 return
 
     def spawn(self) -> None:
-        """The first half of `start`: formats the storage if it is new, starts the process, does not wait for it."""
+        """The first half of `start`: formats the storage if it is new, starts the process, does not wait for it.
+
+        Raises ChildProcessFailed.
+        """
         if self.is_running:
             return
+        try:
+            self._spawn()
+        except OSError as error:
+            raise ChildProcessFailed(f"Kafka cannot be started in {self._directory}: {error}. {self._advice()}") from error
+
+    def _spawn(self) -> None:
         for directory in self._directory, self._logs:
             directory.mkdir(parents=True, exist_ok=True)
         self._port = self._port or free_port()
@@ -225,8 +235,7 @@ class EmbeddedKafka:
         )
         if done.returncode != 0:
             raise ChildProcessFailed(
-                f"Kafka's storage could not be formatted in {self._directory}:\n{done.stdout}{done.stderr}\n"
-                "Check that the directory is writable and the disk is not full."
+                f"Kafka's storage could not be formatted in {self._directory}:\n{done.stdout}{done.stderr}\n{self._advice()}"
             )
 
     def _answers(self) -> bool:
@@ -267,5 +276,11 @@ class EmbeddedKafka:
         output = tail(self._output)
         return (
             f"{what}. The end of {self._log}:\n{tail(self._log)}\n" + (f"and of its output:\n{output}\n" if output else "")
-            + f"If the port is taken, choose another; if the data is damaged, move {self._directory} away."
+            + self._advice()
         )  # fmt: skip
+
+    def _advice(self) -> str:
+        """What to do, for people."""
+        if is_full(str(self._directory / "data")):
+            return f"The disk of {self._directory} is full: make room there. Nothing that Kafka has confirmed is lost."
+        return f"If the port is taken, choose another; if the data is damaged, move {self._directory} away."

@@ -30,6 +30,7 @@ from inflight.local.errors import ChildProcessFailed, DataDirectoryInUse
 from inflight.local.jars import Jars
 from streaming.config.settings import load_settings
 from streaming.config.topics import ensure_topics
+from streaming.engine.lifecycle.full_disk import is_full
 from streaming.engine.lifecycle.watching.hang import HUNG
 from streaming.engine.lifecycle.watching.processes import AT_WORK, processor_seconds
 
@@ -183,7 +184,7 @@ class Supervisor:
             pause_s = min(_FIRST_PAUSE_S * 2 ** min(child.failed_starts, 10), _LONGEST_PAUSE_S)
             self._say(
                 f"the {child.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s; "
-                f"see {child.log}"
+                f"see {child.log}{self._full_disk()}"
             )
             await asyncio.sleep(pause_s)
             child.failed_starts += 1
@@ -223,7 +224,8 @@ class Supervisor:
             async for line in process.stdout:
                 words = line.decode(errors="replace").split()
                 if words[:1] != [READY]:
-                    log.write(line)
+                    with contextlib.suppress(OSError):  # a full disk
+                        log.write(line)
                     continue
                 too_late.cancel()
                 child.failed_starts = 0
@@ -240,7 +242,7 @@ class Supervisor:
         while True:
             while self._kafka.is_running:  # noqa: ASYNC110 - a process, nothing that could set an event
                 await asyncio.sleep(_KAFKA_POLL_S)
-            self._say(f"Kafka ended unexpectedly, starting it again with its data; see {self._kafka.log_file}")
+            self._say(f"Kafka ended unexpectedly, starting it again with its data; see {self._kafka.log_file}{self._full_disk()}")
             self._write_endpoints()
             try:
                 await asyncio.to_thread(self._kafka.start)
@@ -273,6 +275,12 @@ class Supervisor:
         await asyncio.to_thread(self._kafka.stop)
         Endpoints.remove(self._data_dir)
 
+    def _full_disk(self) -> str:
+        """For people, because a log on a full disk says nothing; empty when there is room."""
+        places = (self._data_dir, self._data_dir / "kafka" / "data", self._data_dir / "checkpoint")
+        full = next((place for place in places if is_full(str(place))), None)
+        return "" if full is None else f". The disk of {full} is full: make room there, and it goes on by itself"
+
     def _engine_arguments(self) -> list[str]:
         return ["engine", *self._common_arguments()]
 
@@ -296,6 +304,7 @@ class Supervisor:
         return [
             # A gateway that comes back under its old name gets its partitions at once; a flag of the user comes later and wins.
             "gateway.group_instance_id=up",
+            "gateway.drain_ms=0",  # there is no other gateway that its devices could go to
             *self._options.defaults,
             *self._options.overrides,
             f"engine.data_dir={self._data_dir}",
@@ -321,7 +330,10 @@ class Supervisor:
     def _write_endpoints(self) -> None:
         """Only once everything has been ready: the file says that there is something to talk to."""
         if self._engine.ready.is_set() and self._gateway.ready.is_set():
-            self._endpoints().write(self._data_dir)
+            try:
+                self._endpoints().write(self._data_dir)
+            except OSError as error:
+                self._say(f"warning: {error}; `inflight status` does not see which processes run until the next one is ready")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from state.commands import SendPublish
+from state.errors import UNDECODABLE
 from state.model import MessageId, PublishProperties, QoS, ReasonCode
 
 MESSAGE_ID_PROPERTY: Final = "inflight-message-id"
@@ -48,7 +49,7 @@ def read_acknowledgement(payload: bytes, correlation_data: bytes | None) -> Ackn
     try:
         answer = _answers.decode(payload) if payload else _Answer()
         message_id = answer.id or (correlation_data or b"").decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UnreadableAcknowledgement(f'{error}; expected is {{"id": "…", "reason_code": 0}}') from error
     if not message_id:
         raise UnreadableAcknowledgement("no message id: copy Correlation Data (MQTT 5), or say it in the JSON as id")

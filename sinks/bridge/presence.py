@@ -7,6 +7,7 @@ import msgspec
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
 from sinks.kafka.partitioning import partition_of
+from state.errors import UNDECODABLE
 from state.model import ClientId
 
 
@@ -22,7 +23,7 @@ def read_client_event(payload: bytes) -> ClientId | None:
     """The client id in a broker's JSON event (EMQX: `clientid`); None when there is none."""
     try:
         event = _events.decode(payload)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     return event.clientid or event.client_id or None
 

@@ -1,29 +1,38 @@
 """When a gateway leaves messages to the micro-batches: the fast path is for latency, and they are for throughput."""
 
 import math
+from typing import Final
 
 from sinks.fast_path.settings import FastPathSettings
+
+_LASTING_MS: Final = 1_000
+"""An event loop that is late for less than this costs a message as much at most. A refusal costs it a micro-batch, and its
+client the fast path until the session has heard of it."""
 
 
 class Pressure:
     """Times are milliseconds of one monotonic clock."""
 
-    __slots__ = ("_settings", "_until_ms")
+    __slots__ = ("_late_since_ms", "_settings", "_until_ms")
 
     def __init__(self, settings: FastPathSettings) -> None:
         self._settings = settings
         self._until_ms = -math.inf
+        self._late_since_ms = math.inf
 
-    def observe(self, now_ms: float, *, loop_lag_ms: float = 0.0, unconfirmed: int = 0, offers: int = 0) -> None:
-        """loop_lag_ms: how late the event loop has called what was due. unconfirmed: records that Kafka has not confirmed.
-        offers: made by the router, and not looked at."""
-        settings = self._settings
-        if (
-            loop_lag_ms > settings.pressure_loop_lag_ms
-            or unconfirmed > settings.pressure_unconfirmed
-            or offers > settings.pressure_offers
-        ):
-            self._until_ms = now_ms + settings.pressure_hold_ms
+    def observe(self, now_ms: float, *, unconfirmed: int = 0, offers: int = 0) -> None:
+        """unconfirmed: records that Kafka has not confirmed. offers: made by the router, and not looked at."""
+        if unconfirmed > self._settings.pressure_unconfirmed or offers > self._settings.pressure_offers:
+            self._until_ms = now_ms + self._settings.pressure_hold_ms
+
+    def beat(self, now_ms: float, loop_lag_ms: float) -> None:
+        """loop_lag_ms: how late the event loop has called this. Once on time, and it is no pressure."""
+        if loop_lag_ms <= self._settings.pressure_loop_lag_ms:
+            self._late_since_ms = math.inf
+            return
+        self._late_since_ms = min(self._late_since_ms, now_ms)
+        if now_ms - self._late_since_ms >= _LASTING_MS:
+            self._until_ms = now_ms + self._settings.pressure_hold_ms
 
     def is_high(self, now_ms: float) -> bool:
         """Whether all offers are to be refused. On any thread."""

@@ -130,8 +130,8 @@ class KafkaRouter:
         self._stopping.set()
         self._route_reader.stop()
         if self._loop is not None:
-            for thread in self._thread, self._route_reader:
-                await self._loop.run_in_executor(None, thread.join, timeout_s)
+            joins = (self._loop.run_in_executor(None, thread.join, timeout_s) for thread in (self._thread, self._route_reader))
+            await asyncio.gather(*joins)
 
     # --- on the router's thread -----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ class FastPathSettings:
     group_id: str = "inflight-routers"
     max_payload_bytes: int = 65_536
     max_lag: int = 1_000  # messages of a partition that the router has not read; beyond, it goes on at the end
-    pressure_loop_lag_ms: int = 400  # how late the event loop calls what is due
+    pressure_loop_lag_ms: int = 400  # how late the event loop calls what is due, for a second
     pressure_unconfirmed: int = 2_000  # records of the gateway that Kafka has not confirmed
     pressure_offers: int = 2_000  # offers that the router has made and the event loop has not looked at
     pressure_hold_ms: int = 200

@@ -182,9 +182,9 @@ class DeviceSocket(asyncio.Protocol):
         self.shut_at_once("the gateway holds too much for all devices", ReasonCode.QUOTA_EXCEEDED)
         self._owner.touch(self)
 
-    def shut_at_once(self, reason: str, reason_code: ReasonCode) -> None:
+    def shut_at_once(self, reason: str, reason_code: ReasonCode, *, reconnect_grace_ms: int = 0) -> None:
         """Write nothing any more but a goodbye, and not even that to a device that has not taken what was written before."""
-        self.connection.shut(reason, reason_code, at_once=True)
+        self.connection.shut(reason, reason_code, at_once=True, reconnect_grace_ms=reconnect_grace_ms)
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._is_cut_off = True
             self._transport.abort()

@@ -6,7 +6,8 @@ something happened to, which coalesces their writes.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -16,7 +17,7 @@ from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.fast_path.pressure import Pressure
-from sinks.health import NO_LEASE, NO_PARTITION, Lack
+from sinks.health import NO_LEASE, NO_PARTITION, STOPPING, Lack
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
@@ -25,6 +26,7 @@ from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION
 from sinks.mqtt.connection.fast_sender import Refusal
 from sinks.mqtt.connection.handshake import Registration
+from sinks.mqtt.connection.phases import Going
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.limits.connection_counts import Place
 from sinks.mqtt.limits.gateway_limits import GatewayLimits
@@ -41,12 +43,17 @@ _LATE_MS: Final = 50
 """A CONNECT that was in the kernel for so long had to wait for this process."""
 _TICK_MS: Final = 10
 """Linux counts that in steps of its timer, which are no longer."""
+_ENGINE_FOLLOWS_MS: Final = 15_000
+"""After session settings have changed in the file: the engine takes them over, too, with one of its next micro-batches."""
+_STOPS: Final = Going("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+_MOVED: Final = Going("the gateway lost the partition", ReasonCode.SERVER_BUSY)
 
 
 class Gateway:
     """Every connection of one gateway, and the partitions of the commands topic over which the engine reaches them.
 
-    Implements DeviceSocketOwner (for sockets), CommandListener (for the command tail) and OfferListener (for the router).
+    Implements DeviceSocketOwner (for sockets), CommandListener (for the command tail), OfferListener (for the router) and
+    Drainable.
     """
 
     def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
@@ -79,13 +86,34 @@ class Gateway:
         )
         self._dirty: dict[DeviceSocket, None] = {}
         self._sweep_scheduled = False
+        self._says_connack_from_ms = 0
+        self._other_configuration = 0
         self._is_stopping = False
+        self._nobody_is_left = asyncio.Event()
 
     def start(self) -> None:
         """Apply for a lease."""
         self.lease.start()
         if self.settings.fast_path.enabled:
             self._pulse.start()
+
+    def take(self, settings: GatewaySettings) -> None:
+        """Other limits, ways to log in, rules, and session settings of the engine, for connections to come; the limits of all
+        devices together hold at once. The rest of the settings stays. Raises UnusableFile, and everything is as before."""
+        self.logins.take(settings)
+        self.limits.take(settings.device_limits)
+        before = self.settings
+        if (settings.session, settings.profiles) != (before.session, before.profiles):
+            self._says_connack_from_ms = self.now_ms() + _ENGINE_FOLLOWS_MS
+            self._other_configuration = self.counters.connections_lost[OTHER_CONFIGURATION]
+        self.settings = replace(
+            before,
+            device_limits=settings.device_limits,
+            login=settings.login,
+            rules=settings.rules,
+            session=settings.session,
+            profiles=settings.profiles,
+        )
 
     # --- CONNECT ------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +132,11 @@ class Gateway:
         partition = self._partitions[self._registered % len(self._partitions)]
         self._by_connection[connection_id] = socket
         # An engine that takes settings over while it runs may have others; then it speaks for itself from the first time on.
-        knows_settings = self.settings.fast_path.enabled and not self.counters.connections_lost[OTHER_CONFIGURATION]
+        knows_settings = (
+            self.settings.fast_path.enabled
+            and self.counters.connections_lost[OTHER_CONFIGURATION] == self._other_configuration
+            and self.now_ms() >= self._says_connack_from_ms
+        )
         return Registration(connection_id, partition, self.lease.lease_id, knows_settings, is_late)
 
     def admitted(self, socket: DeviceSocket) -> None:
@@ -126,10 +158,11 @@ class Gateway:
         _log.info("partitions_revoked", owned=self._partitions)
         if not self._partitions:
             self.ready.clear()
-        for socket in list(self._by_connection.values()):
-            if socket.connection.partition in partitions:
-                socket.connection.shut("the gateway lost the partition", ReasonCode.SERVER_BUSY)
-                self.touch(socket)
+        moved = [socket for socket in self._by_connection.values() if socket.connection.partition in partitions]
+        for socket in moved:
+            self._let_go(socket, _MOVED)
+        if moved:
+            self._loop.call_later(self.settings.stop_timeout_ms / 1_000, self._shut, moved, _MOVED)
 
     def _tell_ready(self) -> None:
         if self._partitions and self.lease.holds():
@@ -137,6 +170,8 @@ class Gateway:
 
     def missing(self) -> Iterator[Lack]:
         """What devices need and is not there."""
+        if self._is_stopping:
+            yield STOPPING
         if not self._partitions:
             yield NO_PARTITION
         if not self.lease.holds():
@@ -147,7 +182,9 @@ class Gateway:
         self.counters.leases_lost += 1
         self.ready.clear()
         for socket in list(self._by_connection.values()):
-            socket.shut_at_once("the lease of the gateway has passed", ReasonCode.SERVER_BUSY)
+            socket.shut_at_once(
+                "the lease of the gateway has passed", ReasonCode.SERVER_BUSY, reconnect_grace_ms=self.settings.reconnect_grace_ms
+            )
             self.touch(socket)
 
     def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
@@ -225,7 +262,9 @@ class Gateway:
         self.touch(socket)
 
     def _observe_pressure(self, loop_lag_ms: float) -> None:
-        self._pressure.observe(self.now_ms(), loop_lag_ms=loop_lag_ms, unconfirmed=self.counters.appends_unconfirmed)
+        now_ms = self.now_ms()
+        self._pressure.beat(now_ms, loop_lag_ms)
+        self._pressure.observe(now_ms, unconfirmed=self.counters.appends_unconfirmed)
 
     # --- records --------------------------------------------------------------------------------------------------------------
 
@@ -250,6 +289,8 @@ class Gateway:
 
     def opened(self, socket: DeviceSocket) -> None:
         self._sockets.add(socket)
+        if self._is_stopping:  # it was being accepted, or in its TLS handshake
+            self.let_go(socket)
 
     def touch(self, socket: DeviceSocket) -> None:
         """Something happened to this connection: look after it once this turn of the loop is over."""
@@ -278,6 +319,7 @@ class Gateway:
                 self._by_connection.pop(connection.connection_id, None)
                 if self._by_client.get(connection.client_id) is socket:
                     del self._by_client[connection.client_id]
+        self._look_whether_somebody_is_left()
 
     def _confirmed(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         self._count_confirmation(error)
@@ -309,6 +351,7 @@ class Gateway:
 
     def closed(self, socket: DeviceSocket) -> None:
         self._sockets.discard(socket)
+        self._look_whether_somebody_is_left()
 
     def count_load(self) -> None:
         """The gauges that cost a look at every socket; called about once a second."""
@@ -322,17 +365,46 @@ class Gateway:
 
     # --- the end ------------------------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Take nobody in any more, say goodbye to everybody."""
+    def refuse_newcomers(self) -> None:
+        """Take nobody in any more."""
         self._is_stopping = True
-        self._pulse.stop()
-        for socket in list(self._sockets | set(self._by_connection.values())):
-            socket.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+        self.ready.clear()
+
+    def connections(self) -> Sequence[DeviceSocket]:
+        """Sockets without a CONNECT included, and what is not told to Kafka yet of those that are gone."""
+        return list(self._sockets | set(self._by_connection.values()))
+
+    def let_go(self, connection: DeviceSocket) -> None:
+        """See Connection."""
+        self._let_go(connection, _STOPS)
+
+    def _let_go(self, socket: DeviceSocket, why: Going) -> None:
+        socket.connection.let_go(why.reason, why.reason_code, reconnect_grace_ms=self.settings.reconnect_grace_ms)
+        self.touch(socket)
+
+    def _shut(self, sockets: Iterable[DeviceSocket], why: Going) -> None:
+        for socket in sockets:
+            socket.connection.shut(why.reason, why.reason_code, reconnect_grace_ms=self.settings.reconnect_grace_ms)
             self.touch(socket)
+
+    async def until_nobody_is_left(self) -> None:
+        """… and Kafka has confirmed everything. Call `refuse_newcomers` before."""
+        self._look_whether_somebody_is_left()
+        await self._nobody_is_left.wait()
+
+    def stop(self) -> None:
+        """Say goodbye at once to everybody who is left."""
+        self.refuse_newcomers()
+        self._pulse.stop()
+        self._shut(self.connections(), _STOPS)
         self._sweep()
         self._end_lease()
 
+    def _look_whether_somebody_is_left(self) -> None:
+        if self._is_stopping and not (self._sockets or self._by_connection or self.counters.appends_unconfirmed):
+            self._nobody_is_left.set()
+
     def _end_lease(self) -> None:
         """Once everything is said; else the lease passes by itself."""
-        if self._is_stopping and not self.counters.appends_unconfirmed:
+        if self._is_stopping and not self._by_connection and not self.counters.appends_unconfirmed:
             self.lease.end(all_told=self._ended.all_told)

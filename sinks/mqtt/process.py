@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import structlog
 
@@ -11,6 +11,7 @@ from sinks.fast_path.router import KafkaRouter, Router
 from sinks.health import LoopHealth
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
+from sinks.mqtt.drain import Drain
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
@@ -22,32 +23,49 @@ _OWNERSHIP_WARNING_S: Final = 15.0
 _LOOK_S: Final = 1.0
 
 
+class Configuration(Protocol):
+    """Where the settings come from."""
+
+    def look(self, take: Callable[[GatewaySettings], None], *, read_file: bool) -> None:
+        """Ask about once a second. Calls `take` when there are others; it raises UnusableFile when they cannot be used, and then
+        those before them stay in force. read_file: whether it has changed or not."""
+
+
 async def serve(
     settings: GatewaySettings,
     *,
     on_ready: Callable[[str, int], None] | None = None,
     stop: asyncio.Event,
+    hurry: asyncio.Event | None = None,
     counters: GatewayCounters | None = None,
     reload: asyncio.Event | None = None,
+    configuration: Configuration | None = None,
     health: LoopHealth | None = None,
 ) -> None:
-    """Run a gateway until `stop` is set.
+    """Run a gateway until `stop` is set; then it is drained (sinks/mqtt/drain.py), which `hurry` ends early.
 
     on_ready: called once with the bound host and port when devices can connect. counters, health: to watch from outside.
-    reload: set it to have users, keys and certificates read again; the gateway clears it. They are read when they change, too.
+    reload: set it to have configuration, users, keys and certificates read again; the gateway clears it. They are read when they
+    change, too. configuration: None = the settings stay.
     Raises OSError when a port cannot be bound, UnusableFile for a file of users, keys or certificates, kafka.errors.KafkaError
     when no broker answers, TopicMissing, GroupInstanceTaken when another process has the same `group_instance_id`, also later,
     PartitionsAdded when a topic gets more partitions: `stop` is set then.
     Otherwise nothing that a device or Kafka does ends it once it is ready.
     """
-    counters = counters or GatewayCounters()
+    counters, hurry = counters or GatewayCounters(), hurry or asyncio.Event()
+
+    def stop_at_once() -> None:
+        """What it would write while it is drained would be in the wrong partitions, or in somebody else's name."""
+        hurry.set()
+        stop.set()
+
     log = KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
         linger_ms=settings.producer_linger_ms,
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
-        on_partitions_added=stop.set,
+        on_partitions_added=stop_at_once,
         took=counters.append_seconds.add,
     )
     tail = KafkaCommandTail(
@@ -58,7 +76,7 @@ async def serve(
         session_timeout_ms=settings.group_session_timeout_ms,
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
         options=settings.kafka_options,
-        on_taken=stop.set,
+        on_taken=stop_at_once,
     )
     router = None
     if settings.fast_path.enabled:
@@ -78,9 +96,11 @@ async def serve(
         tail,
         on_ready=on_ready,
         stop=stop,
+        hurry=hurry,
         counters=counters,
         router=router,
         reload=reload,
+        configuration=configuration,
         health=health,
     )
     tail.check()
@@ -94,9 +114,11 @@ async def run_gateway(
     *,
     on_ready: Callable[[str, int], None] | None,
     stop: asyncio.Event,
+    hurry: asyncio.Event | None = None,
     counters: GatewayCounters,
     router: Router | None = None,
     reload: asyncio.Event | None = None,
+    configuration: Configuration | None = None,
     on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
     health: LoopHealth | None = None,
 ) -> None:
@@ -110,7 +132,7 @@ async def run_gateway(
         host, port = await listeners.open()
         if on_listening is not None:
             on_listening(listeners.addresses)
-        looking_after = asyncio.ensure_future(_look_after(gateway, listeners, reload or asyncio.Event()))
+        looking_after = asyncio.ensure_future(_look_after(gateway, listeners, reload or asyncio.Event(), configuration))
         tail.start(gateway)
         gateway.start()
         if router is not None:
@@ -123,28 +145,39 @@ async def run_gateway(
                 if not stop.is_set() and on_ready is not None:
                     on_ready(host, port)
                 await stopping
+                drain = Drain(gateway, listeners, drain_ms=settings.drain_ms, confirm_ms=settings.stop_timeout_ms)
+                drain.begin()
+                look()
+                await drain.run(hurry or asyncio.Event())
         finally:
-            # 1. nobody new, 2. goodbye to everybody, 3. the farewells into the log, 4. Kafka
             stopping.cancel()
             looking_after.cancel()
             listeners.close()
             gateway.stop()
             gateway.logins.close()
     finally:
+        timeout_s = settings.stop_timeout_ms / 1_000
+        closing = [tail.close(timeout_s), log.close(timeout_s)]
         if router is not None:
-            await router.close(settings.stop_timeout_ms / 1_000)
-        await tail.close(settings.stop_timeout_ms / 1_000)
-        await log.close(settings.stop_timeout_ms / 1_000)
+            closing.append(router.close(timeout_s))
+        await asyncio.gather(*closing)
 
 
-async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Event) -> None:
+async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Event, configuration: Configuration | None) -> None:
     """Every second, and when `reload` is set."""
+
+    def take(settings: GatewaySettings) -> None:
+        gateway.take(settings)
+        listeners.take(gateway.settings)
+
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(reload.wait(), _LOOK_S)
         read_files = reload.is_set()
         reload.clear()
         try:
+            if configuration is not None:
+                configuration.look(take, read_file=read_files)
             gateway.logins.look_after(gateway.now_ms(), read_files=read_files)
             gateway.limits.refusals.catch_up()
             listeners.look_after(read_files=read_files)

@@ -46,7 +46,13 @@ class GatewaySettings:
     connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT whose login is verified, and how old one may be
     accept_timeout_ms: int = 30_000  # from CONNECT to the engine's `AcceptConnection`
     append_timeout_ms: int = 30_000  # Kafka confirms a record within this, or the connection that wrote it is closed
+    drain_ms: int = 10_000
+    """A gateway that stops closes its connections in slices within about this long, few of them sooner; 0 = all at once."""
+    reconnect_grace_ms: int = 30_000
+    """A device whose connection the gateway ends for a reason of its own (it stops, or loses a partition or its lease) has this
+    long to come back before its will is published; a longer delay of the will holds."""
     stop_timeout_ms: int = 5_000
+    """After `drain_ms`: for what Kafka has not confirmed, and once more for leaving the group and flushing the log."""
     stalled_write_timeout_ms: int = 60_000
     """A device that takes nothing for this long is closed (one with keep alive: 1.5 times that)."""
     max_packet_size_bytes: int = 524_288

@@ -27,6 +27,7 @@ import msgspec
 from state.commands import DeadLetter
 from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, Exchanges
 from state.dead_letters.policy import Policy
+from state.errors import UNDECODABLE
 from state.model import DEAD_LETTERED, ClientId, Death, DeathHistory, Destination, DestinationKind, Message, Outcome
 from state.records.messages import BCC, CC, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
 
@@ -201,7 +202,7 @@ def _keys_of(message: Message, name: str) -> tuple[str, ...]:
         return ()
     try:
         return _keys_decoder.decode(value)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNDECODABLE:
         return ()
 
 

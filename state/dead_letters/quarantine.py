@@ -31,7 +31,7 @@ from state.commands import ClearThrottle, CloseConnection, Command, DeadLetter, 
 from state.dead_letters.dead_letter import death_count, with_death
 from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, DEAD_LETTERS
 from state.dead_letters.refused_record import refuse_message
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import (
     ClientConnected,
     ClientDisconnected,
@@ -107,7 +107,7 @@ def decode_quarantine(data: bytes) -> Quarantine:
         if data[:1] == _VERSION:
             return _decoder.decode(memoryview(data)[1:])
         error = "the record of the quarantine has another version"
-    except (msgspec.DecodeError, ValueError, RecursionError) as damage:
+    except UNDECODABLE as damage:
         error = f"the record of the quarantine is damaged: {damage}"
     return Quarantine(row_version=0, blob=data, since_ms=0, error=error)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import QoS, Subscription
 
 _REMEMBERED_FROM_BYTES: Final = 4_096
@@ -77,7 +77,7 @@ class _Index:
         """Raises UnreadableRecord for what `Subscriptions.encoded` did not write."""
         try:
             subscriptions = _decoder.decode(encoded)
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNDECODABLE as error:
             raise UnreadableRecord(f"the subscriptions of a session are damaged: {error}") from error
         by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
         return cls(by_filter, Counter(_shape(topic_filter) for topic_filter in by_filter if _has_wildcard(topic_filter)))

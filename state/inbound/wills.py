@@ -17,12 +17,18 @@ class PendingWill:
     due_ms: int
 
 
-def pending_will(connection: Connection, session_expiry_interval_s: int, now_ms: int) -> PendingWill | None:
-    """The will of a connection that has just ended, None = it has none. The end of the session ends the delay, too."""
+def pending_will(
+    connection: Connection, session_expiry_interval_s: int, now_ms: int, reconnect_grace_ms: int
+) -> PendingWill | None:
+    """The will of a connection that has just ended, None = it has none.
+
+    The end of the session ends the delay, too. A server that shuts down may defer wills (MQTT 5, 3.1.2.5), so there is a grace,
+    also after the end of a session that ends with its connection.
+    """
     if connection.will is None:
         return None
-    delay_s = min(connection.will.delay_s, session_expiry_interval_s)
-    return PendingWill(will=connection.will, connection_id=connection.connection_id, due_ms=now_ms + delay_s * 1_000)
+    delay_ms = max(1_000 * min(connection.will.delay_s, session_expiry_interval_s), reconnect_grace_ms)
+    return PendingWill(will=connection.will, connection_id=connection.connection_id, due_ms=now_ms + delay_ms)
 
 
 def publish_will(pending: PendingWill, activation: Activation) -> None:

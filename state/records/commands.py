@@ -18,7 +18,7 @@ from state.commands import (
     SendPublish,
     WithdrawPublish,
 )
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import ClientId
 from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
@@ -39,7 +39,7 @@ def decode_command_batch(data: bytes) -> CommandBatch:
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UnreadableRecord(f"not a batch of commands: {error}") from error
 
 

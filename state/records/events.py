@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import FastSent, LoggedEvent, MessageReturned, PublishReceived
 from state.model import ClientId, Message
 from state.records.record import VERSION_BYTE, SinkRecord, accepted_at, position, without_version
@@ -31,7 +31,7 @@ def decode_event(data: bytes) -> LoggedEvent:
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UnreadableRecord(f"not an event of a gateway: {error}") from error
 
 

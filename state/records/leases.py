@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import Value
 from state.records.record import VERSION_BYTE, without_version
 
@@ -38,5 +38,5 @@ def decode_lease(data: bytes) -> Lease:
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UnreadableRecord(f"not a lease: {error}") from error

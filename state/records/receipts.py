@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from state.commands import SendReceipt
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import DestinationKind, Outcome
 from state.records.messages import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_ID, QOS, TOPIC
 from state.records.record import Header, SinkRecord, TimeMs
@@ -43,6 +44,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     deaths: Annotated[int, Meta(description="how often the message has died by now, in all queues")]
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
     fast_path: Annotated[bool, Meta(description="whether a gateway sent it first, before the session had read it")]
+
+
+class _WrittenReceipt(Receipt, frozen=True, kw_only=True):
+    """As every version has written it. A field that came later has a default."""
+
+    fast_path: bool = False
+
+
+_decoder: Final = msgspec.json.Decoder(_WrittenReceipt)
+
+
+def decode_receipt(data: bytes) -> Receipt:
+    """Raises UnreadableRecord for anything but a receipt of this or an older version."""
+    try:
+        return _decoder.decode(data)
+    except UNDECODABLE as error:
+        raise UnreadableRecord(f"not a receipt: {error}") from error
 
 
 def receipt_records(command: SendReceipt, topics: Topics, *, max_client_id_bytes: int) -> Iterator[SinkRecord]:

@@ -1,14 +1,27 @@
-"""What the formats of all topics share: headers, the version byte, the record that is to be written, and where one was read."""
+"""What the formats of all topics share: headers, the version byte, the record that is to be written, and where one was read.
+
+Values in msgpack (events, commands, leases, routes) begin with a version byte. The rules for whoever changes one of them, or one
+of the immutable values of state/model.py in them (docs/decisions/0024):
+
+ 1. A field with a default may be added at the end of a struct without a new version, if a reader that does not know it does no
+    harm by that.
+ 2. Every other change makes a new version, also a new kind of event or command, a new value of an enumeration, and another
+    meaning. Only the records that need the new version carry it; all others stay as they are.
+ 3. From version 2 on `NEWER_MARK` follows the version byte. By it a reader knows a record of a version that is newer than itself
+    from one that is foreign or damaged.
+ 4. A reader reads all versions up to its own, and every version has a fixture (tests/unit/state/fixtures).
+"""
 
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from state.errors import UnreadableRecord
+from state.errors import NewerRecord, UnreadableRecord
 
 WIRE_VERSION: Final = 1
 VERSION_BYTE: Final = bytes([WIRE_VERSION])
-"""The first byte of a value in msgpack. A writer may add fields with a default at the end of a struct without a new version."""
+NEWER_MARK: Final = b"\xc1inflight"
+"""0xC1 begins nothing in msgpack."""
 
 IS_TIME: Final = "is_time"
 TimeMs: TypeAlias = Annotated[int, msgspec.Meta(extra={IS_TIME: True})]
@@ -33,12 +46,14 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def without_version(data: bytes) -> memoryview:
-    """What follows the version byte. Raises UnreadableRecord for a version that is not known here."""
-    if data[:1] != VERSION_BYTE:
-        found = data[0] if data else "nothing"
-        hint = "written by another version of Inflight, or not by Inflight"
-        raise UnreadableRecord(f"record version {found}, expected {WIRE_VERSION}: {hint}")
-    return memoryview(data)[1:]
+    """What follows the version byte. Raises NewerRecord for a newer version, UnreadableRecord for what is of no version."""
+    if data[:1] == VERSION_BYTE:
+        return memoryview(data)[1:]
+    found = data[0] if data else "nothing"
+    if data[:1] > VERSION_BYTE and data[1:].startswith(NEWER_MARK):
+        todo = "start the version that wrote it, or a newer one"
+        raise NewerRecord(f"record version {found}, this Inflight reads {WIRE_VERSION}: {todo}")
+    raise UnreadableRecord(f"record version {found}, expected {WIRE_VERSION}: not written by Inflight, or damaged")
 
 
 def position(topic: str, partition: int, offset: int) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from state.commands import ClearRoute, SetRoute
-from state.errors import UnreadableRecord
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import ClientId, Value
 from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
@@ -38,5 +38,5 @@ def decode_route(data: bytes) -> Route:
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UnreadableRecord(f"not a route: {error}") from error

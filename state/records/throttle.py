@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from state.commands import ClearThrottle, SetThrottle
+from state.errors import UNDECODABLE
 from state.model import ClientId
 from state.records.record import SinkRecord
 
@@ -38,7 +39,7 @@ def decode_throttle(value: bytes) -> Throttle:
     """One that cannot be read still throttles: whoever wrote it meant the client to be spared."""
     try:
         return _decoder.decode(value)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return Throttle(reason=f"unreadable: {value[:80]!r}")
 
 

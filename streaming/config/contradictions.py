@@ -65,6 +65,13 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
             f"is {format_size(gateway.max_packet_size_bytes)}, and with {format_size(_MQTT_OVERHEAD_BYTES)} around it such a "
             f"packet does not fit in a record of engine.max_record_bytes = {engine.max_record_bytes}: lower it, or raise that",
         )
+    topics = settings.topics
+    if 0 < topics.replication_factor < topics.min_insync_replicas:
+        yield (
+            ("topics", "min_insync_replicas"),
+            f"is {topics.min_insync_replicas}, more than replication_factor = {topics.replication_factor}: Kafka would confirm "
+            "nothing. With 3 replicas 2 are usual",
+        )
     throttle = settings.throttle
     for on, high, low in (
         (throttle.lag_high, "lag_high", "lag_low"),

@@ -46,12 +46,19 @@ def explain(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[Ke
 
 
 def resolve_key(model: type[BaseModel], dotted: str) -> tuple[str, ...] | None:
-    """The path of a dotted key, or None if there is no such key. What follows a table of free names is one name, dots and all."""
+    """The path of a dotted key, or None if there is no such key. What follows a table of free names is one name, dots and all; it
+    may be in quotes, as TOML wants it.
+    """
     parts, keys = tuple(dotted.split(".")), _keys(model, lists=False)
     if parts in keys:
         return parts
     tables = (parts[:length] for length in range(1, len(parts)) if _is_free_table(keys.get(parts[:length])))
-    return next(((*table, ".".join(parts[len(table) :])) for table in tables), None)
+    return next(((*table, _unquoted(".".join(parts[len(table) :]))) for table in tables), None)
+
+
+def _unquoted(name: str) -> str:
+    is_quoted = len(name) > 2 and name[0] == name[-1] and name[0] in "\"'"
+    return name[1:-1] if is_quoted else name
 
 
 def holds_a_secret(model: type[BaseModel], path: tuple[str, ...], text: str) -> bool:

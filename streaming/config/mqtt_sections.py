@@ -68,7 +68,23 @@ class GatewaySection(Section, configures=GatewaySettings()):
     )
     accept_timeout_ms: _Timeout = key("from CONNECT to the engine's answer")
     append_timeout_ms: _Timeout = key("Kafka confirms a record within this, or the connection that wrote it is closed")
-    stop_timeout_ms: DurationMs = key("how long a stopping gateway may take", ge=0, le=5 * MINUTE)
+    drain_ms: DurationMs = key(
+        "a gateway that stops closes its connections in slices within this, so that its devices do not all connect elsewhere at "
+        "once; few of them take less; 0 = all at once",
+        ge=0,
+        le=10 * MINUTE,
+    )
+    reconnect_grace_ms: DurationMs = key(
+        "a device whose connection a gateway ends for a reason of its own (it stops, or loses a partition or its lease) has this "
+        "long to come back before its will is published; a longer delay of the will holds",
+        ge=0,
+        le=HOUR,
+    )
+    stop_timeout_ms: DurationMs = key(
+        "how long a gateway that stops waits after drain_ms for what Kafka has not confirmed, and once more for leaving Kafka",
+        ge=0,
+        le=5 * MINUTE,
+    )
     stalled_write_timeout_ms: DurationMs = key(
         "a device without keep alive that takes no byte for this long is closed", ge=SECOND, le=HOUR
     )
@@ -127,7 +143,9 @@ class FastPathSection(Section, configures=FastPathSettings()):
         le=1_000_000,
     )
     pressure_loop_lag_ms: DurationMs = key(
-        "a gateway leaves all messages to the micro-batches while its event loop is late by more than this", ge=1, le=MINUTE
+        "a gateway leaves all messages to the micro-batches while its event loop is late by more than this, for a second",
+        ge=1,
+        le=MINUTE,
     )
     pressure_unconfirmed: int = key("… while Kafka has not confirmed more records of it than this", ge=1, le=1_000_000)
     pressure_offers: int = key("… while it has read more messages than this and not looked at them", ge=1, le=1_000_000)

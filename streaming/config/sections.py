@@ -134,6 +134,12 @@ class TopicsSection(Section):
         "the topics are called PREFIX.messages, PREFIX.events, …; two installations can share a Kafka", "inflight"
     )
     replication_factor: int = key("-1 = what the brokers say (default.replication.factor)", -1, ge=-1, le=32)
+    min_insync_replicas: int = key(
+        "so many brokers have a record before it is confirmed; -1 = what the brokers say (min.insync.replicas)",
+        -1,
+        ge=-1,
+        le=32,
+    )
     partitions: PartitionsSection = PartitionsSection()
     retention: RetentionSection = RetentionSection()
 
@@ -229,6 +235,11 @@ class EngineSection(Section):
     )
     max_record_bytes: SizeBytes = key(
         "largest record that Inflight writes; the topics must allow it (max.message.bytes)", 900_000, ge=64 * KIB, le=96 * MIB
+    )
+    stop_at_newer_events: bool = key(
+        "an event of a newer gateway that this engine cannot read stops it, and nothing is lost; false = it becomes a dead "
+        "letter",
+        True,
     )
     receipts: bool = key("write the outcome of every message to PREFIX.receipts", True)
     ledger: bool = key("write every transition of every message to PREFIX.ledger", True)

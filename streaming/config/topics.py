@@ -7,13 +7,14 @@ of `inflight.messages` is the broker's (LogAppendTime): messages expire by it, a
 has expired.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
@@ -27,13 +28,15 @@ _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
 _TIMEOUT_MS: Final = 30_000
+_LOOK_S: Final = 0.1
 _TABLES: Final = ("throttle", "leases", "routes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
     """How one topic shall be. retention_ms: None = compacted. max_record_bytes: what the topic has to take at least.
-    brokers_time: a record has the time at which the broker got it, not what its writer says.
+    min_insync_replicas: None = as the brokers say. brokers_time: a record has the time at which the broker got it, not what its
+    writer says.
     """
 
     name: str
@@ -42,12 +45,15 @@ class TopicPlan:
     retention_ms: int | None
     minimum_retention_ms: int
     max_record_bytes: int
+    min_insync_replicas: int | None = None
     brokers_time: bool = False
 
     @property
     def configs(self) -> dict[str, str]:
         """Kafka's configuration when Inflight creates the topic."""
         configs = {"max.message.bytes": str(max(_MAX_MESSAGE_BYTES, self.max_record_bytes))}
+        if self.min_insync_replicas is not None:
+            configs["min.insync.replicas"] = str(self.min_insync_replicas)
         if self.brokers_time:
             configs["message.timestamp.type"] = BROKERS_TIME
         if self.retention_ms is None:
@@ -79,6 +85,7 @@ class TopicReport:
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
     """The ten topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
+    in_sync = names.min_insync_replicas if names.min_insync_replicas > 0 else None
     plans = [
         TopicPlan(
             name=name,
@@ -87,6 +94,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
             retention_ms=retention.dead_letters,
             minimum_retention_ms=0,  # whoever bound it knows who reads it, and how soon
             max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+            min_insync_replicas=in_sync,
         )
         for name in settings.dead_letter_topics
     ]
@@ -99,6 +107,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
                 retention_ms=None if key in _TABLES else getattr(retention, key),
                 minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
                 max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+                min_insync_replicas=in_sync,
                 brokers_time=key == "messages",
             )
         )
@@ -117,7 +126,7 @@ def ensure_topics(settings: Settings) -> TopicReport:
         created = tuple(name for name, plan in missing.items() if _create(admin.client, plan))
         if missing:
             admin.client.wait_for_topics(list(missing))
-        report = _report(admin.client, plans, created)
+        report = _report_of_all(admin.client, plans, created)
     if report.problems:
         raise UnsafeTopics(report.problems)
     return report
@@ -210,6 +219,26 @@ def _report(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], created: tup
         problems += found
         warnings += remarks
     return TopicReport(created=created, problems=tuple(problems), warnings=tuple(warnings), topics=tuple(actual.values()))
+
+
+def _report_of_all(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], created: tuple[str, ...]) -> TopicReport:
+    """The report, once it has all topics: each question may go to another broker, which hears of a new topic a moment later.
+
+    What is not there after 30 seconds is a problem in the report.
+    """
+    wanted = {plan.name for plan in plans}
+    deadline = time.monotonic() + _TIMEOUT_MS / 1000
+    while True:
+        is_late = time.monotonic() > deadline
+        try:
+            report = _report(client, plans, created)
+        except UnknownTopicOrPartitionError:
+            if is_late:
+                raise
+        else:
+            if is_late or wanted == {topic.name for topic in report.topics}:
+                return report
+        time.sleep(_LOOK_S)
 
 
 def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, ActualTopic]:

@@ -5,14 +5,11 @@ seen, the size of the session state, and the free disk under a local checkpoint.
 value that hovers around one of them makes no stream of records; backends may go on when all values are below their low watermark.
 """
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
-from urllib.parse import urlparse
 
 import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -23,6 +20,7 @@ from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
 from streaming.config.sections import ThrottleSection
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
+from streaming.engine.lifecycle.full_disk import free_disk_of
 from streaming.engine.progress import BatchProgress
 
 _log: Final = structlog.get_logger(__name__)
@@ -211,17 +209,3 @@ def _present(consumer: Any, topic: str) -> dict[bytes, bytes]:
                 else:
                     found[record.key] = record.value
     return found
-
-
-def free_disk_of(location: str) -> Callable[[], int | None]:
-    """Measures the free bytes of the disk under a local checkpoint; None for HDFS and object stores, which watch themselves."""
-    url = urlparse(location)
-    if url.scheme not in ("", "file"):
-        return lambda: None
-    path = Path(url.path if url.scheme else location).absolute()
-
-    def measure() -> int | None:
-        existing = next((directory for directory in (path, *path.parents) if directory.exists()), None)
-        return None if existing is None else shutil.disk_usage(existing).free
-
-    return measure

@@ -15,6 +15,10 @@ class CannotRepartition(InflightError):
     """The sessions stay in the state partitions in which they are."""
 
 
+class RecordsGone(InflightError):
+    """Kafka no longer has what the checkpoint has not read."""
+
+
 class EngineRuns(InflightError):
     """Another engine, with another checkpoint, works on the same topics."""
 
@@ -31,5 +35,17 @@ class QueryFailed(InflightError):
     """The query ended by itself; the text has Spark's reason."""
 
 
+class NewerEvent(QueryFailed):
+    """The query has come to an event that a newer version of Inflight has written."""
+
+
+class NewerCheckpoint(InflightError):
+    """A newer version of Inflight has written the checkpoint, in a form that this one cannot read."""
+
+
 class UnreadableSettings(InflightError):
     """A micro-batch has to be executed again, and the settings that it had are not known."""
+
+
+class DiskFull(InflightError):
+    """Something could not be written because a disk has no room."""

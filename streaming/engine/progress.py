@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
+import structlog
 
 PROGRESS_FILE: Final = "progress.jsonl"
 MAX_FILE_BYTES: Final = 1_000_000
@@ -17,6 +18,7 @@ CLIENTS_QUARANTINED: Final = "clients_quarantined"
 RESENDS: Final = {"resent": "retry_interval", "replayed": "reconnect"}
 """The names under which streaming/engine/outcome_counts.py counts; of resends by transition, what it is told as."""
 _WHOLE: Final = "triggerExecution"
+_log: Final = structlog.get_logger(__name__)
 _TAIL_BYTES: Final = 65_536
 
 
@@ -108,7 +110,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
 
 
 class ProgressFile:
-    """Appends lines to `progress.jsonl` of a directory."""
+    """Appends lines to `progress.jsonl` of a directory. What cannot be written is left out: no session depends on it."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -118,6 +120,12 @@ class ProgressFile:
         if not batches:
             return
         lines = b"".join(msgspec.json.encode(batch) + b"\n" for batch in batches)
+        try:
+            self._append(lines)
+        except OSError as error:
+            _log.warning("progress_not_written", file=str(self._path), error=str(error))
+
+    def _append(self, lines: bytes) -> None:
         if self._path.exists() and self._path.stat().st_size + len(lines) > MAX_FILE_BYTES:
             self._path.replace(self._path.with_name(f"{PROGRESS_FILE}.1"))
         with self._path.open("ab") as file:

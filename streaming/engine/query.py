@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from state.records.events import WAKE_UP_KEY
+from streaming.engine.intake.newer_events import refused_if_newer
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SINK_RECORDS_SCHEMA
 from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, UNADDRESSED, Function, SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
@@ -61,19 +62,23 @@ def read_records(
 def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """client_id: string, never null, the empty string for a key that is no client id. record: binary, operator/cells.py.
 
-    Wake-up records have done their work when they are read, and end here.
+    Wake-up records have done their work when they are read, and end here. An event of a newer version ends the query here
+    (intake/newer_events.py).
     """
     addressed = _is_client_id(F.col("key"), settings.limits.max_client_id_bytes)
+    is_event, value = F.col("topic") == settings.topics.events, F.col("value")
+    if settings.stop_at_newer_events:
+        value = F.when(is_event, refused_if_newer(value)).otherwise(value)
     record = F.struct(
-        F.when(F.col("topic") == settings.topics.events, EVENTS).otherwise(MESSAGES).alias("s"),
+        F.when(is_event, EVENTS).otherwise(MESSAGES).alias("s"),
         F.col("partition").alias("p"),
         F.col("offset").alias("o"),
         F.unix_millis("timestamp").alias("t"),
         F.col("headers").alias("h"),
-        F.col("value").alias("v"),
+        value.alias("v"),
         F.when(~addressed, F.col("key")).alias("k"),
     )
-    is_wake_up = (F.col("topic") == settings.topics.events) & F.col("key").eqNullSafe(F.lit(WAKE_UP_KEY))
+    is_wake_up = is_event & F.col("key").eqNullSafe(F.lit(WAKE_UP_KEY))
     return records.where(~is_wake_up).select(
         F.when(addressed, F.col("key").cast("string")).otherwise(UNADDRESSED).alias("client_id"),
         F.to_json(record).cast("binary").alias("record"),

@@ -4,8 +4,8 @@ Steps of a start, in this order:
 1. check the topics;
 2. write the record that gives the query a first micro-batch (streaming/engine/lifecycle/wake_up.py);
 3. start Spark;
-4. take the lock of the checkpoint, check that its shape is the configured one, and that no other engine works on the topics
-   (streaming/engine/ownership/engine_group.py);
+4. take the lock of the checkpoint, check that its format is known (streaming/engine/ownership/checkpoint_format.py) and its
+   shape the configured one, and that no other engine works on the topics (streaming/engine/ownership/engine_group.py);
 5. record the settings of its next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query; if topics have
    got more partitions, first one that reads the old ones to their end (streaming/engine/ownership/partitions.py);
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
@@ -43,10 +43,12 @@ from streaming.engine.lifecycle.wake_up import write_wake_up
 from streaming.engine.lifecycle.watching.census import Census, CensusTaker
 from streaming.engine.lifecycle.watching.consumer_lag import ConsumerLag
 from streaming.engine.lifecycle.watching.watchdog import Watchdog
-from streaming.engine.ownership.checkpoint import check_state_partitions, lock_checkpoint
+from streaming.engine.ownership.checkpoint import Offsets, check_state_partitions, lock_checkpoint
 from streaming.engine.ownership.checkpoint_files import HadoopFiles
-from streaming.engine.ownership.engine_group import EngineGroup, Offsets, checkpoint_id, starting_offsets
+from streaming.engine.ownership.checkpoint_format import check_format, record_format
+from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.ownership.partitions import Counts, Growth, PartitionWatch, growth, record_partitions
+from streaming.engine.ownership.restored import history_of
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars
 
@@ -74,28 +76,32 @@ def run_engine(
     on_ready: called once, when devices get answers. on_progress: called after every micro-batch. on_leases: called about once a
     second, on_lag every few seconds with the records that wait, by topic, on_census after each census; all on other threads.
     new_settings: called often; None = nothing is new. health: to watch from outside.
-    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, CheckpointMismatch, EngineRuns, UnreadableSettings before anything
-    runs; QueryFailed when the query dies, EngineFenced when another engine has taken over, PartitionsChanged when a topic has got
-    more partitions.
+    Raises UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings
+    before anything runs; QueryFailed when the query dies, NewerEvent when it has come to one; EngineFenced when another has
+    taken over, PartitionsChanged when a topic has got more partitions.
     """
     health = health or EngineHealth(settings)
     report = require_safe_topics(settings)  # 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
     read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
-    pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands])
     write_wake_up(settings)  # 2
     spark = start_spark(settings, jars)  # 3
     try:
         location = sessions_checkpoint(settings)
         files = HadoopFiles(spark, location)
         lock = lock_checkpoint(spark, location)  # 4
+        check_format(files)
         check_state_partitions(files, settings.engine.state_partitions)
         with EngineGroup(settings, checkpoint_id(files)) as group:
+            record_format(files)
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
             log = SettingsLog(HadoopFiles(spark, location, FOLDER))
+            grown = growth(files, settings, read)
+            history = history_of(files, settings, committed)
+            pipeline = pipeline_settings(settings, commands_partitions=partitions[settings.topics.commands], history=history)
             start = partial(SessionsQuery, spark, settings, log, pipeline, starting)
-            if (grown := growth(files, settings, read)) is not None and grown.ends:
+            if grown is not None and grown.ends:
                 with _watched(settings, read, committed) as watch, start(grown.old) as old_query:  # 5
                     _read_to_the_end(old_query, grown, group, watch, stop)
                 if stop.is_set():
@@ -116,7 +122,7 @@ def run_engine(
                     group=group,
                     watch=watch,
                     partition_watch=partition_watch,
-                    reloader=Reloader(settings, query, commands_partitions=pipeline.commands_partitions),
+                    reloader=Reloader(settings, query, commands_partitions=pipeline.commands_partitions, history=history),
                     archive=archive,
                     throttle=throttle,
                     leases=leases,

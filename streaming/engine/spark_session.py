@@ -23,6 +23,7 @@ _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _LOOPBACK: Final = "127.0.0.1"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+_LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep}
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 
 
@@ -30,7 +31,7 @@ _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 class SparkSettings:
     """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
     state_partitions: those of the checkpoint, if there is one. log_file: where Spark's own log goes (not under spark-submit).
-    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours.
+    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours; jars come behind ours.
     """
 
     checkpoint_location: str
@@ -109,7 +110,9 @@ def spark_options(settings: SparkSettings, jars: SparkJars | None) -> dict[str, 
         else:
             options |= _cluster_options(settings, jars)
         options |= _DELTA
-    return options | dict(settings.extra)
+    both = _LISTS.keys() & options.keys() & settings.extra.keys()
+    joined = {name: _LISTS[name].join((options[name], settings.extra[name])) for name in both}
+    return options | dict(settings.extra) | joined
 
 
 def keeps_keys_in_order(options: Mapping[str, object]) -> bool:

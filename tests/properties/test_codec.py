@@ -161,8 +161,10 @@ def test_a_writer_may_add_fields_at_the_end_and_old_readers_ignore_them() -> Non
     record = msgspec.msgpack.decode(encode_event(ConnectionLost(connection_id=1, reason="x"))[1:])
     longer = b"\x01" + msgspec.msgpack.encode([*record, "a field of tomorrow"])
     assert decode_event(longer) == ConnectionLost(connection_id=1, reason="x")
-    shorter = b"\x01" + msgspec.msgpack.encode(record[:-1])
-    assert decode_event(shorter) == ConnectionLost(connection_id=1)
+    before_the_grace = b"\x01" + msgspec.msgpack.encode(record[:-1])
+    assert decode_event(before_the_grace) == ConnectionLost(connection_id=1, reason="x")
+    before_the_reason = b"\x01" + msgspec.msgpack.encode(record[:-2])
+    assert decode_event(before_the_reason) == ConnectionLost(connection_id=1)
 
 
 def test_equal_sessions_give_equal_bytes_and_a_blob_is_a_fixed_point() -> None:

@@ -185,8 +185,13 @@ class Scenario:
         )
         return self
 
-    def lose_connection(self, connection_id: int | None = None) -> Self:
-        self.handle(ConnectionLost(connection_id=connection_id or self.connection_id, reason="cable"))
+    def lose_connection(self, connection_id: int | None = None, *, reconnect_grace_ms: int = 0) -> Self:
+        """reconnect_grace_ms: other than 0 when it is the gateway that ends it."""
+        self.handle(
+            ConnectionLost(
+                connection_id=connection_id or self.connection_id, reason="cable", reconnect_grace_ms=reconnect_grace_ms
+            )
+        )
         return self
 
     def purge(self) -> Self:

@@ -47,6 +47,11 @@ class Engine:
         self.process.stdin.close()
         return self.process.wait(60)
 
+    def said(self) -> str:
+        """Its log, when it has been stopped."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
 
 @contextmanager
 def engine(settings: dict[str, Any], *, ready_within_s: float = READY_S) -> Iterator[Engine]:

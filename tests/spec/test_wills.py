@@ -106,3 +106,49 @@ def test_each_connection_has_its_own_will() -> None:
 def test_the_will_of_a_repeated_batch_has_the_same_id_so_that_readers_drop_the_copy() -> None:
     s = Scenario().connect(will=will()).lose_connection()
     assert s.sent(ForwardPublication)[0].publication_id == "sensor-1:1:will"
+
+
+class TestGrace:
+    """Of a connection that its gateway has ended for a reason of its own: a server that stops may defer it (MQTT 5, 3.1.2.5)."""
+
+    def test_a_client_that_is_back_in_time_has_no_will_published(self) -> None:
+        s = Scenario().connect(will=will()).lose_connection(reconnect_grace_ms=30_000).after(29.999).connect().after(3_600)
+        assert s.uplink == []
+
+    def test_nor_has_one_whose_session_has_ended_with_the_connection(self) -> None:
+        s = Scenario().connect(version=5, expiry_s=0, clean_start=True, will=will()).lose_connection(reconnect_grace_ms=30_000)
+        assert not s.session.established
+        s.after(29.999).connect(version=5, expiry_s=0, clean_start=True).after(3_600)
+        assert s.uplink == []
+
+    def test_the_will_of_who_stays_away_is_published_after_it_without_traffic(self) -> None:
+        for expiry_s in 0, 3_600:
+            s = Scenario().connect(version=5, expiry_s=expiry_s, will=will()).lose_connection(reconnect_grace_ms=30_000)
+            assert s.session.next_deadline_ms() == s.now_ms + 30_000
+            s.after(29.999)
+            assert s.uplink == []
+            assert not s.session.is_empty, "it has a will to publish"
+            s.after(0.001)
+            assert s.uplink == ["gone"]
+            assert s.session.is_empty is (expiry_s == 0)
+
+    def test_a_longer_delay_of_the_will_holds(self) -> None:
+        s = Scenario().connect(version=5, will=will(delay_s=60)).lose_connection(reconnect_grace_ms=30_000).after(59.999)
+        assert s.uplink == []
+        assert s.after(0.001).uplink == ["gone"]
+
+    def test_the_end_of_a_kept_session_publishes_the_will_before_it(self) -> None:
+        """[MQTT-3.1.2-8]"""
+        s = Scenario().connect(version=5, expiry_s=10, will=will()).lose_connection(reconnect_grace_ms=30_000).after(10)
+        assert s.uplink == ["gone"]
+
+    def test_a_clean_start_of_a_kept_session_publishes_it(self) -> None:
+        """[MQTT-3.1.2-8]"""
+        s = Scenario().connect(version=5, will=will()).lose_connection(reconnect_grace_ms=30_000)
+        assert s.connect(version=5, clean_start=True).uplink == ["gone"]
+
+    def test_messages_that_come_for_who_is_away_meanwhile_end_without_it(self) -> None:
+        s = Scenario(session_expiry_interval_s=10).connect(version=5, expiry_s=0, will=will())
+        s.lose_connection(reconnect_grace_ms=30_000).submit("a").after(10)
+        assert (set(s.outcomes), s.uplink) == ({"a"}, [])
+        assert s.after(20).uplink == ["gone"]

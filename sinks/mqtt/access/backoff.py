@@ -22,6 +22,10 @@ class FailedLogins:
         self._settings = settings
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
+    def take(self, settings: LoginSettings) -> None:
+        """For failures to come."""
+        self._settings = settings
+
     def is_blocked(self, address: str, now_ms: int) -> bool:
         failures = self._failures.get(host_of(address))
         return failures is not None and now_ms < failures.blocked_until_ms

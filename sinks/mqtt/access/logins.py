@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -18,6 +18,7 @@ from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import ANONYMOUS, Grant, LoginRefused, Refusal, User
 from sinks.mqtt.access.refusals import Refusals
 from sinks.mqtt.access.rules import Rules
+from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.users.certificates import Certificate, user_of_certificate
 from sinks.mqtt.access.users.password_file import read_password_file
 from sinks.mqtt.access.users.passwords import PasswordHash, Passwords
@@ -47,16 +48,29 @@ class Logins:
 
     def __init__(self, settings: GatewaySettings, counters: GatewayCounters) -> None:
         self._settings = settings.login
-        self._rules = Rules(settings.rules)
-        self._passwords = Passwords(settings.login.password_cache_ms) if settings.login.password_file else None
+        self._passwords: Passwords | None = None
         self._tokens: Tokens | None = None
         self._failed = FailedLogins(settings.login)
         self._refusals = Refusals(counters)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords", initializer=_step_back)
         self._waiting = 0
-        self._files = WatchedFiles((settings.login.password_file, settings.login.token_keyfile))
-        self._read()
+        self.take(settings)
+
+    def take(self, settings: GatewaySettings) -> None:
+        """Other ways to log in and other rules, for CONNECTs to come. Raises UnusableFile, and everything is as before."""
+        login = settings.login
+        files = WatchedFiles((login.password_file, login.token_keyfile))
+        users, tokens = _read_users(login), _read_tokens(login)
+        if not login.password_file:
+            self._passwords = None
+        elif self._passwords is None or login.password_cache_ms != self._settings.password_cache_ms:
+            self._passwords = Passwords(login.password_cache_ms)
+        self._settings = login
+        self._rules = Rules(settings.rules)
+        self._files = files
+        self._failed.take(login)
+        self._use(users, tokens)
 
     def log_in(
         self, connect: Connect, client_id: str, peer: Peer, done: Callable[[Judgement], None], now_ms: int
@@ -70,7 +84,7 @@ class Logins:
         self._refusals.catch_up(now_ms)
         if self._files.changed() or read_files:
             try:
-                self._read()
+                self._use(_read_users(self._settings), _read_tokens(self._settings))
             except UnusableFile as error:
                 _log.error("users_not_taken", problem=str(error), action="those before it stay in force")
 
@@ -102,7 +116,7 @@ class Logins:
             return LoginRefused(Refusal.BUSY)
         self._waiting += 1
         future = self._loop.run_in_executor(self._threads, self._verify, hashed, password, peer.address)
-        future.add_done_callback(partial(self._verified, hashed, connect, client_id, peer, done))
+        future.add_done_callback(partial(self._verified, self._passwords, hashed, connect, client_id, peer, done))
         return None
 
     def _verify(self, hashed: PasswordHash, password: bytes, address: str) -> LoginRefused | None:
@@ -113,6 +127,7 @@ class Logins:
 
     def _verified(
         self,
+        passwords: Passwords,
         hashed: PasswordHash,
         connect: Connect,
         client_id: str,
@@ -123,10 +138,9 @@ class Logins:
         self._waiting -= 1
         if verified.cancelled():
             return  # the gateway has stopped
-        assert self._passwords is not None  # they were asked
         now_ms, refused = self._now_ms(), verified.result()
         if refused is None:
-            self._passwords.remember(hashed, now_ms)
+            passwords.remember(hashed, now_ms)
             self._failed.succeeded(peer.address)
         elif refused.refusal is Refusal.PASSWORD:
             self._failed.failed(peer.address, now_ms)
@@ -153,14 +167,19 @@ class Logins:
             self._refusals.refused(judgement, address=peer.address, client_id=client_id, username=username, now_ms=now_ms)
         return judgement
 
-    def _read(self) -> None:
-        login = self._settings
-        users = read_password_file(Path(login.password_file)) if login.password_file else {}
-        tokens = Tokens(login, read_token_key(Path(login.token_keyfile))) if login.token_keyfile else None
+    def _use(self, users: Mapping[str, str], tokens: Tokens | None) -> None:
         self._tokens = tokens
         if self._passwords is not None:
             self._passwords.users = users
-            _log.info("users_read", file=login.password_file, users=len(users))
+            _log.info("users_read", file=self._settings.password_file, users=len(users))
+
+
+def _read_users(login: LoginSettings) -> Mapping[str, str]:
+    return read_password_file(Path(login.password_file)) if login.password_file else {}
+
+
+def _read_tokens(login: LoginSettings) -> Tokens | None:
+    return Tokens(login, read_token_key(Path(login.token_keyfile))) if login.token_keyfile else None
 
 
 def _step_back() -> None:

@@ -15,6 +15,9 @@ Theory of operation
 4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
    ends. Otherwise a device that overruns our Receive Maximum would send it all again, and never come to the end of it.
 5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
+6. A gateway that stops, or gives a partition away, lets a connection go (`let_go`): the engine is told first, the device when
+   Kafka has that and all that was said before. So the end is in the log before the device can be back, and what it has said is
+   answered.
 """
 
 from typing import Final, Protocol
@@ -37,7 +40,7 @@ from sinks.mqtt.connection.handshake import (
     read_connect,
 )
 from sinks.mqtt.connection.output import ConnectionOutput
-from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Phase
+from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Going, Phase
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.packet_rates import PacketRates
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
@@ -114,6 +117,8 @@ class Connection:
         """There in the phase CONNECTED, and in no other."""
         self._violation: ProtocolViolation | None = None
         """The connection ends with it as soon as everything before it is answered; what the device sends now is dropped."""
+        self._going: Going | None = None
+        """What the device is told when Kafka has everything; what it sends now is dropped."""
         self._peer_gone = False
         self._order = CommandOrder()
         self._connect_read_ms = 0
@@ -140,6 +145,11 @@ class Connection:
         return not self._records.is_full and self._rates.paused_until_ms is None
 
     @property
+    def _listens(self) -> bool:
+        """What the device sends counts."""
+        return self._violation is None and self._going is None
+
+    @property
     def held_bytes(self) -> int:
         """Received, and no whole packet yet or not worked off; and messages that wait for the device. See Buffered."""
         return len(self._frames) + (0 if self._device is None else self._device.held_bytes)
@@ -159,7 +169,7 @@ class Connection:
     # --- what happens -------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        if self.phase is Phase.CLOSED or self._violation is not None:
+        if self.phase is Phase.CLOSED or not self._listens:
             return
         self._deadlines.last_received_ms = now_ms
         self._frames.feed(data)
@@ -193,6 +203,8 @@ class Connection:
                 self._end_when_answered(self._violation)
             elif was_full:
                 self.resume(now_ms)
+        if self._going is not None and not records.unconfirmed:
+            self._end(self._going.reason, cause="gateway", reason_code=self._going.reason_code)
 
     def resume(self, now_ms: int) -> None:
         """There may be room for more: Kafka has confirmed records, of this connection or of others, or time has passed."""
@@ -210,7 +222,7 @@ class Connection:
         """Time has passed."""
         if self._rates.resume(now_ms):
             self.resume(now_ms)
-        if not self._has_room or self._violation is not None:  # we do not listen, so we cannot say that it is silent
+        if not self._has_room or not self._listens:  # we do not listen, so we cannot say that it is silent
             self._deadlines.last_received_ms = now_ms
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or now_ms < deadline_ms:
@@ -221,21 +233,31 @@ class Connection:
         if overdue is not None:
             self._end(overdue.reason, cause=overdue.cause, reason_code=overdue.reason_code)
 
-    def shut(self, reason: str, reason_code: ReasonCode, *, at_once: bool = False) -> None:
+    def shut(self, reason: str, reason_code: ReasonCode, *, at_once: bool = False, reconnect_grace_ms: int = 0) -> None:
         """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection.
 
-        at_once: what is not written yet is not written any more.
+        at_once: what is not written yet is not written any more. reconnect_grace_ms: see ConnectionLost.
         """
-        if at_once and not self.is_closed:
-            self._packets.clear()
-        self._end(reason, cause="gateway", reason_code=reason_code)
+        if at_once and not self.is_closed and self._output.drop_packets():
+            self._output.refuse(reason_code)  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+            reason_code = ReasonCode.SUCCESS
+        self._end(reason, cause="gateway", reason_code=reason_code, reconnect_grace_ms=reconnect_grace_ms)
+
+    def let_go(self, reason: str, reason_code: ReasonCode, *, reconnect_grace_ms: int) -> None:
+        """See the module, 6. The caller goes on with the connection as before until it `is_closed`."""
+        if self._connect_append is None:  # the engine has never heard of it
+            self.shut(reason, reason_code)
+        elif self._going is None and not self.is_closed:
+            self._tell_lost(reason, reconnect_grace_ms)
+            self._going = Going(reason, reason_code)
+            self._frames.clear()
 
     def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
         """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.
 
         wall_ms: since 1970. under_pressure: messages are better left to the session.
         """
-        if self._device is None or self._violation is not None or self._peer_gone:
+        if self._device is None or not self._listens or self._peer_gone:
             self._counters.offers_ignored += 1
             return
         self._device.offer(offer, now_ms, wall_ms, under_pressure=under_pressure)
@@ -268,7 +290,7 @@ class Connection:
         """Work off the buffer, as far as the phase and Kafka allow."""
         frames, records = self._frames, self._records
         try:
-            while (device := self._device) is not None and not records.is_full and self._violation is None:
+            while (device := self._device) is not None and not records.is_full and self._listens:
                 if len(frames) and not self._rates.may_read(now_ms):
                     return
                 packet = frames.next_packet()
@@ -365,7 +387,7 @@ class Connection:
 
     def _register_again(self) -> bool:
         """With an id above the one that the engine has told; see the module, 2."""
-        if self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._register():
+        if self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._listens and self._register():
             self._tell_connected()
             return True
         return False
@@ -425,8 +447,10 @@ class Connection:
         reason_code: int = ReasonCode.SUCCESS,
         tell_engine: bool = True,
         tell_device: str = "",
+        reconnect_grace_ms: int = 0,
     ) -> None:
-        """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words."""
+        """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words.
+        reconnect_grace_ms: see ConnectionLost."""
         if self.phase is Phase.CLOSED:
             return
         if self.phase in BEFORE_CONNACK:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
@@ -437,9 +461,14 @@ class Connection:
             self._counters.connections_lost[cause] += 1
             if reason_code:
                 self._output.say_goodbye(reason_code, tell_device)
-        if self._connect_append is not None and tell_engine:
-            self._output.tell_end(ConnectionLost(connection_id=self.connection_id, reason=reason))
+        if self._connect_append is not None and self._going is None and tell_engine:
+            self._tell_lost(reason, reconnect_grace_ms)
         self._close()
+
+    def _tell_lost(self, reason: str, reconnect_grace_ms: int) -> None:
+        self._output.tell_end(
+            ConnectionLost(connection_id=self.connection_id, reason=reason, reconnect_grace_ms=reconnect_grace_ms)
+        )
 
     def _close(self) -> None:
         """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]

@@ -1,6 +1,7 @@
 """What one connection has to give away: packets for the device, records for Kafka, and answers that wait for a record."""
 
 from contextlib import suppress
+from typing import Final
 
 from sinks.mqtt.codec.packets import ConnAck, Disconnect, ServerPacket
 from sinks.mqtt.connection.appends import Append, AppendQueue
@@ -11,6 +12,9 @@ from state.errors import ProtocolViolation
 from state.events import ClientDisconnected, ConnectionLost, GatewayEvent
 from state.model import ReasonCode
 from state.records.events import encode_event
+
+_CONNACK: Final = 2
+"""The packet type; it is the first packet of a connection [MQTT-3.2.0-1]."""
 
 
 class ConnectionOutput:
@@ -52,6 +56,12 @@ class ConnectionOutput:
         data = packets[0] if len(packets) == 1 else b"".join(packets)
         packets.clear()
         return data
+
+    def drop_packets(self) -> bool:
+        """What is not taken yet goes nowhere. True: CONNACK was among it, so the client has no answer yet."""
+        is_unanswered = bool(self.packets) and self.packets[0][0] >> 4 == _CONNACK
+        self.packets.clear()
+        return is_unanswered
 
     def refuse(self, reason_code: int) -> None:
         """In place of CONNACK 0x00."""

@@ -30,6 +30,13 @@ class Overdue(NamedTuple):
     reason_code: ReasonCode
 
 
+class Going(NamedTuple):
+    """A connection that the gateway lets go. reason_code: for the device."""
+
+    reason: str
+    reason_code: ReasonCode
+
+
 OVERDUE: Final = {
     Phase.AWAITING_CONNECT: Overdue("no CONNECT in time", "connect timeout", ReasonCode.SUCCESS),
     Phase.QUEUED: Overdue("the turn of the CONNECT did not come in time", "connect timeout", ReasonCode.SERVER_BUSY),

@@ -35,11 +35,15 @@ class Buffered:
     def __init__(
         self, limits: DeviceLimits, call_soon: Callable[[Callable[[], None]], object] = lambda function: function()
     ) -> None:
-        self._max_bytes = limits.max_total_buffered_bytes
+        self.take(limits)
         self._call_soon = call_soon
         self._held: dict[Holder, int] = {}
         self._is_making_room = False
         self.size_bytes = 0
+
+    def take(self, limits: DeviceLimits) -> None:
+        """From the next byte on."""
+        self._max_bytes = limits.max_total_buffered_bytes
 
     def holds(self, holder: Holder, held_bytes: int) -> None:
         """A connection holds so much now. 0 = it is forgotten."""

@@ -32,15 +32,19 @@ class ConnectQueue(Generic[W]):
     """Of one gateway. W: what waits, a connection. Times are milliseconds of one monotonic clock."""
 
     def __init__(self, limits: DeviceLimits, *, answer_timeout_ms: int, now_ms: int) -> None:
-        self._max_waiting = limits.max_waiting_connects
-        self._max_unanswered = limits.max_unanswered_connects
+        self.take(limits, now_ms)
         self._answer_timeout_ms = answer_timeout_ms
-        self._rate = TokenBucket(limits.max_connect_rate, now_ms, burst=max(1, limits.max_connect_rate // _BURSTS_IN_A_SECOND))
         self._lines: OrderedDict[Hashable, _Line[W]] = OrderedDict()
         """By host; the first one's turn is next."""
         self._key_of: dict[W, Hashable] = {}
         self._unanswered: OrderedDict[int, int] = OrderedDict()
         """Connection id → when it counts no longer."""
+
+    def take(self, limits: DeviceLimits, now_ms: int) -> None:
+        """From the next CONNECT on; who waits goes on waiting."""
+        self._max_waiting = limits.max_waiting_connects
+        self._max_unanswered = limits.max_unanswered_connects
+        self._rate = TokenBucket(limits.max_connect_rate, now_ms, burst=max(1, limits.max_connect_rate // _BURSTS_IN_A_SECOND))
 
     def ask(self, waiter: W, host: str | None, now_ms: int) -> Turn:
         """A CONNECT was read. host: None = one that is like no other. After LATER `next` hands it out, unless `leave`."""

@@ -22,6 +22,11 @@ class ConnectTurns:
         self._queue: ConnectQueue[Waiter] = ConnectQueue(limits, answer_timeout_ms=answer_timeout_ms, now_ms=self._now_ms())
         self._timer: asyncio.TimerHandle | None = None
 
+    def take(self, limits: DeviceLimits) -> None:
+        """As ConnectQueue."""
+        self._queue.take(limits, self._now_ms())
+        self._call_later()
+
     def ask(self, waiter: Waiter, host: str | None) -> Turn:
         """As ConnectQueue; later: `turn_has_come` is called, unless `leave`."""
         turn = self._queue.ask(waiter, host, self._now_ms())

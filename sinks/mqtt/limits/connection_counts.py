@@ -33,6 +33,11 @@ class ConnectionCounts:
         self._of_host: Counter[str] = Counter()
         self._awaiting: OrderedDict[Place, None] = OrderedDict()
 
+    def take(self, limits: DeviceLimits, hosts: Hosts) -> None:
+        """From now on; who is there stays."""
+        self._limits = limits
+        self._hosts = hosts
+
     def enter(self, address: str) -> Place | None:
         """A socket was accepted. None: close it. address: empty = not known yet."""
         if len(self._places) >= self._limits.max_connections:

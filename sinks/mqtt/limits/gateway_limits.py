@@ -7,6 +7,7 @@ from sinks.mqtt.limits.connect_turns import ConnectTurns
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
 from sinks.mqtt.limits.refusals import LimitRefusals
+from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -23,3 +24,10 @@ class GatewayLimits:
         self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
         self.buffered = Buffered(limits, loop.call_soon)
         self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms)
+
+    def take(self, limits: DeviceLimits) -> None:
+        """Other limits, from now on. Those of one connection are for connections to come."""
+        self.connections.take(limits, Hosts(limits.unlimited_addresses))
+        self.unconfirmed.take(limits)
+        self.buffered.take(limits)
+        self.connects.take(limits)

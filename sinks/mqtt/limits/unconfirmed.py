@@ -32,14 +32,18 @@ class Unconfirmed:
         reached: Callable[[Limit], None] = lambda limit: None,
         call_soon: Callable[[Callable[[], None]], object] = lambda function: function(),
     ) -> None:
-        self._max_records = limits.max_total_unconfirmed_appends
-        self._max_bytes = limits.max_total_unconfirmed_bytes
+        self.take(limits)
         self._reached = reached
         self._call_soon = call_soon
         self.records = 0
         self.size_bytes = 0
         self.is_full = False
         self.readers: dict[Reader, None] = {}
+
+    def take(self, limits: DeviceLimits) -> None:
+        """From the next record on."""
+        self._max_records = limits.max_total_unconfirmed_appends
+        self._max_bytes = limits.max_total_unconfirmed_bytes
 
     def add(self, size_bytes: int) -> None:
         """One record more."""

@@ -32,6 +32,7 @@ class Listeners:
         self, settings: GatewaySettings, new_protocol: ProtocolFactory, counters: GatewayCounters, counts: ConnectionCounts
     ) -> None:
         self._settings = settings
+        self._entrances = _entrances(settings)
         self._counts = counts
         self._new_protocol = new_protocol
         self._refused = RefusedSockets(counters)
@@ -44,8 +45,9 @@ class Listeners:
         try:
             if settings.port != NO_LISTENER:
                 loop = asyncio.get_running_loop()
-                plain = partial(self._new_protocol, entrance_of(settings.plain_listener, settings))
-                self._plain = await loop.create_server(plain, settings.host, settings.port, backlog=_BACKLOG)
+                self._plain = await loop.create_server(
+                    partial(self._enter, settings.plain_listener), settings.host, settings.port, backlog=_BACKLOG
+                )
             for listener in settings.listeners:
                 self._others.append(self._open(listener))
         except BaseException:
@@ -67,6 +69,10 @@ class Listeners:
         for listener in self._others:
             listener.look_after(read_files=read_files)
 
+    def take(self, settings: GatewaySettings) -> None:
+        """Other ways to log in and other rules, for sockets to come. The listeners are those that they were."""
+        self._entrances = _entrances(settings)
+
     def close(self) -> None:
         """Take nobody in any more. Protocols that exist stay."""
         if self._plain is not None:
@@ -75,10 +81,8 @@ class Listeners:
             listener.close()
 
     def _open(self, settings: ListenerSettings) -> Listener:
-        entrance = entrance_of(settings, self._settings)
-
         def new_protocol(place: Place) -> asyncio.Protocol:
-            inside = self._new_protocol(entrance, place)
+            inside = self._enter(settings, place)
             return (
                 WebSocketProtocol(settings, inside, self._refused, place.address)
                 if settings.transport is Transport.WEBSOCKET
@@ -88,8 +92,11 @@ class Listeners:
         timeout_s = self._settings.connect_timeout_ms / 1_000
         return Listener(settings, new_protocol, self._refused, self._counts, timeout_s=timeout_s)
 
+    def _enter(self, listener: ListenerSettings, place: Place | None = None) -> asyncio.Protocol:
+        return self._new_protocol(self._entrances[listener], place)
+
     def _announce(self, listener: ListenerSettings) -> None:
-        anonymous = entrance_of(listener, self._settings).is_anonymous_allowed
+        anonymous = self._entrances[listener].is_anonymous_allowed
         _log.info(
             "listening",
             host=listener.host,
@@ -106,3 +113,7 @@ class Listeners:
                 port=listener.port,
                 action="who reaches this address can do everything that the rules allow anonymous devices: see docs/security.md",
             )
+
+
+def _entrances(settings: GatewaySettings) -> dict[ListenerSettings, Entrance]:
+    return {listener: entrance_of(listener, settings) for listener in settings.all_listeners}

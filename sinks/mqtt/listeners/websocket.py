@@ -58,7 +58,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self._websocket.receive_data(data)
             for event in self._websocket.events():
                 self._take(event, received)
-        except ProtocolError as error:
+        except (ProtocolError, ValueError) as error:  # ValueError: headers that are not ASCII
             self._note(str(error))
             self._close(CloseReason.PROTOCOL_ERROR)
         if received:

@@ -26,6 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from state.errors import NewerRecord
 from state.records.leases import Lease
 from streaming.config.settings import Settings
 from streaming.engine.leases.connections import OpenConnection, connections_without_lease
@@ -112,7 +113,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def look(self) -> None:
-        """Raises KafkaError, PySparkException or Py4JError for what may work the next time."""
+        """Raises KafkaError, PySparkException or Py4JError for what may work the next time, NewerRecord as LeaseTopic does."""
         read = self._topic.read()
         now_s = self._monotonic_s()
         passed_ms, self._looked_at_s = min((now_s - self._looked_at_s) * 1_000, _LONGEST_STEP_MS), now_s
@@ -170,7 +171,7 @@ class LeaseKeeper:
         while not self._stop.wait(_LOOK_S):
             try:
                 self.look()
-            except (KafkaError, PySparkException, Py4JError) as error:
+            except (KafkaError, NewerRecord, PySparkException, Py4JError) as error:
                 if not self._stop.is_set():
                     _log.warning("leases_not_watched", error=repr(error)[:500], action="tried again in a second")
             except Exception:  # noqa: BLE001 - the sessions go on without it

@@ -8,7 +8,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from sinks.kafka.producers import abandon
-from state.errors import UnreadableRecord
+from state.errors import NewerRecord, UnreadableRecord
 from state.events import ConnectionLost
 from state.records.events import encode_event
 from state.records.leases import Lease, decode_lease
@@ -25,7 +25,10 @@ class LeaseTopic(Protocol):
     """Each method raises KafkaError when Kafka does not do it, and may be called again then."""
 
     def read(self) -> list[tuple[str, Lease | None]]:
-        """What is new, up to the end that the topic has at this moment; after a failure everything once more."""
+        """What is new, up to the end that the topic has at this moment; after a failure everything once more.
+
+        Raises NewerRecord where a newer version has a lease: nobody here can say who has none.
+        """
 
     def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
         """ConnectionLost to the session of each; back when all are in the log."""
@@ -62,8 +65,8 @@ class KafkaLeaseTopic:
                 if time.monotonic() > deadline:
                     raise KafkaTimeoutError(f"{self._topic} was not read to its end within {_READ_S:.0f} s")
                 for records in consumer.poll(timeout_ms=_POLL_MS).values():
-                    found += [(record.key.decode(errors="replace"), _lease(record.value)) for record in records if record.key]
-        except KafkaError:
+                    found += [(record.key.decode(errors="replace"), lease_of(record.value)) for record in records if record.key]
+        except (KafkaError, NewerRecord):
             self.close()
             raise
         return found
@@ -122,9 +125,11 @@ def _await(futures: list[Any]) -> None:
     futures.clear()
 
 
-def _lease(value: bytes | None) -> Lease | None:
-    """What cannot be read is nobody's lease."""
+def lease_of(value: bytes | None) -> Lease | None:
+    """What cannot be read is nobody's lease, but a newer version's is somebody's: raises NewerRecord."""
     try:
         return None if value is None else decode_lease(value)
+    except NewerRecord:
+        raise
     except UnreadableRecord:
         return None

@@ -8,8 +8,11 @@ from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.spark_session import keeps_keys_in_order
 
 
-def pipeline_settings(settings: Settings, *, commands_partitions: int) -> PipelineSettings:
-    """The part of the configuration that the Python workers need. commands_partitions: as Kafka has them."""
+def pipeline_settings(settings: Settings, *, commands_partitions: int, history: str = "") -> PipelineSettings:
+    """The part of the configuration that the Python workers need. commands_partitions: as Kafka has them.
+
+    history: of `history_of` (streaming/engine/ownership/restored.py).
+    """
     engine, topics = settings.engine, settings.topics
     return PipelineSettings(
         commands_partitions=commands_partitions,
@@ -35,5 +38,7 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int) -> Pipeli
         receipts=engine.receipts,
         ledger=engine.ledger,
         max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,
+        stop_at_newer_events=engine.stop_at_newer_events,
+        history=history,
         lean_worker=engine.lean_worker,
     )

@@ -4,6 +4,7 @@ Those that say what a session does. The rest is wired into the query, its source
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -14,8 +15,8 @@ from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.lifecycle.pipeline import pipeline_settings
-from streaming.engine.lifecycle.settings_log import changed_keys
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.reload.changed_keys import changed_keys
 
 AT_RUN_TIME: Final = ("session", "profiles", "exchanges", "policies", "permissions")
 ENGINE_AT_RUN_TIME: Final = ("receipts", "ledger")
@@ -59,12 +60,15 @@ class Query(Protocol):
 
 
 class Reloader:
-    """Puts new settings in force, and says in the log what becomes of them. settings: in force now."""
+    """Puts new settings in force, and says in the log what becomes of them. settings: in force now.
 
-    def __init__(self, settings: Settings, query: Query, *, commands_partitions: int) -> None:
+    commands_partitions, history: of `pipeline_settings`.
+    """
+
+    def __init__(self, settings: Settings, query: Query, *, commands_partitions: int, history: str = "") -> None:
         self._settings = settings
         self._query = query
-        self._commands_partitions = commands_partitions
+        self._pipeline_of = partial(pipeline_settings, commands_partitions=commands_partitions, history=history)
 
     def take(self, new: Settings) -> None:
         """Raises what a start of the query raises."""
@@ -83,5 +87,5 @@ class Reloader:
             _log.error("settings_not_taken", problems=str(error), action="then save the file again, or send SIGHUP")
             return
         _log.info("settings_changed", keys=list(found.changed))
-        self._query.restart(pipeline_settings(found.settings, commands_partitions=self._commands_partitions))
+        self._query.restart(self._pipeline_of(found.settings))
         self._settings = found.settings

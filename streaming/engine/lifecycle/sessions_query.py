@@ -10,8 +10,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.config.sections import OFF
 from streaming.config.settings import Settings
-from streaming.engine.errors import QueryFailed
+from streaming.engine.errors import NewerEvent, QueryFailed
 from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds
+from streaming.engine.intake.newer_events import newer_event
 from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.lifecycle.wake_up import write_wake_up
@@ -84,9 +85,9 @@ class SessionsQuery:
             self._pace.start()
 
     def check(self) -> None:
-        """Raises QueryFailed when the query has ended by itself."""
+        """Raises QueryFailed when the query has ended by itself, NewerEvent where that is why."""
         if not self._query.isActive:
-            raise QueryFailed(_explanation(self._query))
+            raise _failure(self._query)
 
     def stop(self) -> None:
         """After the micro-batch that runs, if that ends within ten seconds; else it is executed again by the next start."""
@@ -180,10 +181,12 @@ def _paced(query: StreamingQuery, settings: Settings, intake: BoundedIntake, clo
     )
 
 
-def _explanation(query: StreamingQuery) -> str:
+def _failure(query: StreamingQuery) -> QueryFailed:
     error = query.exception()
     cause = "nobody said why" if error is None else str(error).split("=== Streaming Query ===")[0].strip()
-    return (
+    if (newer := newer_event(cause)) is not None:
+        return NewerEvent(newer)
+    return QueryFailed(
         f"the query {query.name!r} died: {cause}\n"
         "Nothing is lost: start the engine again and it goes on where it was. If it dies again with the same words, look at "
         "logs/spark.log in the data directory and at docs/operations.md."

@@ -23,6 +23,7 @@ from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.ownership.checkpoint_files import CheckpointFiles
+from streaming.reload.changed_keys import changed_keys
 
 FOLDER: Final = "inflight.settings"
 _VERSION: Final = 1
@@ -95,14 +96,6 @@ class SettingsLog:
                 "restart them, too"
             ) from error
         return record.settings
-
-
-def changed_keys(old: Any, new: Any, path: str = "") -> list[str]:
-    """The keys whose values differ, like `session.max_inflight`; a list is one value."""
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return [] if old == new else [path]
-    names = sorted({*old, *new})
-    return [key for name in names for key in changed_keys(old.get(name), new.get(name), f"{path}.{name}" if path else name)]
 
 
 def _plain(settings: PipelineSettings) -> Any:

@@ -29,6 +29,8 @@ class PipelineSettings:
     receipts, ledger: whether these records are written at all. profiles: the first match holds.
     policies: the highest priority holds, whichever profile does. exchanges: for all clients.
     max_timers_per_partition: of sessions that are due, in each micro-batch; 0 = no limit (due_timers.py).
+    stop_at_newer_events: at events of a newer version; else they are dead letters (intake/newer_events.py).
+    history: another one each time that an older copy of the checkpoint was put back; part of the `code` of commands.
     lean_worker: without pandas where this PySpark allows it (lean_worker.py).
     """
 
@@ -42,6 +44,8 @@ class PipelineSettings:
     receipts: bool = True
     ledger: bool = True
     max_timers_per_partition: int = 2_500
+    stop_at_newer_events: bool = True
+    history: str = ""
     lean_worker: bool = True
 
 

@@ -97,11 +97,11 @@ def to_records(
                 records.append(route_record(topics.routes, client_id, command))
             case _:
                 assert_never(command)
-    size = limits.max_record_bytes
+    size, code = limits.max_record_bytes, code_identity() + settings.history
     for partition, batch in batches.items():
         if partition >= settings.commands_partitions:
             continue  # the topic was made anew with fewer partitions, so the connection is gone; its messages are sent again
-        records += command_records(topics.commands, client_id, partition, batch, max_record_bytes=size, code=code_identity())
+        records += command_records(topics.commands, client_id, partition, batch, max_record_bytes=size, code=code)
     if rows and settings.ledger:
         records += ledger_records(topics.ledger, client_id, rows, max_record_bytes=size)
     return records

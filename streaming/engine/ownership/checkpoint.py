@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -10,6 +11,9 @@ from pyspark.sql import SparkSession
 from streaming.engine.errors import CheckpointInUse, CheckpointMismatch
 from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 from streaming.engine.spark_session import is_local_path
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""By topic and partition: the offset of the first record that was not read."""
 
 _LOCK_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.05
@@ -95,4 +99,25 @@ def newest_offsets(files: CheckpointFiles) -> list[str] | None:
     Three kinds of lines: the version, the metadata as JSON, the offsets of each source as JSON.
     """
     last = files.last_batch()
-    return None if last is None else files.read(f"offsets/{last.batch_id}").decode().splitlines()
+    return None if last is None else _entry(files, last.batch_id)
+
+
+def next_offsets(files: CheckpointFiles) -> Offsets:
+    """From where on nothing is committed. Empty for a checkpoint without a committed micro-batch."""
+    last = files.last_batch()
+    committed = -1 if last is None else last.batch_id - (not last.is_committed)
+    return offsets_in(_entry(files, committed)) if committed >= 0 else {}
+
+
+def offsets_in(entry: list[str] | None) -> dict[str, dict[int, int]]:
+    """The offsets of an entry of the offset log."""
+    found: dict[str, dict[int, int]] = {}
+    for line in (entry or [])[2:]:
+        if line.startswith("{"):
+            for topic, offsets in json.loads(line).items():
+                found[topic] = {int(number): offset for number, offset in offsets.items()}
+    return found
+
+
+def _entry(files: CheckpointFiles, batch_id: int) -> list[str]:
+    return files.read(f"offsets/{batch_id}").decode().splitlines()

@@ -15,7 +15,6 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,10 +26,8 @@ from sinks.kafka.polling import subscribe
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import EngineFenced, EngineRuns
+from streaming.engine.ownership.checkpoint import Offsets
 from streaming.engine.ownership.checkpoint_files import CheckpointFiles
-
-Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition: the offset of the first record that was not read."""
 
 SESSION_TIMEOUT_MS: Final = 15_000
 _EARLIEST: Final = -2

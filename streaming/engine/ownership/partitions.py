@@ -19,20 +19,17 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import structlog
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import PartitionsChanged
-from streaming.engine.ownership.checkpoint import newest_offsets
+from streaming.engine.ownership.checkpoint import Offsets, newest_offsets, offsets_in
 from streaming.engine.ownership.checkpoint_files import CheckpointFiles
+from streaming.engine.ownership.log_ends import end_offsets
 
 Counts = Mapping[str, int]
 """Partitions by topic."""
-Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition: the offset of the first record that was not read."""
-
 _FILE: Final = "inflight.partitions"
 _LOOK_S: Final = 5.0
 
@@ -72,7 +69,7 @@ def growth(files: CheckpointFiles, settings: Settings, actual: Counts) -> Growth
     read = _logged_offsets(files)
     ends = {
         topic: {number: end for number, end in by_number.items() if end > read.get(topic, {}).get(number, 0)}
-        for topic, by_number in _ends(settings, old).items()
+        for topic, by_number in end_offsets(settings, {topic: range(count) for topic, count in old.items()}).items()
     }
     _log.info("partitions_added", before=dict(old), now=dict(actual), waiting_in_old=ends)
     return Growth(old=old, ends=ends)
@@ -162,25 +159,4 @@ def _partitions(admin: Any, topics: tuple[str, ...]) -> dict[str, int]:
 
 def _logged_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:
     """Where the newest micro-batch ends, finished or only planned."""
-    found: dict[str, dict[int, int]] = {}
-    for line in (newest_offsets(files) or [])[2:]:
-        if line.startswith("{"):
-            for topic, offsets in json.loads(line).items():
-                found[topic] = {int(number): offset for number, offset in offsets.items()}
-    return found
-
-
-def _ends(settings: Settings, counts: Counts) -> dict[str, dict[int, int]]:
-    consumer: Any = None
-    try:
-        consumer = KafkaConsumer(
-            **settings.kafka.client_options() | {"group_id": None, "isolation_level": "read_committed", "metrics_enabled": False}
-        )
-        partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
-        ends = consumer.end_offsets(partitions)
-    except KafkaError as error:
-        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
-    finally:
-        if consumer is not None:
-            consumer.close()
-    return {topic: {number: ends[TopicPartition(topic, number)] for number in range(count)} for topic, count in counts.items()}
+    return offsets_in(newest_offsets(files))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.records import dead_letters, messages
 from state.records.dead_letters import DeathJson
 from state.records.ledger import LedgerRow
-from state.records.receipts import Receipt
+from state.records.receipts import decode_receipt
 from state.records.record import position
 from streaming.history.sources.source import MessageRows, Row
 
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from streaming.config.sections import TopicsSection
 
 _ledger_rows: Final = msgspec.json.Decoder(list[LedgerRow])
-_receipt: Final = msgspec.json.Decoder(Receipt)
 _deaths: Final = msgspec.json.Decoder(list[DeathJson])
 _JACKSON: Final = {number: f"\\u{number:04X}" for number in range(0x20)} | {
     ord(character): json.dumps(character)[1:-1] for character in '"\\\b\f\n\r\t'
 }
 """How Spark's JSON writes the characters that JSON escapes."""
+
+_LAST_MS: Final = 253_402_214_400_000
+"""The last day of the year 9999 begins."""
 
 
 class Record(Protocol):
@@ -93,7 +96,7 @@ def ledger_rows(record: Record) -> list[Row]:
     """None for bytes that are no ledger."""
     try:
         rows = _ledger_rows.decode(record.value or b"")
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return []
     return [
         {
@@ -110,8 +113,8 @@ def ledger_rows(record: Record) -> list[Row]:
 def receipt_row(record: Record) -> Row | None:
     """None for what is no receipt."""
     try:
-        receipt = _receipt.decode(record.value or b"")
-    except msgspec.DecodeError:
+        receipt = decode_receipt(record.value or b"")
+    except UnreadableRecord:
         return None
     names = ("client_id", "message_id", "outcome_ms", "reason_code", "attempts", "detail")
     return {
@@ -138,7 +141,7 @@ def dead_letter_row(record: Record) -> Row:
     headers = {name: value or b"" for name, value in record.headers}
     try:
         deaths = _deaths.decode(headers.get(dead_letters.DEATHS, b""))
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         deaths = []
     last = {name: headers.get(dead_letters.LAST_DEATH + name) for name in ("reason", "time")}
     died_ms = _integer(last["time"])
@@ -207,4 +210,5 @@ def _integer(data: bytes | None) -> int | None:
 
 
 def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+    """The nearest one that Python can name: whoever writes a record chooses it."""
+    return datetime.fromtimestamp(min(max(milliseconds, 0), _LAST_MS) / 1_000, UTC)

@@ -1,5 +1,6 @@
 """A Spark standalone cluster on this machine: a master and workers, each a process of its own, with executors to kill."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -53,6 +54,10 @@ class SparkCluster:
         children = [child for worker in self._workers for child in psutil.Process(worker.pid).children()]
         return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
+    def kill_worker(self) -> None:
+        """SIGKILL to a worker and its executors, as when a machine is gone."""
+        _kill_family(self._workers.pop().pid)
+
     def _start(self, name: str, command: list[str]) -> "subprocess.Popen[bytes]":
         # Without this variable the worker's machine name decides on the address that executors bind to.
         environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": _LOOPBACK}
@@ -83,4 +88,5 @@ def _kill_family(pid: int) -> None:
     """An executor has a session of its own and would outlive its worker for a while."""
     process = psutil.Process(pid)
     for member in (*process.children(recursive=True), process):
-        member.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with another one
+            member.kill()

@@ -10,11 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 from kafka import KafkaProducer
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 
 from inflight.demo.up import UpProcess
 from inflight.local.child_process import start_child
+from tests.integration.engine.counting_device import CountingDevice
 from tests.integration.engine.spark_cluster import SPARK_HOME, SparkCluster
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -42,18 +41,6 @@ def options(more: Mapping[str, str]) -> list[str]:
     return [part for key, value in {**SETTINGS, **more}.items() for part in ("--set", f"{key}={value}")]
 
 
-def device(client_id: str, address: tuple[str, int], seen: Counter[bytes]) -> Client:
-    client = Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
-
-    def count(_client: Client, _userdata: object, message: MQTTMessage) -> None:
-        seen[message.payload] += 1
-
-    client.on_message = count
-    client.connect(*address)
-    client.loop_start()
-    return client
-
-
 def kill_an_executor(cluster: SparkCluster) -> None:
     executors = {executor.pid: executor for executor in cluster.executors()}
     assert len(executors) == WORKERS, "the sessions are spread over all workers"
@@ -68,7 +55,7 @@ def kill_an_executor(cluster: SparkCluster) -> None:
 def test_sessions_survive_the_death_of_an_executor(cluster: SparkCluster, tmp_path: Path) -> None:
     with UpProcess(tmp_path / "data", *options({"engine.master": cluster.url})) as up:
         seen: Counter[bytes] = Counter()
-        clients = [device(f"device-{number}", up.mqtt, seen) for number in range(DEVICES)]
+        clients = [CountingDevice(f"device-{number}", up.mqtt, seen) for number in range(DEVICES)]
         producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
         sent: list[bytes] = []
 
@@ -89,9 +76,8 @@ def test_sessions_survive_the_death_of_an_executor(cluster: SparkCluster, tmp_pa
             wait_until(lambda: set(sent) <= set(seen), missing)
         producer.close()
         assert up.engine_pid() == engine, "the query goes on without a restart of the engine"
-        for paho in clients:
-            paho.disconnect()
-            paho.loop_stop()
+        for device in clients:
+            device.close()
         assert seen == Counter(sent)
 
 

@@ -20,7 +20,7 @@ from sinks.health import LoopHealth
 from sinks.kafka.append import AppendFailed, Confirmation, Headers
 from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.process import run_gateway
+from sinks.mqtt.process import Configuration, run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import GatewayCommand
 from tests.support.scripted_engine import ScriptedEngine
@@ -142,6 +142,7 @@ class GatewayUnderTest:
     addresses: list[tuple[str, int]] = field(default_factory=list)
     """Of every listener, in the order of the settings."""
     reload: Callable[[], None] = lambda: None
+    hurry: Callable[[], None] = lambda: None
     health: LoopHealth = field(default_factory=LoopHealth)
 
     def socket(self) -> "RawClient":
@@ -230,6 +231,7 @@ def running_gateway(
     partitions: frozenset[int] = frozenset({0, 1}),
     *,
     router: Router | None = None,
+    configuration: Configuration | None = None,
 ) -> Iterator[GatewayUnderTest]:
     """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
     kafka, counters, health = FakeKafka(partitions), GatewayCounters(), LoopHealth()
@@ -239,11 +241,13 @@ def running_gateway(
     reloading: list[Callable[[], None]] = []
     failure: list[BaseException] = []
     stopping: list[Callable[[], None]] = []
+    hurrying: list[Callable[[], None]] = []
 
     async def main() -> None:
         kafka.loop = asyncio.get_running_loop()
-        stop, reload = asyncio.Event(), asyncio.Event()
+        stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
+        hurrying.append(lambda: loop.call_soon_threadsafe(hurry.set))
         reloading.append(lambda: loop.call_soon_threadsafe(reload.set))
         stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
 
@@ -258,9 +262,11 @@ def running_gateway(
             kafka,
             on_ready=on_ready,
             stop=stop,
+            hurry=hurry,
             counters=counters,
             router=router,
             reload=reload,
+            configuration=configuration,
             on_listening=addresses.extend,
             health=health,
         )
@@ -277,7 +283,7 @@ def running_gateway(
     assert ready.wait(DEADLINE_S), "the gateway is not ready"
     if failure:
         raise failure[0]
-    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0], addresses, reloading[0], health)
+    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0], addresses, reloading[0], hurrying[0], health)
     try:
         yield gateway
     finally:

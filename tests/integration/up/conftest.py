@@ -12,9 +12,8 @@ import pytest
 
 from inflight.demo.up import UpProcess
 from streaming.config.resources import conf_file
+from tests.integration.up.fixtures.written import WRITTEN
 from tests.support.shared import shared
-
-DATA_OF_0_1_0 = Path(__file__).parent / "fixtures" / "data-0.1.0.tar.xz"
 
 PROFILES = """
 [[profiles]]
@@ -92,7 +91,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedUp]:
 
 def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
     """With the delayed retry of conf/policies.toml for lamps, whose delay is ten seconds there and one here."""
-    with tarfile.open(DATA_OF_0_1_0) as archive:
+    with tarfile.open(WRITTEN[0]) as archive:
         archive.extractall(directory, filter="data")
     policies = conf_file("policies.toml").read_text(encoding="utf-8")
     shorter = policies.replace('message_ttl = "10s"', 'message_ttl = "1s"')

@@ -8,7 +8,7 @@ from sinks.fast_path.settings import FastPathSettings
 SETTINGS = FastPathSettings(pressure_loop_lag_ms=50, pressure_unconfirmed=9, pressure_offers=9, pressure_hold_ms=500)
 
 
-@pytest.mark.parametrize("fields", [{"loop_lag_ms": 51.0}, {"unconfirmed": 10}, {"offers": 10}], ids=lambda fields: min(fields))
+@pytest.mark.parametrize("fields", [{"unconfirmed": 10}, {"offers": 10}], ids=lambda fields: min(fields))
 def test_each_sign_alone_is_pressure_for_a_while(fields: dict[str, int]) -> None:
     pressure = Pressure(SETTINGS)
     assert not pressure.is_high(1_000)
@@ -21,7 +21,9 @@ def test_each_sign_alone_is_pressure_for_a_while(fields: dict[str, int]) -> None
 
 def test_at_its_limits_nothing_is_pressure() -> None:
     pressure = Pressure(SETTINGS)
-    pressure.observe(1_000, loop_lag_ms=50.0, unconfirmed=9, offers=9)
+    pressure.observe(1_000, unconfirmed=9, offers=9)
+    for now_ms in range(1_000, 4_000, 100):
+        pressure.beat(now_ms, 50.0)
     assert not pressure.is_high(1_000)
 
 
@@ -31,3 +33,22 @@ def test_as_long_as_it_lasts_it_is_pressure() -> None:
     pressure.observe(1_400, offers=10)
     assert pressure.is_high(1_899)
     assert not pressure.is_high(1_900)
+
+
+def test_an_event_loop_that_is_late_is_pressure_when_that_lasts() -> None:
+    pressure = Pressure(SETTINGS)
+    for now_ms in 1_000, 1_100, 1_999:
+        pressure.beat(now_ms, 51.0)
+        assert not pressure.is_high(now_ms)
+    pressure.beat(2_000, 51.0)
+    assert pressure.is_high(2_499)
+    assert not pressure.is_high(2_500)
+
+
+def test_an_event_loop_that_is_on_time_now_and_then_is_no_pressure() -> None:
+    pressure = Pressure(SETTINGS)
+    for now_ms in range(1_000, 9_000, 500):
+        pressure.beat(now_ms, 9_999.0)
+        pressure.beat(now_ms + 400, 0.0)
+        pressure.observe(now_ms + 450)
+        assert not pressure.is_high(now_ms + 450)

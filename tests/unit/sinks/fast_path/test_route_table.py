@@ -2,6 +2,7 @@
 
 from sinks.fast_path.route_table import RouteTable
 from state.commands import ClearRoute, SetRoute
+from state.records.record import NEWER_MARK
 from state.records.routes import Route, route_record
 
 
@@ -27,8 +28,10 @@ def test_a_record_that_is_none_of_ours_says_that_there_is_no_route() -> None:
     table.read(1, *record("a", SetRoute(connection_id=5, partition=3)))
     table.read(1, None, b"?")
     assert table.of(b"a") is not None
-    table.read(1, b"a", b"?")
-    assert table.of(b"a") is None
+    for nobody_s in b"?", b"\x02" + NEWER_MARK:
+        table.read(1, *record("a", SetRoute(connection_id=5, partition=3)))
+        table.read(1, b"a", nobody_s)
+        assert table.of(b"a") is None
 
 
 def test_a_partition_that_is_left_takes_its_routes_along() -> None:

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from state.commands import SendReceipt
+from state.errors import UnreadableRecord
 from state.model import Outcome
-from state.records.receipts import Receipt, receipt_records
+from state.records.receipts import Receipt, decode_receipt, receipt_records
 from state.records.record import SinkRecord
 from state.records.settings import RecordLimits, Topics
 
@@ -40,6 +41,20 @@ def test_every_receipt_has_every_field_of_the_schema() -> None:
         (record,) = records_of(receipt)
         assert sorted(json.loads(record.value)) == sorted(required)
         assert msgspec.json.decode(record.value, type=Receipt).outcome == receipt.outcome
+
+
+def test_a_receipt_from_before_there_was_a_fast_path_is_read() -> None:
+    (record,) = records_of(RECEIPT)
+    fields = json.loads(record.value or b"")
+    del fields["fast_path"]
+    older = decode_receipt(json.dumps(fields).encode())
+    assert (older.message_id, older.outcome, older.fast_path) == (RECEIPT.message_id, RECEIPT.outcome, False)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b"[]", b'{"outcome": "teleported"}'])
+def test_what_is_no_receipt_is_unreadable(data: bytes) -> None:
+    with pytest.raises(UnreadableRecord, match="not a receipt"):
+        decode_receipt(data)
 
 
 @pytest.mark.parametrize("response_topic", ["client:app", "client:a/b:c"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from state.errors import UnreadableRecord
-from state.records.record import accepted_at, position, without_version
+from state.errors import NewerRecord, UnreadableRecord
+from state.records.record import NEWER_MARK, accepted_at, position, without_version
 
 
 def test_a_value_is_read_without_its_version_byte_and_no_other_version_is_read() -> None:
@@ -12,6 +12,19 @@ def test_a_value_is_read_without_its_version_byte_and_no_other_version_is_read()
         without_version(b"\x02abc")
     with pytest.raises(UnreadableRecord, match="record version nothing"):
         without_version(b"")
+
+
+@pytest.mark.parametrize("version", [2, 3, 255])
+def test_a_newer_version_is_known_by_its_mark_and_says_what_to_do(version: int) -> None:
+    with pytest.raises(NewerRecord, match=f"record version {version}, this Inflight reads 1: start the version that wrote it"):
+        without_version(bytes([version]) + NEWER_MARK + b"whatever")
+
+
+@pytest.mark.parametrize("data", [b"\x00" + NEWER_MARK, b"\x02", b"\x02" + NEWER_MARK[:-1], NEWER_MARK, b"\x02x" + NEWER_MARK])
+def test_foreign_and_damaged_bytes_are_no_newer_version(data: bytes) -> None:
+    with pytest.raises(UnreadableRecord) as caught:
+        without_version(data)
+    assert not isinstance(caught.value, NewerRecord)
 
 
 def test_a_position_names_a_record() -> None:

@@ -17,3 +17,5 @@ def test_fields_that_are_not_known_are_ignored_and_missing_ones_have_defaults() 
 
 def test_what_cannot_be_read_still_throttles() -> None:
     assert decode_throttle(b"\xff") == Throttle(reason=r"unreadable: b'\xff'")
+    assert decode_throttle(b'{"reason":"\xff"}').reason.startswith("unreadable")
+    assert decode_throttle(b'{"new":' + b"[" * 100_000).reason.startswith("unreadable")

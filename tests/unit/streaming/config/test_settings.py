@@ -340,6 +340,11 @@ def test_all_mistakes_are_reported_at_once(file: Path) -> None:
             "engine.max_record_bytes",
             "max_payload_bytes",
         ),
+        (
+            ["topics.replication_factor=1", "topics.min_insync_replicas=2"],
+            "topics.min_insync_replicas",
+            "is 2, more than replication_factor = 1: Kafka would confirm nothing",
+        ),
         (["gateway.max_packet_size_bytes=1MiB"], "gateway.max_packet_size_bytes", "does not fit in a record"),
         (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "is empty: security_protocol = SASL_SSL needs it"),
         (['profiles=[{"clients": "a", "backoff": {"max": 5}}]'], "profiles[0].backoff.max", "less than backoff.initial"),
@@ -406,6 +411,7 @@ def test_secrets_are_never_shown(file: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("kafka.sasl_password=hunter2", "set the environment variable INFLIGHT__KAFKA__SASL_PASSWORD, or write it in a conf"),
         ("bridge.password=hunter2", "set the environment variable INFLIGHT__BRIDGE__PASSWORD"),
         ("kafka.options.ssl.key.password=hunter2", "flags of a process: write it in a configuration file"),
+        ('kafka.options."ssl.key.password"=hunter2', "flags of a process: write it in a configuration file"),
         ('kafka.options={"sasl.jaas.config": "hunter2"}', "flags of a process"),
         ('kafka={"sasl_password": "hunter2"}', "flags of a process"),
     ],
@@ -424,6 +430,11 @@ def test_what_is_named_like_a_secret_may_be_a_flag(tmp_path: Path) -> None:
     assert settings.kafka.to_kafka_security().password == "hunter2"
     assert "hunter2" not in repr(settings) + render_toml(settings)
     assert "com.example.Provider" in render_toml(settings)
+
+
+@pytest.mark.parametrize("key", ["spark.executor.cores", '"spark.executor.cores"', "'spark.executor.cores'"])
+def test_a_name_of_spark_may_be_in_quotes_as_in_a_file(key: str) -> None:
+    assert load_settings(overrides=[f"engine.spark.{key}=2"]).engine.spark == {"spark.executor.cores": 2}
 
 
 def test_settings_do_not_change() -> None:

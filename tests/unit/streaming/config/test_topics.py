@@ -1,11 +1,14 @@
 """What is said about topics that exist already: which lose data, which only might."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from kafka.admin import ConfigResource
+from kafka.errors import UnknownTopicOrPartitionError
 
 from streaming.config.settings import Settings
-from streaming.config.topics import ActualTopic, TopicPlan, judge, planned_topics
+from streaming.config.topics import ActualTopic, TopicPlan, ensure_topics, judge, planned_topics
 
 SETTINGS = Settings()
 PLANS = {plan.name: plan for plan in planned_topics(SETTINGS)}
@@ -31,6 +34,17 @@ def test_the_prefix_is_configurable() -> None:
     names = [plan.name for plan in planned_topics(Settings(topics={"prefix": "fleet-7"}))]
     assert names[0] == "fleet-7.messages"
     assert all(name.startswith("fleet-7.") for name in names)
+
+
+def test_replication_is_the_brokers_matter_unless_it_is_configured() -> None:
+    assert all("min.insync.replicas" not in plan.configs and plan.replication_factor == -1 for plan in PLANS.values())
+    topics = {"replication_factor": 3, "min_insync_replicas": 2}
+    exchange = {"name": "dlx", "bindings": [{"key": "#", "to": "topic:mine"}]}
+    configured = planned_topics(Settings(topics=topics, exchanges=[exchange]))
+    assert "mine" in {plan.name for plan in configured}
+    for plan in configured:
+        assert (plan.replication_factor, plan.configs["min.insync.replicas"]) == (3, "2")
+        assert judge(plan, actual(plan, replicas=3), brokers=3) == ([], [])
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
@@ -119,3 +133,55 @@ def test_in_a_cluster_weak_replication_is_a_warning(replicas: int, in_sync: str,
     found, warnings = judge(plan, actual(plan, {"min.insync.replicas": in_sync}, replicas=replicas), brokers=3)
     assert found == []
     assert (warnings == []) if words is None else (words in warnings[0])
+
+
+class SlowBrokers:
+    """An admin client of a cluster whose brokers hear of new topics one after the other: each question goes to the next one.
+
+    late: how many questions are answered by one that has not heard yet.
+    """
+
+    def __init__(self, late: int) -> None:
+        self.late = late
+        self.topics: dict[str, dict[str, Any]] = {}
+
+    def _knows(self) -> bool:
+        self.late -= 1
+        return self.late < 0
+
+    def create_topics(self, topics: dict[str, dict[str, Any]], timeout_ms: int) -> None:
+        self.topics |= topics
+
+    def list_topics(self) -> list[str]:
+        return list(self.topics) if self._knows() else []
+
+    def wait_for_topics(self, names: list[str]) -> None:
+        """One broker knows them."""
+
+    def describe_configs(self, resources: list[ConfigResource], config_filter: str) -> dict[str, Any]:
+        if not self._knows():
+            raise UnknownTopicOrPartitionError
+        configs = {
+            name: {key: {"value": value} for key, value in topic["configs"].items()} for name, topic in self.topics.items()
+        }
+        return {"topic": configs}
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        replicas = [{"replica_nodes": [0, 1, 2]}]
+        return [{"name": name, "partitions": replicas * self.topics[name]["num_partitions"]} for name in names]
+
+    def describe_cluster(self) -> dict[str, Any]:
+        return {"brokers": [0, 1, 2]}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("late", range(5))
+def test_a_broker_that_has_not_heard_of_a_new_topic_is_waited_for(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = SlowBrokers(late)
+    monkeypatch.setattr("streaming.config.topics.KafkaAdminClient", lambda **options: brokers)
+    report = ensure_topics(Settings(topics={"replication_factor": 3, "min_insync_replicas": 2}))
+    assert report.created == tuple(PLANS)
+    assert {topic.name for topic in report.topics} == set(PLANS)
+    assert (report.problems, report.warnings) == ((), ())

@@ -1,7 +1,5 @@
 """When the engine asks all backends to wait."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from kafka.errors import KafkaTimeoutError
@@ -9,7 +7,7 @@ from kafka.errors import KafkaTimeoutError
 from streaming.config.errors import ConfigurationError
 from streaming.config.sections import ThrottleSection
 from streaming.config.settings import load_settings
-from streaming.engine.back_pressure import BackPressure, EngineLoad, EngineWatermarks, free_disk_of
+from streaming.engine.back_pressure import BackPressure, EngineLoad, EngineWatermarks
 from streaming.engine.progress import BatchProgress
 
 WATERMARKS = ThrottleSection(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
@@ -110,14 +108,6 @@ def test_an_engine_that_goes_on_leaves_them_to_their_sessions() -> None:
     throttle.start()
     throttle.observe(batch(number=41))
     assert topic.forgotten == []
-
-
-def test_the_disk_of_a_checkpoint_that_does_not_exist_yet_is_that_of_its_parent(tmp_path: Path) -> None:
-    free = free_disk_of(str(tmp_path / "not" / "yet"))()
-    assert free is not None
-    assert free > 0
-    assert free_disk_of(f"file://{tmp_path}")() is not None
-    assert free_disk_of("s3a://bucket/checkpoint")() is None
 
 
 @pytest.mark.parametrize("low", ["lag_low=300000", "state_low=5", "free_disk_high=1KiB"])

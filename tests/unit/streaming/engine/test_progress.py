@@ -24,3 +24,11 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
         file.write(b'{"batch_id":3,"star')
     assert recent_progress(tmp_path, limit_bytes=1 << 20) == batches(3)
     assert last_progress(tmp_path) == batches(3)[-1]
+
+
+def test_a_full_disk_stops_no_engine(tmp_path: Path) -> None:
+    (tmp_path / PROGRESS_FILE).symlink_to("/dev/full")
+    ProgressFile(tmp_path).append(batches(3))
+    (tmp_path / PROGRESS_FILE).unlink()
+    ProgressFile(tmp_path).append(batches(4))
+    assert last_progress(tmp_path) == batches(4)[-1]

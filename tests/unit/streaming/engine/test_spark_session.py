@@ -19,3 +19,16 @@ def test_no_task_is_started_twice_wherever_spark_runs(master: str | None, jars: 
 def test_the_users_own_settings_win() -> None:
     settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), extra={"spark.sql.session.timeZone": "CET"})
     assert spark_options(settings, JARS)["spark.sql.session.timeZone"] == "CET"
+
+
+@pytest.mark.parametrize(
+    ("master", "name", "joined"),
+    [
+        ("spark://master:7077", "spark.jars", "file:///jars/kafka.jar,/mine/s3a.jar"),
+        ("local[*]", "spark.jars", "/mine/s3a.jar"),
+        ("local[*]", "spark.driver.extraClassPath", "/jars/fs.jar:/jars/kafka.jar:/mine/s3a.jar"),
+    ],
+)
+def test_the_users_own_jars_do_not_take_the_place_of_ours(master: str, name: str, joined: str) -> None:
+    settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), master=master, extra={name: "/mine/s3a.jar"})
+    assert spark_options(settings, JARS)[name] == joined

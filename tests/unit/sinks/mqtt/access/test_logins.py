@@ -210,3 +210,64 @@ def test_a_broken_file_at_the_start_is_an_error(tmp_path: Path) -> None:
             Door(password_file=str(tmp_path / "missing"))
 
     in_a_loop(test)
+
+
+def taken(door: Door, rules: tuple[AccessRule, ...] = (), **login: object) -> None:
+    door.logins.take(GatewaySettings(login=LoginSettings(**login), rules=rules))  # type: ignore[arg-type]
+
+
+def test_other_ways_to_log_in_and_other_rules_hold_from_then_on(users: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        door = Door()
+        assert await door.judge(connect("eve"), OPEN) is EVERYTHING
+        taken(door, (AccessRule(client_ids=("{username}",)),), password_file=str(users))
+        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+        assert await door.refused(connect("eve", "ada", b"right")) is Refusal.CLIENT_ID
+        assert await door.refused(connect("ada", "ada", b"wrong")) is Refusal.PASSWORD
+        other = tmp_path / "others"
+        write_password_file(other, {"ada": HASHER.hash("other")})
+        taken(door, (AccessRule(client_ids=("*",)),), password_file=str(other))
+        assert isinstance(await door.judge(connect("eve", "ada", b"other")), Grant)
+        write_password_file(other, {})
+        door.logins.look_after(0)
+        door.logins.look_after(0)
+        assert await door.refused(connect("eve", "ada", b"other")) is Refusal.PASSWORD, "the new file is watched"
+        taken(door)
+        assert await door.refused(connect("ada", "ada", b"right")) is Refusal.NO_LOGIN
+
+    in_a_loop(test)
+
+
+def test_what_cannot_be_used_changes_nothing(users: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        door = Door(password_file=str(users))
+        with pytest.raises(UnusableFile):
+            taken(door, (AccessRule(client_ids=("nobody",)),), password_file=str(users), token_keyfile=str(tmp_path / "missing"))
+        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+
+    in_a_loop(test)
+
+
+def test_a_password_that_was_right_is_not_hashed_again_after_another_rule_has_come(users: Path) -> None:
+    async def test() -> None:
+        door = Door(password_file=str(users))
+        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+        now_ms = int(asyncio.get_running_loop().time() * 1_000)
+        taken(door, (AccessRule(),), password_file=str(users))
+        assert isinstance(door.at_once(connect("ada", "ada", b"right"), now_ms=now_ms), Grant)
+        taken(door, password_file=str(users), password_cache_ms=1)
+        assert door.at_once(connect("ada", "ada", b"right"), now_ms=now_ms) is None, "those of the shorter time are not known"
+        await asyncio.sleep(0.2)
+
+    in_a_loop(test)
+
+
+def test_a_password_that_is_hashed_while_passwords_are_turned_off_ends_well(users: Path) -> None:
+    async def test() -> None:
+        door = Door(password_file=str(users))
+        judging = asyncio.ensure_future(door.judge(connect("ada", "ada", b"right")))
+        await asyncio.sleep(0)
+        taken(door)
+        assert isinstance(await judging, Grant)
+
+    in_a_loop(test)

@@ -7,6 +7,7 @@ from sinks.mqtt.access.grant import Grant, LoginRefused, Refusal
 from sinks.mqtt.connection.phases import Phase
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
+from state.model import ReasonCode
 from state.settings import SessionSettings
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
@@ -32,6 +33,21 @@ def test_connack_goes_out_when_the_connect_is_in_the_log() -> None:
     assert accept(harness) == b"", "there is one CONNACK [MQTT-3.2.0-2]"
     assert harness.connection.phase is Phase.CONNECTED
     assert (harness.counters.connections_open, harness.counters.connections_accepted) == (1, 1)
+
+
+@pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
+def test_a_connack_that_is_not_written_when_the_lease_passes_becomes_a_refusal(level: int, refusal: str) -> None:
+    """No DISCONNECT comes before CONNACK [MQTT-3.14.0-1], and nothing is promised any more."""
+    harness = Harness()
+    harness.confirming = False
+    harness.send(connect(level=level, flags=CLEAN))
+    harness.confirm(harness.waiting[0])
+    assert harness.connection.phase is Phase.ANSWERED
+    harness.connection.shut("the lease has passed", ReasonCode.SERVER_BUSY, at_once=True)
+    assert harness.settle() == bytes.fromhex(refusal)
+    assert harness.connection.is_closed
+    assert harness.counters.connections_open == 0
+    harness.last(ConnectionLost)
 
 
 def test_connack_goes_out_when_the_login_is_verified_and_the_connect_is_in_the_log() -> None:

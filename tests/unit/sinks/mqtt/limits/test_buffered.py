@@ -114,3 +114,11 @@ def test_a_connection_that_fails_does_not_end_the_limit(total: Total) -> None:
     other = Device(total, 150)
     total.turn()
     assert other.is_closed
+
+
+def test_another_limit_holds_from_the_next_byte_on(total: Total) -> None:
+    large, small = Device(total, 60), Device(total, 10)
+    total.buffered.take(DeviceLimits(max_total_buffered_bytes=50))
+    small.now_holds(11)
+    total.turn()
+    assert (large.is_closed, small.is_closed) == (True, False)

@@ -61,3 +61,15 @@ def test_what_the_engine_never_answers_counts_no_longer_after_its_time() -> None
         await device.turn.wait()
 
     run(test())
+
+
+def test_who_waits_gets_on_with_a_higher_rate_and_more_may_wait() -> None:
+    async def test() -> None:
+        turns = ConnectTurns(DeviceLimits(max_connect_rate=1, max_waiting_connects=1), answer_timeout_ms=60_000)
+        first, second, third = (Device() for _ in range(3))
+        assert [turns.ask(device, None) for device in (first, second, third)] == [Turn.NOW, Turn.LATER, Turn.NEVER]
+        turns.take(DeviceLimits(max_connect_rate=1_000))
+        await asyncio.wait_for(second.turn.wait(), 0.5)
+        assert turns.ask(third, None) is Turn.NOW
+
+    run(test())

@@ -101,3 +101,14 @@ def test_a_refusal_has_a_line_with_the_limit_and_the_address() -> None:
     assert lines == [
         {"event": "limit_reached", "log_level": "warning", "limit": "max_connections_per_address", "address": "192.0.2.1"}
     ]
+
+
+def test_other_limits_hold_for_who_comes_from_then_on() -> None:
+    door = Door(max_connections=1, max_connections_per_address=5)
+    first = door.must_enter("first", "192.0.2.1")
+    limits = DeviceLimits(max_connections=3, max_connections_per_address=1)
+    door.counts.take(limits, Hosts(limits.unlimited_addresses))
+    assert door.enter("second", "192.0.2.1") is None
+    door.must_enter("third", "192.0.2.3")
+    door.counts.leave(first)
+    door.must_enter("fourth", "192.0.2.1")

@@ -69,3 +69,17 @@ def test_devices_get_on_in_turn_however_little_room_there_is() -> None:
         unconfirmed.settle(1)
         left.append([device.waiting for device in devices])
     assert left == [[10, 12, 12], [10, 10, 12], [10, 10, 10]]
+
+
+def test_other_limits_hold_from_the_next_record_on() -> None:
+    unconfirmed, reached = total(max_total_unconfirmed_appends=100)
+    for _ in range(3):
+        unconfirmed.add(10)
+    unconfirmed.take(DeviceLimits(max_total_unconfirmed_appends=4))
+    assert not unconfirmed.is_full
+    unconfirmed.add(10)
+    assert unconfirmed.is_full
+    unconfirmed.take(DeviceLimits(max_total_unconfirmed_appends=100))
+    unconfirmed.settle(10)
+    assert not unconfirmed.is_full
+    assert reached == ["max_total_unconfirmed_appends"]

@@ -23,6 +23,10 @@ from sinks.mqtt.listeners.refused_sockets import Step
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
 
+NOT_ASCII = (
+    b"GET /mqtt HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: \xed\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 LISTENER = ListenerSettings(transport=Transport.WEBSOCKET)
 
 
@@ -193,7 +197,7 @@ def test_a_text_frame_closes() -> None:
     assert client.socket.closing
 
 
-@pytest.mark.parametrize("data", [b"\x10\x0e\x00\x04MQTT", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000])
+@pytest.mark.parametrize("data", [b"\x10\x0e\x00\x04MQTT", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000, NOT_ASCII])
 def test_what_is_no_websocket_is_closed(data: bytes) -> None:
     client = Client()
     client.protocol.data_received(data)

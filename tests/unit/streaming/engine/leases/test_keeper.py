@@ -6,11 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 from kafka.errors import KafkaTimeoutError
+from structlog.testing import capture_logs
 
+from state.errors import NewerRecord
 from state.records.leases import Lease
 from streaming.engine.leases.connections import OpenConnection
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.progress import BatchProgress
+from tests.support.waiting import wait_until
 
 DURATION_S = 2.0
 LEASE = Lease(holder="gateway", duration_ms=2_000)
@@ -31,6 +34,7 @@ class World:
         self.search_takes_s = 0.0
         self.reports: list[LeaseReport] = []
         self.failing = False
+        self.newer = False
         self.closed = False
         self.keeper = LeaseKeeper(
             self,
@@ -48,6 +52,8 @@ class World:
     def read(self) -> list[tuple[str, Lease | None]]:
         if self.failing:
             raise KafkaTimeoutError("away")
+        if self.newer:
+            raise NewerRecord("a lease of version 2")
         read, self.unread = self.unread, []
         return read
 
@@ -202,3 +208,15 @@ def test_a_failure_is_tried_again() -> None:
         keeper._on_report = lambda report: looked.set()
         assert looked.wait(30)
     assert world.closed
+
+
+def test_while_a_lease_is_a_newer_version_s_no_connection_is_ended_and_the_log_says_so() -> None:
+    world = World(first_search_s=0)
+    world.open = [connection("a", "newer")]
+    world.newer = True
+    with capture_logs() as logs, world.keeper as keeper:
+        keeper.start()
+        wait_until(lambda: logs, "a line in the log")
+    assert (logs[0]["event"], logs[0]["log_level"]) == ("leases_not_watched", "warning")
+    assert "a lease of version 2" in logs[0]["error"]
+    assert (world.searches, world.told) == (0, [])

@@ -85,6 +85,15 @@ def test_receipts_and_ledger_can_be_switched_off() -> None:
     assert (record.topic, json.loads(record.value)["outcome"]) == ("inflight.receipts", "delivered")
 
 
+def test_commands_of_another_history_are_of_other_code() -> None:
+    close = CloseConnection(connection_id=1, partition=2, sequence=9, reason_code=0x8E)
+    restored = PipelineSettings(commands_partitions=4, history="5eed")
+    (code,), (other,) = (
+        [decode_command_batch(record.value).code for record in records_of(close, settings=each)] for each in (SETTINGS, restored)
+    )
+    assert other == f"{code}5eed"
+
+
 def test_a_publication_goes_to_uplink_with_its_id() -> None:
     (record,) = records_of(ForwardPublication(publication_id="e-0-7", topic="up", payload=b"\xff", qos=QoS.EXACTLY_ONCE))
     assert (record.topic, record.value) == ("inflight.uplink", b"\xff")

@@ -107,8 +107,9 @@ def test_of_one_client_nothing_else_is_taken() -> None:
 
 
 def test_bytes_that_nobody_can_read_are_of_no_message() -> None:
-    broken = b'[{"message_id":' + msgspec.json.encode(MESSAGE) + b"}"
-    assert not rows_of(*(FakeRecord(topic=topic, value=broken) for topic in (TOPICS.ledger, TOPICS.receipts)))
+    beginning = b'[{"message_id":' + msgspec.json.encode(MESSAGE)
+    for broken in (b"}", b',"detail":"\xff"}]', b',"new":' + b"[" * 100_000):
+        assert not rows_of(*(FakeRecord(topic=topic, value=beginning + broken) for topic in (TOPICS.ledger, TOPICS.receipts)))
     (row,) = rows_of(
         FakeRecord(
             topic=TOPICS.dead_letters,
@@ -118,3 +119,25 @@ def test_bytes_that_nobody_can_read_are_of_no_message() -> None:
         )
     ).dead_letters
     assert (row["died_ms"], row["deaths"], row["client_id"], row["reason"]) == (T0, 0, "", None)
+
+
+def test_a_time_that_nobody_can_name_is_the_nearest_one() -> None:
+    rows = [
+        LedgerRow(client_id="c1", batch_ms=T0, transition="sent", time_ms=time_ms, message_id=MESSAGE)
+        for time_ms in (-1, 1 << 60)
+    ]
+    found = rows_of(FakeRecord(topic=TOPICS.ledger, value=encode_ledger_rows(rows))).ledger
+    assert [row["time"].year for row in found] == [1970, 9999]
+    assert [row["time_ms"] for row in found] == [-1, 1 << 60]
+
+
+def test_of_what_a_newer_version_writes_more_the_rest_is_read() -> None:
+    (newer_row,) = msgspec.json.decode(ledger(MESSAGE).value or b"")
+    newer_row |= {"transition": "teleported", "a_field_of_tomorrow": 1}
+    newer_receipt = msgspec.json.decode(receipt(MESSAGE).value or b"") | {"a_field_of_tomorrow": 1}
+    rows = rows_of(
+        FakeRecord(topic=TOPICS.ledger, value=msgspec.json.encode([newer_row])),
+        FakeRecord(topic=TOPICS.receipts, value=msgspec.json.encode(newer_receipt)),
+    )
+    assert [row["transition"] for row in rows.ledger] == ["teleported"]
+    assert [row["outcome"] for row in rows.receipts] == ["delivered"]

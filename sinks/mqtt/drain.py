@@ -1,0 +1,92 @@
+"""A gateway gives its devices up: slowly enough for the others to take them, and with everything in the log that was said.
+
+1. `/readyz` says that it stops, and neither a CONNECT nor a socket is taken any more.
+2. The connections are let go, a slice after the other (sinks/mqtt/connection/connection.py, 6). Their devices connect elsewhere.
+   Until its turn a connection works as before, the fast path too: nobody waits for micro-batches as long as the drain takes.
+3. When nobody is left and Kafka has confirmed everything, or the time is over, or whoever stops it is in a hurry: what is left is
+   closed at once.
+
+Until the end of that the gateway is a member of its consumer groups: the engine reaches those that are still there, and its
+router goes on offering messages to the connections of others.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+
+_log: Final = structlog.get_logger(__name__)
+_SLICE_MS: Final = 100
+_SMALLEST_SLICE: Final = 2
+"""Connections: what is no burden for anybody need not wait."""
+
+S = TypeVar("S")
+
+
+class Drainable(Protocol[S]):
+    """The gateway. S: a connection."""
+
+    def refuse_newcomers(self) -> None: ...
+
+    def connections(self) -> Sequence[S]: ...
+
+    def let_go(self, connection: S) -> None:
+        """Close it when its end is in the log."""
+
+    async def until_nobody_is_left(self) -> None:
+        """… and Kafka has confirmed everything."""
+
+    def stop(self) -> None:
+        """Close what is left."""
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Drain(Generic[S]):
+    """drain_ms: within which all are let go. confirm_ms: how long Kafka may take after that."""
+
+    def __init__(self, gateway: Drainable[S], listeners: Closable, *, drain_ms: int, confirm_ms: int) -> None:
+        self._gateway = gateway
+        self._listeners = listeners
+        self._drain_ms = drain_ms
+        self._longest_s = (drain_ms + confirm_ms) / 1_000
+
+    def begin(self) -> None:
+        """Step 1."""
+        self._gateway.refuse_newcomers()
+        self._listeners.close()
+
+    async def run(self, hurry: asyncio.Event) -> None:
+        """Steps 2 and 3. Cancelling it is step 3."""
+        loop = asyncio.get_running_loop()
+        began_s, count = loop.time(), len(self._gateway.connections())
+        _log.info("draining", connections=count, within_ms=self._drain_ms)
+        leaving = asyncio.ensure_future(self._let_all_go())
+        hurrying = asyncio.ensure_future(hurry.wait())
+        try:
+            await asyncio.wait({leaving, hurrying}, timeout=self._longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = len(self._gateway.connections())
+            leaving.cancel()
+            hurrying.cancel()
+            self._gateway.stop()
+            _log.info("drained", connections=count, closed_at_once=left, took_ms=int(1_000 * (loop.time() - began_s)))
+
+    async def _let_all_go(self) -> None:
+        for number, connections in enumerate(slices(self._gateway.connections(), within_ms=self._drain_ms)):
+            if number:
+                await asyncio.sleep(_SLICE_MS / 1_000)
+            for connection in connections:
+                self._gateway.let_go(connection)
+        await self._gateway.until_nobody_is_left()
+
+
+def slices(connections: Sequence[S], *, within_ms: int) -> Iterator[Sequence[S]]:
+    """Of equal size, but for the last one."""
+    number = within_ms // _SLICE_MS
+    size = max(_SMALLEST_SLICE, -(-len(connections) // number)) if number else max(1, len(connections))
+    for start in range(0, len(connections), size):
+        yield connections[start : start + size]

@@ -1,0 +1,49 @@
+"""An event of a newer version of Inflight stops the query before any session has heard of its micro-batch (docs/decisions/0024).
+
+This engine cannot know what such an event means to its session, and without it the session would go on wrongly. All records of a
+micro-batch are read, and divided by client, before the first session is called, and reading fails at such an event. So nothing
+was sent, and no state is written: the version that understands it executes the micro-batch as if it had never been begun.
+
+Foreign or damaged bytes do not look like that (`NEWER_MARK`, state/records/record.py): they become dead letters as before.
+"""
+
+import re
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from state.records.record import NEWER_MARK, VERSION_BYTE, WIRE_VERSION
+
+_ERROR: Final = "inflight-newer-event"
+_SAID: Final = re.compile(rf"{_ERROR} (\d+) (\S+)-(\d+)-(\d+);")
+
+
+def refused_if_newer(value: Column) -> Column:
+    """The value of a record of `inflight.events`; computing it fails for one of a newer version.
+
+    In a DataFrame with the columns of Kafka's source.
+    """
+    version, mark = F.substring(value, 1, 1), F.substring(value, 2, len(NEWER_MARK))
+    is_newer = (mark == F.lit(NEWER_MARK)) & (version > F.lit(VERSION_BYTE))
+    said = F.concat_ws(
+        "-",
+        F.concat(F.lit(f"{_ERROR} "), F.conv(F.hex(version), 16, 10), F.lit(" "), F.col("topic")),
+        F.col("partition"),
+        F.concat(F.col("offset"), F.lit(";")),
+    )
+    return F.when(is_newer, F.raise_error(said)).otherwise(value)
+
+
+def newer_event(error: str) -> str | None:
+    """What to tell people when this is why the query died. error: Spark's text; None = it died of something else."""
+    found = _SAID.search(error)
+    if found is None:
+        return None
+    version, topic, partition, offset = found.groups()
+    return (
+        f"the event at offset {offset} in partition {partition} of {topic} has version {version}, and this Inflight reads "
+        f"{WIRE_VERSION}. Nothing of its micro-batch was sent or stored. Start the version of Inflight that the gateways and "
+        "bridges have, or a newer one: it goes on with this event. Only to give such events up, set "
+        "engine.stop_at_newer_events = false (docs/operations.md, The way back)"
+    )

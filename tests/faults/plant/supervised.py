@@ -1,0 +1,66 @@
+"""A command of ours that is started again whenever it ends, as systemd or `inflight up` do."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from inflight.local.child_process import bound_to_parent, tail
+from inflight.local.supervisor import READY, kill_group
+
+_RESTART_S = 0.5
+_START_S = 240.0
+
+
+class Supervised:
+    """`inflight ARGUMENTS`. pid: None while it is being restarted. ready: it has said so once."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], log: Path, *, nice: int = 0, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """environment: what is set beside our own."""
+        self.name = name
+        self.pid: int | None = None
+        self._ready = asyncio.Event()
+        self._log = log
+        self._command = [sys.executable, "-m", "inflight", *arguments]
+        self._nice = nice
+        self._environment = {**os.environ, **(environment or {})}
+
+    async def run(self) -> None:
+        """Until cancelled; the process ends then, too, with all that it has started."""
+        while True:
+            with self._log.open("ab", buffering=0) as log:
+                process = await asyncio.create_subprocess_exec(
+                    *bound_to_parent(self._command, nice=self._nice),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+                self.pid = process.pid
+                reading = asyncio.create_task(self._read(process, log))
+                try:
+                    await process.wait()
+                finally:
+                    self.pid = None
+                    kill_group(process.pid)
+                    await process.wait()
+                    reading.cancel()
+            await asyncio.sleep(_RESTART_S)
+
+    async def _read(self, process: asyncio.subprocess.Process, log: BinaryIO) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            log.write(line)
+            if line.split()[:1] == [READY.encode()]:
+                self._ready.set()
+
+    async def until_ready(self) -> None:
+        try:
+            await asyncio.wait_for(self._ready.wait(), _START_S)
+        except TimeoutError:
+            raise AssertionError(f"{self.name} has not started:\n{tail(self._log)}") from None

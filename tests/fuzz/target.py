@@ -1,0 +1,19 @@
+"""What is fuzzed: something that takes inputs one after the other, for as long as anybody likes."""
+
+import random
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+
+class Target(ABC):
+    """name: in the table. directory: for its files."""
+
+    name: ClassVar[str]
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @abstractmethod
+    def feed(self, dice: random.Random) -> bool:
+        """One input, made with the dice; whether it was taken for good. Raises for what must not happen."""

@@ -1,0 +1,119 @@
+"""A gateway that is drained, on real sockets, with an in-process stand-in for Kafka (gateway_fakes.py)."""
+
+import time
+
+import pytest
+
+from sinks.health import STOPPING
+from sinks.mqtt.settings import GatewaySettings
+from state.events import ConnectionLost
+from state.records.leases import decode_lease
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, Record, running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+pytestmark = pytest.mark.integration
+GOODBYE = bytes.fromhex("e0018b")
+
+
+def device(gateway: GatewayUnderTest, name: str, *, level: int = 5) -> RawClient:
+    """Connected."""
+    client = gateway.socket()
+    client.send(connect(level=level, payload=text(name)))
+    assert client.packet()[3] == 0
+    return client
+
+
+def is_an_end(record: Record) -> bool:
+    return record.topic.endswith("events") and b"stopping" in record.value
+
+
+def test_a_device_is_let_go_when_kafka_has_what_it_said_and_its_end() -> None:
+    with running_gateway() as gateway:
+        going = device(gateway, "going")
+        gateway.kafka.holding = lambda record: record.topic.endswith(("events", "uplink"))
+        going.send(publish("up", b"last words", first_byte=0x32, packet_id=7, v5=b""))
+        wait_until(gateway.kafka.uplink, "it is read")
+        gateway.stop()
+        lost = gateway.kafka.wait_for("going", ConnectionLost)[0]
+        assert lost.reconnect_grace_ms == GatewaySettings().reconnect_grace_ms, "its will waits for it to come back"
+        assert going.is_silent(0.3), "it could be back elsewhere before its end is in the log"
+        gateway.kafka.release()
+        assert going.packet()[:4] == bytes.fromhex("40020007"), "what it said is acknowledged"
+        assert going.rest() == GOODBYE
+    assert len(gateway.kafka.of("going", ConnectionLost)) == 1
+    assert gateway.counters.appends_unconfirmed == 0
+
+
+def test_nobody_new_is_taken_in_and_probes_hear_of_it_while_devices_are_still_there() -> None:
+    with running_gateway() as gateway:
+        going, early = device(gateway, "going"), gateway.socket()
+        wait_until(lambda: gateway.counters.sockets_open == 2, "the socket without a CONNECT is there")
+        gateway.kafka.holding = is_an_end
+        gateway.stop()
+        wait_until(lambda: gateway.health.not_ready() == (STOPPING,), "it is not ready")
+        assert gateway.health.not_alive() == ()
+        early.expect_closed()
+        with pytest.raises(ConnectionError):
+            gateway.socket()
+        assert going.is_silent(), "it is connected"
+        gateway.kafka.release()
+        assert going.rest() == GOODBYE
+
+
+def test_connections_end_in_slices_and_the_lease_after_the_last_one() -> None:
+    with running_gateway(GatewaySettings(drain_ms=2_000)) as gateway:
+        devices = [device(gateway, f"d-{number}", level=4) for number in range(30)]
+        began_s = time.monotonic()
+        gateway.stop()
+        for each in devices:
+            each.expect_closed()
+        assert 1.4 <= time.monotonic() - began_s < 10, "two of them in each tenth of a second"
+    ends = [record for record in gateway.kafka.records if is_an_end(record)]
+    assert len(ends) == 30
+    over = [record for record in gateway.kafka.records if record.topic.endswith("leases") and decode_lease(record.value).ended]
+    assert len(over) == 1
+    assert gateway.kafka.records[-1] is over[0]
+
+
+def test_a_second_signal_closes_everybody_at_once() -> None:
+    with running_gateway(GatewaySettings(drain_ms=600_000)) as gateway:
+        devices = [device(gateway, f"d-{number}") for number in range(30)]
+        gateway.stop()
+        wait_until(lambda: gateway.counters.connections_open == 28, "the first slice has gone")
+        began_s = time.monotonic()
+        gateway.hurry()
+        for each in devices:
+            assert each.rest() == GOODBYE
+        assert time.monotonic() - began_s < 5
+    assert len([record for record in gateway.kafka.records if is_an_end(record)]) == 30
+
+
+def test_a_kafka_that_confirms_nothing_holds_it_up_for_a_bounded_time() -> None:
+    with running_gateway(GatewaySettings(drain_ms=100, stop_timeout_ms=500)) as gateway:
+        going = device(gateway, "going")
+        gateway.kafka.holding = is_an_end
+        began_s = time.monotonic()
+        gateway.stop()
+        assert going.rest() == GOODBYE, "it is closed all the same"
+    assert time.monotonic() - began_s < 10
+
+
+def test_a_device_whose_partition_moves_is_let_go_when_its_end_is_in_the_log_or_some_time_has_passed() -> None:
+    with running_gateway(GatewaySettings(stop_timeout_ms=1_000), partitions=frozenset({0, 1})) as gateway:
+        devices = [device(gateway, "one"), device(gateway, "two")]
+        gateway.kafka.holding = lambda record: record.topic.endswith("events")
+        gateway.kafka.revoke(0)
+        moved = wait_until(lambda: [name for name in ("one", "two") if gateway.kafka.of(name, ConnectionLost)], "one is lost")
+        assert len(moved) == 1
+        going = devices[moved == ["two"]]
+        assert going.is_silent(0.3)
+        assert going.rest() == bytes.fromhex("e00189")
+
+
+def test_a_device_whose_partition_moves_has_time_to_come_back_before_its_will() -> None:
+    with running_gateway(GatewaySettings(reconnect_grace_ms=7_000), partitions=frozenset({0})) as gateway:
+        moved = device(gateway, "moved")
+        gateway.kafka.revoke(0)
+        assert moved.rest() == bytes.fromhex("e00189")
+        assert gateway.kafka.wait_for("moved", ConnectionLost)[0].reconnect_grace_ms == 7_000

@@ -1,0 +1,122 @@
+"""A gateway whose configuration file changes, on real sockets, with an in-process stand-in for Kafka (gateway_fakes.py)."""
+
+from pathlib import Path
+
+import pytest
+
+from inflight.cli.options import watched
+from sinks.mqtt.access.users.password_file import HASHER, write_password_file
+from streaming.config.settings import gateway_settings
+from streaming.reload.gateway import GatewayReload
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+pytestmark = pytest.mark.integration
+
+
+class Running:
+    """A gateway and its file."""
+
+    def __init__(self, path: Path, content: str = "") -> None:
+        self.path = path
+        self.write(content)
+        watch = watched(path, None)
+        settings = watch.load()
+        self.context = running_gateway(
+            gateway_settings(settings), configuration=GatewayReload(settings, new=watch.changed, ask=watch.ask)
+        )
+
+    def write(self, content: str) -> None:
+        self.path.write_text(content, encoding="utf-8")
+
+
+def answer_to(device: RawClient, name: str) -> int:
+    device.send(connect(level=5, payload=text(name)))
+    return device.packet()[3]
+
+
+def connack(gateway: GatewayUnderTest, name: str) -> int:
+    with gateway.socket() as device:
+        return answer_to(device, name)
+
+
+def may_publish(device: RawClient, topic: str) -> bool:
+    device.send(publish(topic, b"p", first_byte=0x32, packet_id=1, v5=b""))
+    return device.packet()[4:5] != b"\x87"
+
+
+def test_a_rule_that_comes_holds_for_connections_to_come_and_nobody_is_dropped(tmp_path: Path) -> None:
+    running = Running(tmp_path / "inflight.toml")
+    with running.context as gateway, gateway.socket() as old:
+        assert answer_to(old, "old") == 0
+        running.write('[[rules]]\nusers = [""]\nclient_ids = ["*"]\npublish = ["allowed/#"]\n')
+
+        def is_refused() -> bool:
+            with gateway.socket() as device:
+                assert answer_to(device, "new") == 0
+                return not may_publish(device, "other")
+
+        wait_until(is_refused, "the rule holds")
+        assert may_publish(old, "other"), "it keeps what it was granted"
+
+
+def test_a_login_that_comes_shuts_the_door_to_who_has_none(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    write_password_file(users, {"ada": HASHER.hash("right")})
+    running = Running(tmp_path / "inflight.toml")
+    with running.context as gateway:
+        assert connack(gateway, "anybody") == 0
+        running.write(f'[gateway.login]\npassword_file = "{users}"\n')
+        wait_until(lambda: connack(gateway, "anybody") == 0x86, "a login is asked for")
+
+
+def test_a_limit_for_all_holds_at_once(tmp_path: Path) -> None:
+    running = Running(tmp_path / "inflight.toml")
+    with running.context as gateway, gateway.socket() as one, gateway.socket() as two:
+        assert answer_to(one, "one") == answer_to(two, "two") == 0
+        running.write("[limits]\nmax_connections = 2\n")
+
+        def is_full() -> bool:
+            try:
+                with gateway.socket() as third:
+                    third.send(connect(level=5, payload=text("three")))
+                    return third.packet() == b""
+            except ConnectionError:
+                return True
+
+        wait_until(is_full, "there is no room for a third one")
+
+
+def test_after_a_change_of_session_settings_the_engine_has_the_first_word(tmp_path: Path) -> None:
+    """It takes them over some time before or after the gateway; a CONNACK that says something else would cost the connection."""
+    running = Running(tmp_path / "inflight.toml")
+    with running.context as gateway:
+        gateway.kafka.accepting.fields = None
+
+        def answers_at_once() -> bool:
+            with gateway.socket() as device:
+                device.send(connect(level=5, payload=text("clean")))
+                return not device.is_silent(0.3)
+
+        assert answers_at_once()
+        running.write("[session]\nmax_awaiting_rel = 9\n")
+        wait_until(lambda: not answers_at_once(), "the engine is waited for")
+
+
+def test_a_wrong_file_changes_nothing_and_sighup_reads_a_mended_one(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    running = Running(tmp_path / "inflight.toml")
+    with running.context as gateway:
+        running.write(f'[gateway.login]\npassword_file = "{users}"\n')  # there is no such file
+        gateway.reload()
+        gateway.reload()
+        wait_until(lambda: gateway.health.not_ready() == (), "it goes on")
+        assert connack(gateway, "anybody") == 0
+        write_password_file(users, {"ada": HASHER.hash("right")})
+
+        def is_asked() -> bool:
+            gateway.reload()
+            return connack(gateway, "anybody") == 0x86
+
+        wait_until(is_asked, "a login is asked for")

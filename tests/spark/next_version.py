@@ -1,0 +1,42 @@
+"""The function of tests/spark/test_newer_events.py: Spark's workers import it by the name of this module."""
+
+from typing import Any
+
+import msgspec
+from pyspark.sql.streaming.state import GroupState
+
+from state.records.record import NEWER_MARK, VERSION_BYTE
+from streaming.engine.operator.cells import EVENTS, decode_source_record
+from streaming.engine.operator.frames import Frames, cells_of, frames_of
+from streaming.engine.operator.session_operator import SessionOperator
+from streaming.engine.operator.settings import PipelineSettings
+
+NEXT_VERSION_BYTE = b"\x02"
+_NEXT = NEXT_VERSION_BYTE + NEWER_MARK
+
+
+class NextVersion:
+    """The session operator of a version that reads events of version 2, which here are those of version 1 under another name."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        self.settings = settings
+        self.operator = SessionOperator(settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NextVersion, (self.settings,)
+
+    def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
+        cells = [] if state.hasTimedOut else [_read(cell) for cell in cells_of(frames)]
+        return frames_of(self.operator.activate(key, cells, state))
+
+
+def next_version(encoded: bytes) -> bytes:
+    """What the next version writes in place of an event of this one."""
+    return _NEXT + encoded.removeprefix(VERSION_BYTE)
+
+
+def _read(cell: bytes) -> bytes:
+    record = decode_source_record(cell)
+    if record.source != EVENTS or record.value is None or not record.value.startswith(_NEXT):
+        return cell
+    return msgspec.json.encode(msgspec.structs.replace(record, value=VERSION_BYTE + record.value.removeprefix(_NEXT)))

@@ -1,0 +1,75 @@
+"""An event of a newer version stops an older engine before anything of its micro-batch is done; the newer one goes on with it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from state.commands import AcceptConnection, SendPublish
+from state.events import ClientConnected, PubAckReceived
+from state.records.events import encode_event
+from streaming.engine.intake import newer_events
+from streaming.engine.intake.newer_events import newer_event
+from tests.spark.conftest import Pipeline
+from tests.spark.next_version import NEXT_VERSION_BYTE, NextVersion, next_version
+from tests.support.kafka_topics import read_topic
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+BESIDE_IT = next_version(b"a payload may be anything")
+CLIENTS = (b"newer", b"other-1", b"other-2", b"other-3")
+
+
+def committed(pipeline: Pipeline) -> set[str]:
+    return {path.name for path in (pipeline.checkpoint / "commits").glob("[0-9]*")}
+
+
+def written(pipeline: Pipeline) -> list[int]:
+    topics = pipeline.settings.topics
+    names = (topics.commands, topics.ledger, topics.dead_letters)
+    return [len(read_topic(pipeline.bootstrap_servers, name)) for name in names]
+
+
+def test_an_event_of_a_newer_version_stops_the_query_undone_and_the_newer_version_takes_it_once(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = pipeline.settings.topics
+    pipeline.start()
+    for client in CLIENTS:
+        pipeline.send(topics.events, encode_event(ClientConnected(connection_id=1, commands_partition=0)), key=client)
+    pipeline.send_message("newer", b"first")
+    pipeline.commands(lambda found: sum(isinstance(command, AcceptConnection | SendPublish) for command in found) >= 5)
+    pipeline.await_batches(1)
+    pipeline.stop()
+    before, batches = written(pipeline), committed(pipeline)
+
+    pipeline.send(topics.events, next_version(encode_event(PubAckReceived(connection_id=1, packet_id=1))), key=b"newer")
+    for client in CLIENTS[1:]:
+        pipeline.send_message(client.decode(), BESIDE_IT)
+    query = pipeline.start()
+    error = wait_until(query.exception, "the query ends")
+    said = newer_event(str(error))
+    assert said is not None, error
+    assert f"of {topics.events} has version 2, and this Inflight reads 1" in said
+    assert (written(pipeline), committed(pipeline)) == (before, batches)
+
+    monkeypatch.setattr(newer_events, "VERSION_BYTE", NEXT_VERSION_BYTE)
+    pipeline.start(NextVersion(pipeline.settings))
+    (receipt,) = pipeline.read(topics.receipts, 1)
+    assert json.loads(receipt.value or b"")["outcome"] == "delivered"
+    sent = pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) >= 4)
+    assert sorted(one.payload for one in sent if isinstance(one, SendPublish)) == [BESIDE_IT] * 3 + [b"first"]
+    assert read_topic(pipeline.bootstrap_servers, topics.dead_letters) == []
+
+
+def test_who_gives_newer_events_up_finds_them_among_the_dead_letters(pipeline: Pipeline) -> None:
+    topics = pipeline.settings.topics
+    pipeline.settings = replace(pipeline.settings, stop_at_newer_events=False)
+    pipeline.start()
+    event = next_version(encode_event(PubAckReceived(connection_id=1, packet_id=1)))
+    pipeline.send(topics.events, event, key=b"newer")
+    pipeline.send_message("other", event)  # a payload may be anything
+    (letter,) = pipeline.read(topics.dead_letters, 1)
+    assert letter.value == event
+    assert b"record version 2, this Inflight reads 1: start the version" in dict(letter.headers)["x-detail"]

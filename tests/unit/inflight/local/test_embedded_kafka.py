@@ -1,0 +1,32 @@
+"""What a broker that cannot be started says to people; the broker itself: tests/integration/kafka."""
+
+import errno
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from inflight.local import embedded_kafka
+from inflight.local.embedded_kafka import EmbeddedKafka
+from inflight.local.errors import ChildProcessFailed
+from inflight.local.jars import Jars
+
+NOTHING = cast(Jars, None)
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("is_full", "advice"),
+    [(True, "is full: make room there. Nothing that Kafka has confirmed is lost."), (False, "if the data is damaged, move")],
+)
+def test_a_start_that_cannot_write_is_a_failed_start_that_says_what_to_do(
+    is_full: bool, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_: EmbeddedKafka) -> Path:
+        raise NO_SPACE
+
+    monkeypatch.setattr(EmbeddedKafka, "_write_properties", write)
+    monkeypatch.setattr(embedded_kafka, "is_full", lambda location: is_full)
+    with pytest.raises(ChildProcessFailed, match="No space left on device") as raised:
+        EmbeddedKafka(tmp_path, jars=NOTHING).start()
+    assert advice in str(raised.value)

@@ -1,0 +1,65 @@
+"""streaming.engine.ownership.restored: what needs no Kafka. With an engine: tests/spark/test_restored_checkpoint.py."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from streaming.config.settings import Settings
+from streaming.engine.errors import RecordsGone
+from streaming.engine.ownership import restored
+from streaming.engine.ownership.checkpoint import Offsets
+from streaming.engine.ownership.restored import history_of
+from tests.unit.streaming.engine.memory_files import MemoryFiles
+
+
+def checkpoint(*, committed: bool = True) -> MemoryFiles:
+    """Micro-batch 3 was planned last."""
+    files = MemoryFiles(found={"offsets/2": b'v1\n{}\n{"e":{"0":5}}\n{"m":{"0":5,"1":3}}'})
+    files.found["offsets/3"] = b'v1\n{}\n{"e":{"0":7}}\n{"m":{"0":6,"1":3}}'
+    files.planned(3, committed=committed)
+    return files
+
+
+def check(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, *, oldest: Offsets, committed: Offsets) -> tuple[str, bool]:
+    """The history, and whether the log says that the checkpoint is older."""
+    monkeypatch.setattr(restored, "oldest_offsets", lambda settings, own: oldest)
+    with capture_logs() as logs:
+        history = history_of(files, Settings(), committed)
+    assert [line["event"] for line in logs] in ([], ["checkpoint_is_older"])
+    return history, bool(logs)
+
+
+def test_a_checkpoint_that_was_left_where_it_is_is_taken_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = {"e": {0: 7}, "m": {0: 6, 1: 3}}
+    assert check(checkpoint(), monkeypatch, oldest=end, committed=end) == ("", False)
+    before = {"e": {0: 5}, "m": {0: 5, 1: 3}}
+    assert check(checkpoint(committed=False), monkeypatch, oldest=before, committed=before) == ("", False)
+    more = {"e": {0: 7, 1: 9}, "other": {0: 9}}  # partitions that were added
+    assert check(checkpoint(), monkeypatch, oldest={}, committed=more) == ("", False)
+
+
+def test_a_new_checkpoint_has_nothing_to_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    assert check(files, monkeypatch, oldest={"m": {0: 9}}, committed={"m": {0: 9}}) == ("", False)
+    files.planned(0, committed=False)
+    assert check(files, monkeypatch, oldest={"m": {0: 9}}, committed={"m": {0: 9}}) == ("", False)
+
+
+@pytest.mark.parametrize(("committed", "first"), [(True, 6), (False, 5)])
+def test_a_start_without_records_that_were_not_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch, committed: bool, first: int
+) -> None:
+    with pytest.raises(RecordsGone, match=rf"has not read: m-0 from {first} to 9\. .* Put back a newer copy"):
+        check(checkpoint(committed=committed), monkeypatch, oldest={"m": {0: 9, 1: 3}}, committed={})
+
+
+def test_an_older_copy_is_taken_and_has_another_history_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = checkpoint()
+    first, said = check(files, monkeypatch, oldest={}, committed={"e": {0: 8}})
+    assert first
+    assert said
+    files.found["offsets/4"] = b'v1\n{}\n{"e":{"0":8}}\n{"m":{"0":6,"1":3}}'
+    files.planned(4, committed=True)
+    assert check(files, monkeypatch, oldest={}, committed={"e": {0: 8}}) == (first, False)
+    again, said = check(files, monkeypatch, oldest={}, committed={"e": {0: 9}})
+    assert said
+    assert again not in ("", first)
