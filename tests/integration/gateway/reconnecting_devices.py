@@ -100,7 +100,10 @@ class ReconnectingDevice:
                 closed = asyncio.ensure_future(wire.closed.wait())
                 await asyncio.wait({answered, closed}, return_when=asyncio.FIRST_COMPLETED)
                 closed.cancel()
-            return answered.done() and answered.result()
+        if answered.done() and answered.result():
+            return True
+        if self._wire is not None:
+            self._wire.leave()  # it gives up: what it has asked for and goes on without must not stay open
         return False
 
     def _hello(self) -> bytes:

@@ -7,6 +7,7 @@ test: the broker, and epmd, Erlang's port mapper, which the broker would otherwi
 import json
 import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any, cast
@@ -80,7 +81,7 @@ class RabbitMq:
         def still_runs() -> None:
             assert broker.poll() is None, f"RabbitMQ ended with {broker.returncode}:\n{self._last_words()}"
 
-        wait_until(self._answers, lambda: f"RabbitMQ answers:\n{self._last_words()}", within_s=_START_S, check=still_runs)
+        wait_until(self._answers, lambda: f"RabbitMQ answers:\n{self._last_words()}", check=still_runs)
 
     def _make_environment(self, epmd_port: int) -> dict[str, str]:
         home, configuration = self._directory / "home", self._directory / "rabbitmq.conf"
@@ -117,6 +118,9 @@ class RabbitMq:
 
     def _answers(self) -> bool:
         try:
+            socket.create_connection(
+                (HOST, self.port), timeout=1.0
+            ).close()  # costs the broker less of the processor than pika does
             self.channel().connection.close()
         except (pika.exceptions.AMQPError, OSError):
             return False
