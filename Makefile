@@ -42,7 +42,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 		"$$python" -m venv .venv || { rm -rf .venv; echo "Python's venv module is incomplete. Install it (Debian, Ubuntu: sudo apt-get install python3-venv) and try again." >&2; exit 1; }
 	fi
 	echo "installing packages into .venv (about 600 MB with PySpark; once, some minutes on a slow line)"
-	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes --no-deps -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -83,7 +83,7 @@ test: jars ## Lint, types, layers and all tests that need nothing from outside: 
 		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports' bandit '$(bandit)'
 
-TEST_PROCESSES := 4
+TEST_PROCESSES := 3
 bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
@@ -148,8 +148,8 @@ $(INTEROP)/node_modules/mqtt/package.json: | interop-tools
 	npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error mqtt@5
 
 .PHONY: pictures
-pictures: jars interop-tools ## Take the picture of the console in docs/ anew; three minutes
-	@$(BIN)/python -m tests.integration.interop.console_picture
+pictures: jars interop-tools ## Take the pictures in docs/ anew: console, status, top; four minutes
+	@$(BIN)/python -m tests.integration.interop.pictures
 
 .PHONY: bench
 bench: jars ## Measure latency and throughput on this machine

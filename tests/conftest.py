@@ -12,7 +12,7 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars, ensure_jars
 from streaming.config.settings import ENVIRONMENT_PREFIX
 from tests.support import hypothesis_profiles
-from tests.support.shared import SharedKafka, shared
+from tests.support.shared import SharedKafka, await_stopped, shared
 
 hypothesis_profiles.load()
 
@@ -27,7 +27,14 @@ def jars() -> Jars:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[SharedKafka]:
+def stopped_at_last() -> Iterator[None]:
+    """The servers that this process has started for others, too, are stopped when it ends."""
+    yield
+    await_stopped()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars, stopped_at_last: None) -> Iterator[SharedKafka]:
     """A real broker for the whole test run. Tests share it: give topics and client ids names of your own."""
 
     def start(directory: Path) -> tuple[SharedKafka, Callable[[], None]]:

@@ -45,7 +45,7 @@ class Pipeline:
     bootstrap_servers: str
     settings: PipelineSettings
     checkpoint: Path
-    trigger_interval_ms: int = 100
+    trigger_interval_ms: int = 300
     max_offsets_per_trigger: int = 10_000
     query: StreamingQuery | None = None
     producers: list[KafkaProducer] = field(default_factory=list)

@@ -50,6 +50,7 @@ def fill(pipeline: Pipeline) -> None:
     pipeline.producer.flush()
 
 
+@pytest.mark.faults
 def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small_without_need(pipeline: Pipeline) -> None:
     topic = pipeline.settings.topics.messages
     fill(pipeline)

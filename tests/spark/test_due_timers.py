@@ -18,7 +18,7 @@ from tests.spark.test_recovery import crashed_in
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
 
 CLIENTS, LIMIT, PARTITIONS = 60, 10, 2
 SHARE = 2 * LIMIT * PARTITIONS + CLIENTS // CALLED_OF
@@ -82,7 +82,7 @@ def receipts(pipeline: Pipeline) -> dict[int, dict[bytes, ReadRecord]]:
     return dict(found)
 
 
-@pytest.mark.parametrize("lean_worker", [True, pytest.param(False, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("lean_worker", [True, False])
 def test_what_is_due_is_worked_off_in_shares_and_a_message_does_not_wait_for_all_of_it(
     pipeline: Pipeline, lean_worker: bool
 ) -> None:
@@ -100,7 +100,6 @@ def test_what_is_due_is_worked_off_in_shares_and_a_message_does_not_wait_for_all
     assert last_ms - first_ms >= FIRST_MS + STEP_MS * (PUT_OFF - 1) // LIMIT, "each that is put off has a place of its own"
 
 
-@pytest.mark.faults
 def test_a_micro_batch_that_is_executed_again_puts_off_the_same_sessions(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.settings = replace(pipeline.settings, max_timers_per_partition=LIMIT)
     stand_still(pipeline)

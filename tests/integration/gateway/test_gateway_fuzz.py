@@ -15,8 +15,8 @@ from tests.fuzz.packets import greeting, valid_packets
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-FEW, MANY = 2_000, 10_000
-STRANGERS_AT_ONCE = 64
+FEW, MANY = 1_000, 10_000
+STRANGERS_AT_ONCE, GROUP = 64, 500
 STRANGER_DEADLINE_S = 60.0
 
 
@@ -72,9 +72,9 @@ async def visit(gateway: GatewayUnderTest, make: Callable[[random.Random], bytes
             finally:
                 transport.abort()
 
-    for start in range(0, count, 1_000):
+    for start in range(0, count, GROUP):
         async with asyncio.TaskGroup() as group:
-            for number in range(start, start + 1_000):
+            for number in range(start, start + GROUP):
                 group.create_task(one(number))
 
 
@@ -119,7 +119,7 @@ def test_thousands_of_strangers_are_answered_or_closed_and_a_good_device_loses_n
         kafka = gateway.kafka
         uplink = [record.value for record in kafka.uplink() if record.key == b"good"]
         assert uplink == [b"%d" % number for number in range(1, acknowledged + 1)]
-        assert received == acknowledged > 10
+        assert received == acknowledged > 2
         kafka.wait_for("good", PubAckReceived, received)
     assert gateway.counters.connections_open == 0
     assert gateway.counters.appends_unconfirmed == 0

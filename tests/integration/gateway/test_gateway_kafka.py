@@ -221,6 +221,7 @@ def test_a_topic_that_does_not_exist_is_named_at_start(settings: GatewaySettings
         pass
 
 
+@pytest.mark.faults
 def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gateway(
     mortal_broker: EmbeddedKafka, settings: GatewaySettings
 ) -> None:
@@ -244,6 +245,7 @@ def test_a_broker_that_is_away_costs_the_connections_that_wrote_and_not_the_gate
             later.expect("40020001")
 
 
+@pytest.mark.faults
 def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_them_back_later(
     mortal_broker: EmbeddedKafka, settings: GatewaySettings
 ) -> None:

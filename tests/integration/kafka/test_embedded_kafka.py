@@ -54,6 +54,7 @@ def test_confirmed_records_survive_a_clean_stop_a_sigkill_and_another_port(tmp_p
         assert found == [b"before the stop", b"before the kill"]
 
 
+@pytest.mark.faults
 def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, jars: Jars) -> None:
     program = (
         "import sys, time; from pathlib import Path; from inflight.local.embedded_kafka import EmbeddedKafka; "
@@ -72,6 +73,7 @@ def test_the_broker_dies_with_its_parent_even_if_that_is_killed(tmp_path: Path, 
     wait_until(lambda: is_gone(broker), "the broker is gone")
 
 
+@pytest.mark.faults
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: SharedKafka, tmp_path: Path, jars: Jars) -> None:
     port = int(kafka.bootstrap_servers.rpartition(":")[2])
     second = EmbeddedKafka(tmp_path / "second", port=port, jars=jars)

@@ -43,6 +43,7 @@ async def _scenario(kafka: SharedKafka) -> None:
         await log.close(5)
 
 
+@pytest.mark.faults
 def test_appends_go_on_after_a_broker_that_was_frozen_for_longer_than_an_append_may_take(tmp_path: Path, jars: Jars) -> None:
     with EmbeddedKafka(tmp_path, jars=jars) as broker:
         create_topics(broker.bootstrap_servers, TOPIC)

@@ -83,8 +83,9 @@ class _Addresses:
     data_dir: str
 
 
-@pytest.fixture(scope="session")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedUp]:
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory, stopped_at_last: None) -> Iterator[SharedUp]:
+    """Of a module, so that it ends with the last of the tests that use it: an idle engine takes a third of a processor."""
     with shared(tmp_path_factory, "up", _Addresses, start_up) as found:
         yield SharedUp(found.mqtt, found.kafka, Path(found.data_dir))
 
