@@ -22,7 +22,7 @@ from state.model import QoS
 from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMED = "devices/{client_id}/m/{message_id}/{topic}"

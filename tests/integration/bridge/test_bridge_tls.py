@@ -19,7 +19,7 @@ from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridg
 from tests.integration.bridge.certificates import Authority
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 AS_ROOT = "user root"  # else Mosquitto, started as root, gives its rights up and cannot read the test's files
 ALWAYS_THERE = {"acknowledgement": Acknowledgement.BROKER, "presence": Presence.ALWAYS, "clients": ("d1",)}

@@ -29,7 +29,7 @@ from tests.scenarios.engine_model import EngineModel  # noqa: E402
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.rabbitmq,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(not is_installed(), reason="RabbitMQ is not installed: apt-get install rabbitmq-server"),
 ]
 

@@ -14,7 +14,7 @@ from tests.integration.kafka.security.secure_kafka import secure_kafka
 from tests.integration.kafka.security.secured_plant import PREFIX, plant
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.timeout(480)]
 
 
 def test_a_bridge_needs_exactly_its_rows(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> None:
