@@ -1,10 +1,17 @@
-"""How the processes log: structlog to standard error, one line each, plain or JSON; foreign libraries from `warning` on."""
+"""How the processes log: structlog to standard error, one line each, plain or JSON.
+
+Foreign libraries are heard from `warning` on, and each of their sentences a few times in ten seconds only. While Kafka is away
+its clients say a hundred a second, with tracebacks.
+"""
 
 import contextlib
 import io
 import logging
 import sys
-from typing import TextIO, cast
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TextIO, cast
 
 import structlog
 
@@ -20,6 +27,46 @@ class _StandardError(io.TextIOBase):
     def flush(self) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
+
+
+_FEW: Final = 3
+_SPAN_S: Final = 10.0
+_MOST_KINDS: Final = 1_000
+
+
+class FewOfAKind(logging.Filter):
+    """A record's kind is its logger and its sentence before anything is put in. The next one that is written counts what was left
+    out. clock: seconds, never going back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, str], list[float]] = {}
+        """Begin of the span, written in it, left out since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        with self._lock:
+            left_out = self._left_out(record)
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} (and {left_out:,} like this, left out)", None
+        return left_out is not None
+
+    def _left_out(self, record: logging.LogRecord) -> int | None:
+        """How many since the last one of its kind; None = this one, too."""
+        now = self._clock()
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        kind = self._kinds.setdefault((record.name, str(record.msg)), [now, 0, 0])
+        if now - kind[0] >= _SPAN_S:
+            kind[:2] = now, 0
+        if kind[1] >= _FEW:
+            kind[2] += 1
+            return None
+        kind[1] += 1
+        left_out, kind[2] = int(kind[2]), 0
+        return left_out
 
 
 def configure_logging(*, json: bool = False) -> None:
@@ -49,4 +96,5 @@ def configure_logging(*, json: bool = False) -> None:
             ],
         )
     )
+    handler.addFilter(FewOfAKind())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)

@@ -1,12 +1,15 @@
 """What the processes say, also where nobody can hear it."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processes
+from inflight.cli.logs import FewOfAKind
+
+processes = pytest.mark.processes
 
 PROGRAM = """
 import logging
@@ -27,14 +30,41 @@ def run(stderr: Path, *, json: bool) -> str:
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=60, check=False).stdout
 
 
+@processes
 @pytest.mark.parametrize("json", [False, True])
 def test_a_log_on_a_full_disk_fails_nobody(json: bool) -> None:
     assert run(Path("/dev/full"), json=json) == "goes on\n"
 
 
+@processes
 @pytest.mark.parametrize("json", [False, True])
 def test_each_line_is_written_once(tmp_path: Path, json: bool) -> None:
     log = tmp_path / "log"
     assert run(log, json=json) == "goes on\n"
     lines = log.read_text().splitlines()
     assert [("ours" in line and "value" in line, "theirs" in line) for line in lines] == [(True, False), (False, True)] * 3
+
+
+def test_a_library_says_the_same_a_few_times_in_ten_seconds_and_what_is_left_out_is_counted() -> None:
+    now_s = 0.0
+    few = FewOfAKind(lambda: now_s)
+
+    def said(sentence: str, *arguments: object, logger: str = "kafka") -> str | None:
+        record = logging.LogRecord(logger, logging.ERROR, "file", 1, sentence, arguments, None)
+        return record.getMessage() if few.filter(record) else None
+
+    assert [said("%s is away", number) for number in range(5)] == ["0 is away", "1 is away", "2 is away", None, None]
+    assert said("something else") == "something else"
+    assert said("%s is away", 5, logger="another") == "5 is away"
+    now_s = 9.9
+    assert said("%s is away", 6) is None
+    now_s = 10.0
+    assert said("%s is away", 7) == "7 is away (and 3 like this, left out)"
+    assert said("%s is away", 8) == "8 is away"
+
+
+def test_very_many_sentences_take_no_memory() -> None:
+    few = FewOfAKind(lambda: 0.0)
+    for number in range(5_000):
+        assert few.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, f"sentence {number}", None, None))
+    assert len(few._kinds) <= 1_000
