@@ -34,6 +34,7 @@ def test_a_bridge_needs_exactly_its_rows(tmp_path_factory: pytest.TempPathFactor
         kafka.allow(rules)
         plant_.start("bridge", "bridge", "--set", f"bridge.port={broker.port}")
         device = paho.Client(CallbackAPIVersion.VERSION2, client_id="lamp", protocol=paho.MQTTv5)
+        device.connect_timeout = 60.0
         device.connect(broker.host, broker.port)
         device.loop_start()
         for topic in "presence", "up/state":

@@ -89,7 +89,7 @@ def groups(seed: int, count: int) -> list[Given]:
 
 
 @pytest.mark.parametrize(
-    ("batch_rows", "count", "max_records"), [(1, 40, "2000"), (7, 300, "3"), (50, 400, "0"), (500, 700, "100")]
+    ("batch_rows", "count", "max_records"), [(1, 40, "2000"), (7, 100, "3"), (50, 200, "0"), (500, 600, "100")]
 )
 def test_both_paths_answer_byte_for_byte_the_same(batch_rows: int, count: int, max_records: str) -> None:
     given = arrow_stream(groups(batch_rows, count), batch_rows)
