@@ -1,4 +1,7 @@
-"""How tests wait: for a condition, looked at often, with a deadline and a sentence for when it passes."""
+"""How tests wait: for a condition, looked at often, with a deadline and a sentence for when it passes.
+
+The longer it takes the rarer are the looks, which cost processor time that what is waited for could use.
+"""
 
 import asyncio
 import time
@@ -10,7 +13,8 @@ What = str | Callable[[], object]
 
 DEADLINE_S: Final = 120.0
 """Many times what anything takes here on a quiet machine: only a failure waits for so long."""
-_LOOK_EVERY_S: Final = 0.005
+_SHORTEST_S, _LONGEST_S, _SHARE = 0.002, 0.05, 0.1
+"""Of the pause between two looks: a share of the time waited so far, within bounds."""
 
 
 def wait_until(
@@ -21,21 +25,27 @@ def wait_until(
     what: said when the deadline passes; a function is called only then. check: called at each look; raises when waiting is
     useless. Raises AssertionError at the deadline.
     """
-    deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while not (value := condition()):
         check()
-        assert time.monotonic() < deadline, _too_late(what, within_s)
-        time.sleep(_LOOK_EVERY_S)
+        waited_s = time.monotonic() - began
+        assert waited_s < within_s, _too_late(what, within_s)
+        time.sleep(_pause_s(waited_s))
     return value
 
 
 async def until(condition: Callable[[], T], what: What, *, within_s: float = DEADLINE_S) -> T:
     """`wait_until` for the inside of an event loop, which goes on meanwhile."""
-    deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < deadline, _too_late(what, within_s)
-        await asyncio.sleep(_LOOK_EVERY_S)
+        waited_s = time.monotonic() - began
+        assert waited_s < within_s, _too_late(what, within_s)
+        await asyncio.sleep(_pause_s(waited_s))
     return value
+
+
+def _pause_s(waited_s: float) -> float:
+    return min(_LONGEST_S, max(_SHORTEST_S, _SHARE * waited_s))
 
 
 def _too_late(what: What, within_s: float) -> str:
