@@ -13,6 +13,8 @@ PROFILES = "".join(
 )
 EVERYWHERE = (
     f"gateway.lease_ms={LEASE_S}s",
+    # The account knows no grace: every connection that does not end with a goodbye has its will published.
+    "gateway.reconnect_grace_ms=0",
     "gateway.group_session_timeout_ms=6s",
     f"bridge.lease_ms={LEASE_S}s",
     "bridge.group_session_timeout_ms=6s",
