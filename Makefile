@@ -42,7 +42,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 		"$$python" -m venv .venv || { rm -rf .venv; echo "Python's venv module is incomplete. Install it (Debian, Ubuntu: sudo apt-get install python3-venv) and try again." >&2; exit 1; }
 	fi
 	echo "installing packages into .venv (about 600 MB with PySpark; once, some minutes on a slow line)"
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes --no-deps -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 

@@ -48,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = directory.glob("inflight-*.whl")
     venv.create(directory / "venv", with_pip=True)
     programs = directory / "venv" / "bin"
-    install = [str(programs / "python"), *pip, "install", "--no-compile", "--no-deps"]  # what is used is compiled when it is
+    install = [str(programs / "python"), *pip, "install", "--no-deps"]
     subprocess.run([*install, "--require-hashes", "-r", str(ROOT / "requirements.txt")], check=True)
     subprocess.run([*install, str(wheel)], check=True)
     return programs
