@@ -1,5 +1,6 @@
 """The tables at the end of a run, and the history of what must not have happened."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -28,6 +29,8 @@ def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, conso
     console.print(
         f"the engine was away for {lengths_s or 'no'} s, from the fault to the first micro-batch that began and ended after it"
     )
+    if violations:
+        console.print(_found(violations))
     for violation in violations[:SHOWN]:
         console.print(f"violation: {violation}", markup=False, style="bold red")
     if len(violations) > SHOWN:
@@ -113,6 +116,14 @@ def _endings(facts: Facts) -> Table:
         table.add_row(f"accepted connections, says the log: {logged_end}", f"{ends[logged_end]:,}")
     table.add_row("wills published", f"{len({record.payload for record in facts.uplink} & wills):,}")
     table.add_row("sessions ended", f"{steps[Step.SESSION_ENDED]:,}")
+    return table
+
+
+def _found(violations: Sequence[Violation]) -> Table:
+    """How many of each kind, whatever their numbers are."""
+    table = _table("What must not have happened", "what", "times")
+    for what, count in Counter(re.sub(r"\d+(\.\d+)?", "N", violation.what) for violation in violations).most_common():
+        table.add_row(what, f"{count:,}")
     return table
 
 

@@ -266,6 +266,7 @@ def main() -> int:
     result = asyncio.run(run(settings, directory, console))
     report.show(result.facts, result.violations, result.reader, console)
     if result.violations or arguments.keep:
+        (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
         console.print(f"Logs and data are in {directory}. The same faults again: SEED={settings.seed}")
     else:
         shutil.rmtree(directory)
