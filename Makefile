@@ -74,17 +74,17 @@ mosquitto-check:
 
 # ---- checking it ---------------------------------------------------------------------------------------------------------------
 
-# Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one), and
-# what only computes runs beside them.
+# Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one). They
+# take longest, so what only computes runs beside them and stands back.
 .PHONY: test
-test: jars ## Lint, types, layers and all tests that need nothing from outside: six to eight minutes on two cores
+test: jars ## Lint, types, layers and all tests that need nothing from outside: four to six minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside 'tests with other processes' '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(PROCESS_TESTS)' \
-		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
-		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports' bandit '$(bandit)'
+		'tests of parts' '$(behind) $(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
+		'tests of the session' '$(behind) $(coverage)' types '$(behind) $(BIN)/mypy' layers '$(behind) $(BIN)/lint-imports'
 
 TEST_PROCESSES := 3
-bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
+behind := nice -n 5
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
 PROCESS_TESTS := tests/integration tests/spark
@@ -112,6 +112,12 @@ faults: jars ## An hour of faults under 50 devices, and an account of all that w
 .PHONY: test-archive
 test-archive: jars interop-tools ## The archive and the commands that read it, also killed and seen in a browser; long
 	@$(call step,archive,$(BIN)/pytest -m slow --durations=10)
+
+.PHONY: bandit
+bandit: setup ## What is known to be unsafe in Python
+	@$(call step,bandit,$(bandit))
+
+bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
 
 .PHONY: mutation
 mutation: setup ## Break each row of the transition tables and each rule of the fast path in turn: a test has to fail each time

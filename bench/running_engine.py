@@ -33,15 +33,15 @@ _ORPHANS_S = 60.0
 class RunningEngine:
     """Starts nothing by itself; on exit from its `with` all its processes have ended.
 
-    overrides: as for --set. memory: the most that was resident since `measure_memory`, as `check` has seen it; what workers share
-    with the process that forked them counts for each.
+    overrides: as for --set. options: the same and the data directory, for other commands, too. memory: the most that was resident
+    since `measure_memory`, as `check` has seen it; what workers share with the process that forked them counts for each.
     """
 
     def __init__(self, directory: Path, overrides: Sequence[str]) -> None:
         self.data_dir = directory / "data"
         self.memory = {JVM: 0, WORKERS: 0}
         self._directory = directory
-        self._overrides = [word for override in overrides for word in ("--set", override)]
+        self.options = ["--data-dir", str(self.data_dir), *(word for override in overrides for word in ("--set", override))]
         self._log, self._said = directory / "engine.log", directory / "engine.out"
         self._process: subprocess.Popen[bytes] | None = None
         self._began_s = self._looked_s = self._read_s = 0.0
@@ -51,7 +51,7 @@ class RunningEngine:
 
     def start(self) -> None:
         """Returns at once."""
-        command = [sys.executable, "-m", "inflight", "engine", "--data-dir", str(self.data_dir), *self._overrides]
+        command = [sys.executable, "-m", "inflight", "engine", *self.options]
         # What a killed Spark leaves behind goes with our directory.
         environment = os.environ | {"SPARK_LOCAL_DIRS": str(self._directory / "spark")}
         self._ready_s = None

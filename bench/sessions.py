@@ -4,9 +4,10 @@
     python -m bench.sessions --only sessions --sessions 10000
     python -m bench.sessions --only resends --resends 10000
 
-`sessions`: MQTT 5 clients with sessions that never expire, connected once and gone. Beside them one client is connected, and gets
-a QoS 0 message every second, whether the one before has arrived or not. Then the engine is stopped (SIGTERM) and started again,
-and killed at rest (SIGKILL) and started again. At the end `inflight sql` counts the sessions: all have to be there.
+`sessions`: MQTT 5 clients with sessions that never expire, connected once and gone. Beside them one client is connected, and
+gets a QoS 0 message every second, whether the one before has arrived or not. Then `inflight console` is asked for the sessions,
+and the engine is stopped (SIGTERM) and started again, and killed at rest (SIGKILL) and started again. At the end `inflight sql`
+counts the sessions: all have to be there.
 
 `resends`: MQTT 3.1.1 clients that are connected, and do not acknowledge the one QoS 1 message that each has got. The engine is
 killed, and started again when all of these are due to be sent again.
@@ -31,6 +32,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bench.console import measure_console
 from bench.devices import percentile
 from bench.running_engine import JVM, WORKERS, Run, disk_bytes
 from inflight.local.embedded_kafka import EmbeddedKafka
@@ -53,6 +55,10 @@ ROWS = {
         ("… p99, ms", "latency_p99_ms"),
         *MEMORY,
         ("checkpoint on disk, MiB", "checkpoint_bytes"),
+        ("console: the first look at the sessions, s", "console_first_s"),
+        ("… a search by the beginning of a client id, s", "console_search_s"),
+        ("… one client, s", "console_client_s"),
+        ("… the longest of its HTTP requests, s", "console_longest_s"),
         ("SIGTERM until the engine has ended, s", "stop_s"),
         ("start after SIGTERM until ready, s", "stopped_ready_s"),
         ("… until the first message has its command, s", "stopped_first_s"),
@@ -139,6 +145,7 @@ def measure_sessions(run: Run, arguments: argparse.Namespace) -> dict[str, float
     await_rest(run)
     result |= measure_idle(run, watched, arguments.batches)
     result["checkpoint_bytes"] = disk_bytes(run.checkpoint)
+    result |= measure_console(engine, engine.data_dir.parent, f"idle-{count // 2}", run.within_s)
     result["stop_s"] = run.stop()
     result |= {f"stopped_{name}": value for name, value in measure_start(run, watched).items()}
     await_rest(run)

@@ -1,5 +1,6 @@
 """An engine that does what a test tells it, for gateways and bridges: it keeps their events and writes numbered commands."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ class ScriptedEngine:
         self.events: list[tuple[str, GatewayEvent]] = []
         self.accepting = Accepting()
         self._sequences: dict[int, int] = {}
+        self._of: defaultdict[tuple[str, type], list[Any]] = defaultdict(list)
 
     def write(self, partition: int, client_id: str, value: bytes) -> None:
         """A record of the commands topic."""
@@ -47,6 +49,7 @@ class ScriptedEngine:
         if isinstance(event, ClientConnected) and fields is not None:
             self.soon(lambda: self.answer(client_id, event, AcceptConnection, **fields))
         self.events.append((client_id, event))  # whoever waits for it comes behind the answer
+        self._of[client_id, type(event)].append(event)
 
     def answer(
         self, client_id: str, connected: ClientConnected, kind: type[GatewayCommand], *, number: bool = True, **fields: Any
@@ -64,7 +67,7 @@ class ScriptedEngine:
         self.answer(client_id, self.of(client_id, ClientConnected)[-1], kind, number=number, **fields)
 
     def of(self, client_id: str, kind: type[T]) -> list[T]:
-        return [event for key, event in list(self.events) if key == client_id and isinstance(event, kind)]
+        return list(self._of.get((client_id, kind), ()))
 
     def wait_for(self, client_id: str, kind: type[T], count: int = 1) -> list[T]:
         wait_until(lambda: len(self.of(client_id, kind)) >= count, f"{count} × {kind.__name__} of {client_id}")

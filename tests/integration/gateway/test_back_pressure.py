@@ -63,7 +63,8 @@ def test_what_a_device_has_sent_before_it_went_counts_when_there_is_room_again()
 
 
 def test_subscribes_that_are_refused_are_not_read_without_end() -> None:
-    with running_gateway() as gateway, gateway.socket() as device:
+    limits = DeviceLimits(max_packet_rate=0, max_byte_rate=0)  # which would slow it down, and so hide what is looked for
+    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as device:
         device.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
         device.send(connect())
         device.expect("20020000")
@@ -74,3 +75,4 @@ def test_subscribes_that_are_refused_are_not_read_without_end() -> None:
         sent = send_until_nobody_reads(device, flood)
         assert sent < len(flood) // 2, "what is not read fills the socket"
         assert gateway.counters.packets_received["Subscribe"] <= GatewaySettings().max_unconfirmed_appends
+        gateway.kafka.release()  # or its stop would wait for that

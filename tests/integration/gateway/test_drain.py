@@ -109,6 +109,7 @@ def test_a_device_whose_partition_moves_is_let_go_when_its_end_is_in_the_log_or_
         going = devices[moved == ["two"]]
         assert going.is_silent(0.3)
         assert going.rest() == bytes.fromhex("e00189")
+        gateway.kafka.release()  # or its stop would wait for that
 
 
 def test_a_device_whose_partition_moves_has_time_to_come_back_before_its_will() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
 from state.events import PubAckReceived
@@ -114,7 +115,9 @@ def test_thousands_of_strangers_are_answered_or_closed_and_a_good_device_loses_n
             done.set()
         return await good
 
-    with running_gateway(GatewaySettings(connect_timeout_ms=2_000)) as gateway:
+    # Some of them repeat a packet 70,000 times: how fast a device may send is the business of test_packet_limits.py.
+    settings = GatewaySettings(connect_timeout_ms=2_000, device_limits=DeviceLimits(max_packet_rate=50_000))
+    with running_gateway(settings) as gateway:
         acknowledged, received = asyncio.run(scenario(gateway))
         kafka = gateway.kafka
         uplink = [record.value for record in kafka.uplink() if record.key == b"good"]
