@@ -55,6 +55,7 @@ def up(
         overrides=tuple(overrides or ()),
         defaults=shown_metrics(settings),
         console=serves_console(settings),
+        nice=settings.engine.nice,
     )
     asyncio.run(Supervisor(options, jars, say=say, announce=announce).run())
 

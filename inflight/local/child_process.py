@@ -9,6 +9,7 @@ Elsewhere than on Linux the children are only stopped by a parent that stops pro
 The kernel takes the *thread* that started the child for its parent: start children from a thread that lives as long as they may.
 """
 
+import contextlib
 import ctypes
 import os
 import random
@@ -27,7 +28,9 @@ _PORT_ATTEMPTS: Final = 200
 
 
 def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """The same command, run so that it dies with the calling process. nice: how much it stands back behind other processes."""
+    """The same command, run so that it dies with the calling process. nice: how much it stands back behind other processes, also
+    behind those of other sessions when it is started in a session of its own.
+    """
     # -I: the wrapper's own directory stays off sys.path, where our settings.py and others would shadow foreign modules.
     return [sys.executable, "-I", __file__, str(os.getpid()), str(nice), *command]
 
@@ -103,12 +106,21 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call above, and no signal will come
             os._exit(1)
-    os.nice(nice)
+    if nice:
+        _stand_back(nice)
     try:
         os.execvp(command[0], list(command))  # noqa: S606  # nosec B606
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         os._exit(127)
+
+
+def _stand_back(nice: int) -> None:
+    """Linux with autogroups shares the processor among sessions first, where only the value of the session counts (sched(7))."""
+    os.nice(nice)
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):  # a kernel without autogroups
+            Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -45,8 +45,6 @@ _LAST_WORDS_S: Final = 1.0
 _KAFKA_POLL_S: Final = 0.2
 _LOG_LIMIT_BYTES: Final = 16 << 20
 _LONGEST_LINE_BYTES: Final = 1 << 20
-_NICE: Final = 10
-"""The gateway is what somebody waits for: it gets the processor before micro-batches and the console do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +52,8 @@ class UpOptions:
     """data_dir: everything is kept there. mqtt_port: None = as configured; 0 = any free one, for both ports.
 
     config, overrides: passed on to the children, so that all read the same configuration. defaults: overrides that give way to
-    those. console: whether the page is served.
+    those. console: whether the page is served. nice: how much engine and console stand back behind the gateway, which is what
+    somebody waits for.
     """
 
     data_dir: Path
@@ -64,6 +63,7 @@ class UpOptions:
     overrides: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
     console: bool = False
+    nice: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,9 +96,11 @@ class Supervisor:
         self._announce = announce
         self._stop = asyncio.Event()
         self._kafka = EmbeddedKafka(self._data_dir, port=options.kafka_port, jars=jars)
-        self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log", nice=_NICE)
+        self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log", nice=options.nice)
         self._gateway = Child(name="gateway", arguments=self._gateway_arguments, log=self._logs / "gateway.log")
-        self._console = Child(name="console", arguments=self._console_arguments, log=self._logs / "console.log", nice=_NICE)
+        self._console = Child(
+            name="console", arguments=self._console_arguments, log=self._logs / "console.log", nice=options.nice
+        )
 
     async def run(self) -> None:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError when something could not be started."""

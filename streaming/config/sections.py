@@ -194,6 +194,12 @@ class EngineSection(Section):
     tables_location: str = key("where the Delta tables go; empty = DATA_DIR/tables", "")
     master: str = key("Spark's master; spark-submit's own --master holds when the job runs under it", "local[*]")
     driver_memory: str = key("heap of the engine's JVM, in Spark's notation", "2g", pattern=r"^\d+[kmgKMG]$")
+    nice: int = key(
+        "how far `inflight up` puts the engine behind gateway and Kafka where processors are short, as nice(1)",
+        10,
+        ge=0,
+        le=19,
+    )
     state_partitions: int = key(
         "partitions of the session state, about one for each core that the engine will have; each costs some 20 ms a "
         "micro-batch; `inflight sessions repartition` changes it for a checkpoint that has sessions",

@@ -162,14 +162,8 @@ class LogReader:
 
     def connections(self) -> list[LoggedConnection]:
         """Those that sessions have accepted, with the first end of each that is in the log."""
-        accepted, closed = set(), set()
-        for record in self.records["commands"]:
-            for command in record.decoded():
-                identity = (record.client_id, command.connection_id)
-                if isinstance(command, AcceptConnection):
-                    accepted.add(identity)
-                elif isinstance(command, CloseConnection):
-                    closed.add(identity)
+        accepted = {identity for identity, command in self._commands() if isinstance(command, AcceptConnection)}
+        closed = {identity for identity, command in self._commands() if isinstance(command, CloseConnection)}
         events: dict[str, list[tuple[float, Any]]] = defaultdict(list)
         for record in self.records["events"]:
             event = record.decoded()
@@ -180,8 +174,29 @@ class LogReader:
                 continue
             events[record.client_id].append((record.time_s, event))
         return [
-            connection for client_id, of_client in events.items() for connection in _connections(client_id, of_client, closed)
+            connection for client_id, of_client in events.items() for connection in connections_in(client_id, of_client, closed)
         ]
+
+    def refused(self) -> frozenset[bytes]:
+        """As Facts.refused says; without those that the same CONNECT was accepted under another id."""
+        wills = {
+            (record.client_id, event.connection_id): event.will.payload
+            for record in self.records["events"]
+            if isinstance(event := record.decoded(), ClientConnected) and event.clean_start and event.will is not None
+        }
+        refused, accepted = set(), set()
+        for identity, command in self._commands():
+            if isinstance(command, AcceptConnection):
+                accepted.add(wills.get(identity))
+            elif isinstance(command, CloseConnection) and command.newest_connection_id and identity in wills:
+                refused.add(wills[identity])
+        return frozenset(refused - accepted)
+
+    def _commands(self) -> Iterator[tuple[tuple[str, int], Any]]:
+        """All of them, with client and connection."""
+        for record in self.records["commands"]:
+            for command in record.decoded():
+                yield (record.client_id, command.connection_id), command
 
     def history(self, client_id: str, of: bytes = b"") -> Iterator[str]:
         """All records of a client in the order of time; of: only those about this payload or id, and about connections."""
@@ -194,14 +209,18 @@ class LogReader:
                 yield f"{clock} {record.topic}-{record.partition}@{record.offset} {text}"
 
 
-def _connections(client_id: str, events: Iterable[tuple[float, Any]], closed: set[tuple[str, int]]) -> Iterator[LoggedConnection]:
+def connections_in(
+    client_id: str, events: Iterable[tuple[float, Any]], closed: set[tuple[str, int]]
+) -> Iterator[LoggedConnection]:
     """The first of what ends a connection: its own end, or the next connection."""
     current: ClientConnected | None = None
+    seen: set[int] = set()  # ids need not grow: a session that has ended without a trace knows none
     end, end_s = LoggedEnd.NOTHING, None
     for time_s, event in events:
         if isinstance(event, ClientConnected):
-            if current is not None and event.connection_id <= current.connection_id:
+            if event.connection_id in seen:
                 continue  # the same record once more
+            seen.add(event.connection_id)
             if current is not None:
                 if end is LoggedEnd.NOTHING:
                     end, end_s = LoggedEnd.OTHER, time_s

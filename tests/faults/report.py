@@ -3,7 +3,6 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from statistics import median
 
 from rich import box
@@ -43,9 +42,12 @@ def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, conso
 
 
 def history(facts: Facts, violation: Violation, reader: LogReader) -> list[str]:
-    """The records of all topics, the faults and the connections of the device; the last of them if they are many."""
-    lines = list(islice(reader.history(violation.client_id, violation.of), 2_000))
-    lines = lines[-HISTORY_LINES:]
+    """The records of all topics around the one that it is about, the last ones if there is none; the last faults and the last
+    connections of the device.
+    """
+    lines, about = list(reader.history(violation.client_id, violation.of)), violation.of.decode(errors="replace")
+    first = next((number for number, line in enumerate(lines) if about and about in line), len(lines))
+    lines = lines[max(0, min(first, len(lines) - HISTORY_LINES // 2) - HISTORY_LINES // 2) :][:HISTORY_LINES]
     (device,) = [device for device in facts.devices if device.client_id == violation.client_id]
     lines += [f"{suffered.fault} from {suffered.began_s:.3f} to {suffered.ended_s:.3f}" for suffered in facts.suffered][-20:]
     return lines + [repr(attempt) for attempt in device.attempts][-20:]

@@ -109,6 +109,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         receipts=reader.receipts(),
         sessions=reader.sessions(),
         connections=reader.connections(),
+        refused=reader.refused(),
         outages=harm.outages,
         suffered=harm.suffered,
     )

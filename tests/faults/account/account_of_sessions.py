@@ -40,8 +40,8 @@ def violations(facts: Facts) -> Iterator[Violation]:
         rows[row.client_id].append(row)
     for device in facts.devices:
         for attempt in device.attempts:
-            yield from _will(device, attempt, logged.get(attempt.will), published[attempt.will], facts.outages)
-            yield from _session_present(device, attempt)
+            yield from _will(device, attempt, logged.get(attempt.will), published[attempt.will], facts)
+        yield from _session_present(device, facts.refused)
         yield from _ends(device, rows[device.client_id], facts.outages)
 
 
@@ -76,16 +76,16 @@ def _published(facts: Facts) -> defaultdict[bytes, _Published]:
 
 
 def _will(
-    device: DeviceFacts, attempt: Attempt, logged: LoggedConnection | None, published: _Published, outages: list[Outage]
+    device: DeviceFacts, attempt: Attempt, logged: LoggedConnection | None, published: _Published, facts: Facts
 ) -> Iterator[Violation]:
     def wrong(what: str) -> Violation:
         return Violation(client_id=device.client_id, what=f"{what}; it ended: {attempt.end}", of=attempt.will)
 
-    count = len(published.ids)
+    count, outages = len(published.ids), facts.outages
     if count > 1:
         yield wrong(f"a will was published {count} times")
     if logged is None:
-        if attempt.accepted_s is not None:
+        if attempt.accepted_s is not None and attempt.will not in facts.refused:
             yield wrong("a connection was accepted of which the log says nothing")
         if count:
             yield wrong("the will of a connection that no session has accepted was published")
@@ -117,19 +117,22 @@ def _delay_passed(device: DeviceFacts, logged: LoggedConnection, outages: list[O
 # --- sessions -----------------------------------------------------------------------------------------------------------------
 
 
-def _session_present(device: DeviceFacts, attempt: Attempt) -> Iterator[Violation]:
-    """What CONNACK must say: 0 after a clean start; 1 when the session cannot have expired since the device was last heard."""
-    if attempt.accepted_s is None:
-        return
-    expiry_s, absent_since_s = device.character.expiry_s, attempt.absent_since_s
-    clean = attempt.clean or absent_since_s is None
-    if attempt.clean and attempt.session_present:
-        yield Violation(client_id=device.client_id, what="session present after a clean start", of=attempt.will)
-    if clean or attempt.session_present or device.character.keeping is Keeping.CLEAN:
-        return
-    assert absent_since_s is not None
-    if expiry_s is None or attempt.accepted_s - absent_since_s < expiry_s:
-        yield Violation(client_id=device.client_id, what="its session was gone before its time", of=attempt.will)
+def _session_present(device: DeviceFacts, refused: frozenset[bytes]) -> Iterator[Violation]:
+    """What CONNACK must say: 0 after a clean start; 1 when the session cannot have expired since the device was last heard. Not
+    judged after a connection that the session has refused: it has heard nothing of the device then.
+    """
+    expiry_s, was_refused = device.character.expiry_s, False
+    for attempt in device.attempts:
+        if attempt.accepted_s is None:
+            continue
+        if attempt.clean and attempt.session_present:
+            yield Violation(client_id=device.client_id, what="session present after a clean start", of=attempt.will)
+        must_be = not attempt.clean and attempt.absent_since_s is not None and device.character.keeping is not Keeping.CLEAN
+        if must_be and not attempt.session_present and not was_refused:
+            assert attempt.absent_since_s is not None
+            if expiry_s is None or attempt.accepted_s - attempt.absent_since_s < expiry_s:
+                yield Violation(client_id=device.client_id, what="its session was gone before its time", of=attempt.will)
+        was_refused = attempt.will in refused
 
 
 def _ends(device: DeviceFacts, rows: list[SessionRow], outages: list[Outage]) -> Iterator[Violation]:

@@ -170,12 +170,17 @@ class Suffered:
 
 @dataclass(kw_only=True)
 class Facts:
+    """refused: the wills of connections with Clean Start that the session has refused, because it knew a later one; the gateway
+    may have answered them before that (docs/protocol.md, section 7).
+    """
+
     devices: list[DeviceFacts] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     uplink: list[Received] = field(default_factory=list)
     receipts: list[Outcome] = field(default_factory=list)
     sessions: list[SessionRow] = field(default_factory=list)
     connections: list[LoggedConnection] = field(default_factory=list)
+    refused: frozenset[bytes] = frozenset()
     outages: list[Outage] = field(default_factory=list)
     suffered: list[Suffered] = field(default_factory=list)
 

@@ -258,6 +258,19 @@ def test_a_goodbye_that_no_gateway_has_read_is_none() -> None:
     assert story.told() == []
 
 
+def test_a_clean_start_that_was_answered_and_then_refused_has_neither_session_nor_will() -> None:
+    story = Story(Keeping.SHORT)
+    first, second = story.device.attempts
+    story.facts.connections.pop(0)
+    story.lose_uplink(first.will)
+    second.session_present = False
+    assert len(story.told()) == 2
+    story.facts.refused = frozenset({first.will})
+    assert story.told() == []
+    story.receive(first.will, "first")
+    assert any("no session has accepted" in violation for violation in story.told())
+
+
 def test_an_outage_of_the_engine_begins_a_deadline_anew() -> None:
     outages = [Outage(began_s=105, ended_s=120), Outage(began_s=125, ended_s=130), Outage(began_s=200, ended_s=300)]
     assert deadline_s(100, 10, []) == 110

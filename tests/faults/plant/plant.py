@@ -27,8 +27,6 @@ from tests.support.small_disk import SmallDisk
 from tests.support.waiting import until
 
 RECOVERY_S = 240.0
-_NICE = 10
-"""As in `inflight up`: gateways before micro-batches."""
 _DISKS = {Victim.KAFKA: Path("kafka/data"), Victim.ENGINE: Path("engine")}
 _DISK_BYTES = 1 << 30
 
@@ -99,13 +97,8 @@ class Plant:
         for victim, (command, *overrides) in commands.items():
             overrides = [*EVERYWHERE, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
             arguments = [command, "--config", str(config), *(word for override in overrides for word in ("--set", override))]
-            self._processes[victim] = Supervised(
-                victim,
-                arguments,
-                self._logs / f"{victim}.log",
-                nice=_NICE if victim is Victim.ENGINE else 0,
-                environment=self._clock(victim),
-            )
+            log = self._logs / f"{victim}.log"
+            self._processes[victim] = Supervised(victim, arguments, log, environment=self._clock(victim))
         for process in self._processes.values():
             supervised = asyncio.create_task(process.run())
             stack.push_async_callback(_end, supervised)

@@ -17,16 +17,13 @@ _START_S = 240.0
 class Supervised:
     """`inflight ARGUMENTS`. pid: None while it is being restarted. ready: it has said so once."""
 
-    def __init__(
-        self, name: str, arguments: Sequence[str], log: Path, *, nice: int = 0, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None) -> None:
         """environment: what is set beside our own."""
         self.name = name
         self.pid: int | None = None
         self._ready = asyncio.Event()
         self._log = log
         self._command = [sys.executable, "-m", "inflight", *arguments]
-        self._nice = nice
         self._environment = {**os.environ, **(environment or {})}
 
     async def run(self) -> None:
@@ -34,7 +31,7 @@ class Supervised:
         while True:
             with self._log.open("ab", buffering=0) as log:
                 process = await asyncio.create_subprocess_exec(
-                    *bound_to_parent(self._command, nice=self._nice),
+                    *bound_to_parent(self._command),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,

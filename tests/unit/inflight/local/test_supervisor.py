@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from inflight.local.supervisor import explain_status, kill_when_stuck
 
 pytestmark = pytest.mark.processes
 
+AUTOGROUP = Path("/proc/self/autogroup")
 PATIENCE_S = 0.5
 LONGER_S = 1.5
 """For a child that works: on a busy machine it gets its part of the processor over such a time."""
@@ -70,3 +72,13 @@ def test_a_child_that_stands_back_does_so_with_its_children() -> None:
     own = subprocess.run(bound_to_parent(command), capture_output=True, check=True)
     nicer = subprocess.run(bound_to_parent(command, nice=3), capture_output=True, check=True)
     assert int(nicer.stdout) == min(19, int(own.stdout) + 3)
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel shares the processor among processes, whatever their session")
+def test_a_session_that_stands_back_does_so_behind_other_sessions() -> None:
+    command = bound_to_parent([sys.executable, "-c", f"print(open('{AUTOGROUP}').read())"], nice=3)
+    own = subprocess.run(command, capture_output=True, check=True, start_new_session=True)
+    assert own.stdout.split()[-2:] == [b"nice", b"3"]
+    before = AUTOGROUP.read_text(encoding="ascii")
+    ours = subprocess.run(command, capture_output=True, check=True)
+    assert ours.stdout.decode().strip() == before.strip(), "it is not in a session of its own"
