@@ -75,16 +75,15 @@ mosquitto-check:
 # ---- checking it ---------------------------------------------------------------------------------------------------------------
 
 # Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one). They
-# take longest, so what only computes runs beside them and stands back.
+# take longest, so what only computes runs beside them.
 .PHONY: test
 test: jars ## Lint, types, layers and all tests that need nothing from outside: four to six minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside 'tests with other processes' '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(PROCESS_TESTS)' \
-		'tests of parts' '$(behind) $(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
-		'tests of the session' '$(behind) $(coverage)' types '$(behind) $(BIN)/mypy' layers '$(behind) $(BIN)/lint-imports'
+		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
+		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
 TEST_PROCESSES := 3
-behind := nice -n 5
 everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
 
 PROCESS_TESTS := tests/integration tests/spark

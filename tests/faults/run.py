@@ -267,11 +267,18 @@ def main() -> int:
     result = asyncio.run(run(settings, directory, console))
     report.show(result.facts, result.violations, result.reader, console)
     if result.violations or arguments.keep:
-        (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
+        keep(result, directory)
         console.print(f"Logs and data are in {directory}. The same faults again: SEED={settings.seed}")
     else:
         shutil.rmtree(directory)
     return 1 if result.violations else 0
+
+
+def keep(result: Result, directory: Path) -> None:
+    """What must not have happened, and all records of whom it happened to: Kafka's log goes with its small disk."""
+    (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
+    for client_id in {violation.client_id for violation in result.violations}:
+        (directory / f"history-{client_id}.txt").write_text("".join(f"{line}\n" for line in result.reader.history(client_id)))
 
 
 def _kinds(text: str) -> frozenset[Kind]:

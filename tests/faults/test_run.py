@@ -10,7 +10,7 @@ from tests.faults import report
 from tests.faults.account.account import DELIVERED, outcomes
 from tests.faults.account.facts import LoggedEnd, Step
 from tests.faults.plan.faults import Victim
-from tests.faults.run import Settings, run
+from tests.faults.run import Settings, keep, run
 
 SEED = 23
 FAULTS = 8
@@ -25,6 +25,7 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
     console = Console(width=160)
     result = asyncio.run(run(Settings(seed=SEED, seconds=SECONDS, faults=FAULTS), tmp_path, console))
     report.show(result.facts, result.violations, result.reader, console)
+    keep(result, tmp_path)
     assert result.violations == []
     assert len(result.facts.suffered) >= FAULTS
     assert {suffered.fault.victim for suffered in result.facts.suffered} == set(Victim) - {Victim.EXECUTOR}
