@@ -9,7 +9,6 @@ Elsewhere than on Linux the children are only stopped by a parent that stops pro
 The kernel takes the *thread* that started the child for its parent: start children from a thread that lives as long as they may.
 """
 
-import contextlib
 import ctypes
 import os
 import random
@@ -17,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
@@ -25,6 +25,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _DEFAULT_EPHEMERAL_START: Final = 32_768
 _LOWEST_PORT: Final = 15_000
 _PORT_ATTEMPTS: Final = 200
+_AUTOGROUP_ATTEMPTS: Final = 10
+_AUTOGROUP_PAUSE_S: Final = 0.1
 
 
 def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
@@ -118,9 +120,17 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
 def _stand_back(nice: int) -> None:
     """Linux with autogroups shares the processor among sessions first, where only the value of the session counts (sched(7))."""
     os.nice(nice)
-    if os.getsid(0) == os.getpid():
-        with contextlib.suppress(OSError):  # a kernel without autogroups
+    if os.getsid(0) != os.getpid():
+        return
+    for _ in range(_AUTOGROUP_ATTEMPTS):
+        try:
             Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
+        except BlockingIOError:  # ten times a second on the whole machine, but for root
+            time.sleep(_AUTOGROUP_PAUSE_S)
+        except OSError:  # a kernel without autogroups
+            return
+        else:
+            return
 
 
 if __name__ == "__main__":

@@ -162,8 +162,12 @@ class LogReader:
 
     def connections(self) -> list[LoggedConnection]:
         """Those that sessions have accepted, with the first end of each that is in the log."""
-        accepted = {identity for identity, command in self._commands() if isinstance(command, AcceptConnection)}
-        closed = {identity for identity, command in self._commands() if isinstance(command, CloseConnection)}
+        accepted, closed = set(), set()
+        for identity, command in self._commands():
+            if isinstance(command, AcceptConnection):
+                accepted.add(identity)
+            elif isinstance(command, CloseConnection):
+                closed.add(identity)
         events: dict[str, list[tuple[float, Any]]] = defaultdict(list)
         for record in self.records["events"]:
             event = record.decoded()

@@ -47,7 +47,8 @@ def history(facts: Facts, violation: Violation, reader: LogReader) -> list[str]:
     """
     lines, about = list(reader.history(violation.client_id, violation.of)), violation.of.decode(errors="replace")
     first = next((number for number, line in enumerate(lines) if about and about in line), len(lines))
-    lines = lines[max(0, min(first, len(lines) - HISTORY_LINES // 2) - HISTORY_LINES // 2) :][:HISTORY_LINES]
+    start = max(0, min(first - HISTORY_LINES // 2, len(lines) - HISTORY_LINES))
+    lines = lines[start : start + HISTORY_LINES]
     (device,) = [device for device in facts.devices if device.client_id == violation.client_id]
     lines += [f"{suffered.fault} from {suffered.began_s:.3f} to {suffered.ended_s:.3f}" for suffered in facts.suffered][-20:]
     return lines + [repr(attempt) for attempt in device.attempts][-20:]
