@@ -52,8 +52,8 @@ class UpOptions:
     """data_dir: everything is kept there. mqtt_port: None = as configured; 0 = any free one, for both ports.
 
     config, overrides: passed on to the children, so that all read the same configuration. defaults: overrides that give way to
-    those. console: whether the page is served. nice: how much engine and console stand back behind the gateway, which is what
-    somebody waits for.
+    those. console: whether the page is served. nice: how much the engine stands back behind the gateway, which is what somebody
+    waits for.
     """
 
     data_dir: Path
@@ -98,9 +98,7 @@ class Supervisor:
         self._kafka = EmbeddedKafka(self._data_dir, port=options.kafka_port, jars=jars)
         self._engine = Child(name="engine", arguments=self._engine_arguments, log=self._logs / "engine.log", nice=options.nice)
         self._gateway = Child(name="gateway", arguments=self._gateway_arguments, log=self._logs / "gateway.log")
-        self._console = Child(
-            name="console", arguments=self._console_arguments, log=self._logs / "console.log", nice=options.nice
-        )
+        self._console = Child(name="console", arguments=self._console_arguments, log=self._logs / "console.log")
 
     async def run(self) -> None:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError when something could not be started."""

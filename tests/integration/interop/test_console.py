@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.interop, pytest.mark.integration, pytest.mark.timeout(600)]
 
 HOSTILE = "<script>document.title = 'taken'</script>"
-SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true")
+SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true", "engine.nice=0")  # other tests run beside it
 RUNS_FOR = "--virtual-time-budget=600000"
 """Of the page's own clock, which stands while it waits for an answer: some hundred of its looks, and seconds of ours."""
 

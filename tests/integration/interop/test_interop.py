@@ -20,7 +20,7 @@ VERSIONS = {"mqttv311": "4", "mqttv5": "5"}
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    with UpProcess(tmp_path_factory.mktemp("up") / "data", "--set", "retry_interval=5s") as running:
+    with UpProcess(tmp_path_factory.mktemp("up") / "data", "--set", "retry_interval=5s", "--set", "engine.nice=0") as running:
         yield running
 
 
