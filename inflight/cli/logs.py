@@ -69,9 +69,14 @@ class FewOfAKind(logging.Filter):
         return left_out
 
 
-def configure_logging(*, json: bool = False) -> None:
-    """Call once at the start of a process. json: for machines that collect logs."""
+def configure_logging(*, json: bool = False, process: int | None = None) -> None:
+    """Call once at the start of a process. json: for machines that collect logs. process: its number, when there are several."""
+
+    def numbered(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return event if process is None else {**event, "process": process}
+
     shared: list[structlog.typing.Processor] = [
+        numbered,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

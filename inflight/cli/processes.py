@@ -13,6 +13,8 @@ from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, wat
 
 if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
+    from streaming.config.settings import Settings
+    from streaming.reload.configuration_watch import ConfigurationWatch
 
 
 def up(
@@ -31,7 +33,8 @@ def up(
     from inflight.local.console_child import serves_console, shown_metrics
     from inflight.local.jars import ensure_jars
     from inflight.local.java import find_java
-    from inflight.local.supervisor import READY, Supervisor, UpOptions
+    from inflight.local.supervised_child import READY
+    from inflight.local.supervisor import Supervisor, UpOptions
     from sinks.mqtt.settings import NO_LISTENER
 
     settings = load(config, overrides, data_dir)
@@ -109,39 +112,70 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         )
 
 
-def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonLogs = False) -> None:
+def gateway(
+    config: Config = None,
+    overrides: Overrides = None,
+    json_logs: JsonLogs = False,
+    number: Annotated[int | None, typer.Option(hidden=True, min=1, help="Of this process, of several.")] = None,
+) -> None:
     """Run one gateway: the MQTT listeners. Prints `ready mqtt=HOST:PORT` when devices can connect.
 
     SIGTERM or Ctrl-C: it closes its connections in slices (gateway.drain_ms) and ends; once more: it closes all of them at once.
 
     Limits, rules and ways to log in are taken from the configuration file when it changes, and on SIGHUP; users, keys and
-    certificates are read again with their files.
+    certificates are read again with their files. With gateway.processes several processes share the ports.
     """
-    import asyncio
-
-    import uvloop
     from kafka.errors import KafkaError
 
     from inflight.cli.logs import configure_logging
-    from inflight.cli.metrics_server import serving_metrics
     from inflight.local.errors import CannotListen
+    from inflight.local.gateway_processes import process_count
+    from streaming.config.errors import KafkaUnreachable
+
+    watch = watched(config, overrides)
+    settings = watch.load()
+    configure_logging(json=json_logs, process=number)
+    count = process_count(settings)
+    try:
+        if number is None and count > 1:
+            _run_gateway_processes(settings, count, _again(config, overrides, json_logs=json_logs))
+        else:
+            _run_gateway(watch, settings, number)
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
+    except OSError as error:
+        where = error.filename or f"{settings.gateway.host}:{settings.gateway.port}"
+        raise CannotListen(
+            f"cannot listen on {where}: {error.strerror or error}. "
+            "Choose another port (0 = any free one) in [gateway] or [[listeners]], or stop what is listening there."
+        ) from error
+
+
+def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: int | None) -> None:
+    """number: of this process, of several; None = there is only this one."""
+    import asyncio
+    from dataclasses import replace
+
+    import uvloop
+
+    from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.gateway_processes import metrics_port
     from sinks.health import LoopHealth
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
     from sinks.mqtt.process import serve
-    from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import gateway_settings
     from streaming.reload.gateway import GatewayReload
 
-    watch = watched(config, overrides)
-    everything = watch.load()
-    settings, metrics = gateway_settings(everything), everything.metrics
-    configure_logging(json=json_logs)
+    settings, metrics, port = gateway_settings(everything), everything.metrics, everything.metrics.gateway_port
+    if number is not None:
+        own = None if settings.group_instance_id is None else f"{settings.group_instance_id}-{number}"
+        settings, port = replace(settings, shares_ports=True, group_instance_id=own), metrics_port(port, number)
     counters, health = GatewayCounters(), LoopHealth()
 
     async def run() -> None:
         stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        for number in signal.SIGINT, signal.SIGTERM:
-            asyncio.get_running_loop().add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
+        for signal_number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(signal_number, lambda: (hurry if stop.is_set() else stop).set())
         if not os.isatty(0):  # as in `engine`
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         await serve(
@@ -155,16 +189,37 @@ def gateway(config: Config = None, overrides: Overrides = None, json_logs: JsonL
             health=health,
         )
 
-    try:
-        with serving_metrics(metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(counters), health) as served:
-            uvloop.run(run())
-    except KafkaError as error:
-        raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
-    except OSError as error:
-        raise CannotListen(
-            f"cannot listen on {error.filename or f'{settings.host}:{settings.port}'}: {error.strerror or error}. "
-            "Choose another port (0 = any free one) in [gateway] or [[listeners]], or stop what is listening there."
-        ) from error
+    with serving_metrics(metrics.host, port, "gateway_port", GatewayCollector(counters), health) as served:
+        uvloop.run(run())
+
+
+def _run_gateway_processes(settings: "Settings", count: int, arguments: list[str]) -> None:
+    import asyncio
+    from collections.abc import Sequence
+
+    import structlog
+
+    from inflight.local.gateway_processes import GatewayProcesses
+    from inflight.local.supervised_child import READY
+    from streaming.config.settings import gateway_settings
+
+    log = structlog.get_logger(__name__)
+
+    def announce(mqtt: str, metrics: Sequence[str]) -> None:
+        served = f" metrics={','.join(metrics)}" if metrics else ""
+        typer.echo(f"{READY} mqtt={mqtt}{served}")
+
+    async def run() -> None:
+        await GatewayProcesses(gateway_settings(settings), count, arguments, say=log.warning, announce=announce).run()
+
+    asyncio.run(run())
+
+
+def _again(config: Path | None, overrides: list[str] | None, *, json_logs: bool) -> list[str]:
+    """The options of this command, for its other processes."""
+    given = [] if config is None else ["--config", str(config)]
+    given += [word for override in overrides or () for word in ("--set", override)]
+    return [*given, *(["--json-logs"] if json_logs else [])]
 
 
 def demo(

@@ -13,6 +13,8 @@ from kafka.errors import AuthorizationError, GroupIdNotFoundError, KafkaError, S
 from prometheus_client.parser import text_string_to_metric_families
 
 from inflight.local.endpoints import Endpoints
+from inflight.local.gateway_processes import metrics_port, process_count
+from inflight.local.supervised_child import child_name
 from inflight.status.measurements import Holder, KafkaSeen, Process, Topic
 from sinks.health import Lack
 from state.errors import UnreadableRecord
@@ -36,7 +38,9 @@ def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str
     metrics = settings.metrics
     # Who listens everywhere is asked here.
     host = "127.0.0.1" if metrics.host == "0.0.0.0" else metrics.host  # noqa: S104  # nosec B104
-    for name, port in ("engine", metrics.engine_port), ("gateway", metrics.gateway_port), ("bridge", metrics.bridge_port):
+    several = process_count(settings)
+    gateways = [(child_name("gateway", n, several), metrics_port(metrics.gateway_port, n)) for n in range(1, several + 1)]
+    for name, port in ("engine", metrics.engine_port), *gateways, ("bridge", metrics.bridge_port):
         if port > 0 and not any(name == known for known, _ in found):
             found.append((name, f"{host}:{port}"))
     for word in more:

@@ -28,6 +28,8 @@ class GatewaySettings:
     """Who does not log in is let in at this address, whatever it is. On loopback that is so anyway while `login` has no way to
     log in."""
     listeners: tuple[ListenerSettings, ...] = ()  # besides `host` and `port`
+    shares_ports: bool = False
+    """Other gateway processes on this machine listen on the same ports, and the kernel shares the connections out."""
     login: LoginSettings = field(default_factory=LoginSettings)
     rules: tuple[AccessRule, ...] = ()  # none = sinks.mqtt.access.settings.DEFAULT_RULES
     bootstrap_servers: str = "127.0.0.1:9092"

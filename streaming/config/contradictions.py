@@ -65,6 +65,7 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
             f"is {format_size(gateway.max_packet_size_bytes)}, and with {format_size(_MQTT_OVERHEAD_BYTES)} around it such a "
             f"packet does not fit in a record of engine.max_record_bytes = {engine.max_record_bytes}: lower it, or raise that",
         )
+    yield from _process_problems(settings)
     topics = settings.topics
     if 0 < topics.replication_factor < topics.min_insync_replicas:
         yield (
@@ -90,3 +91,16 @@ def contradictions(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
         topics=settings.topics,
         max_client_id_bytes=gateway.max_client_id_bytes,
     )
+
+
+def _process_problems(settings: Configuration) -> Iterator[tuple[KeyPath, str]]:
+    processes, partitions = settings.gateway.processes, settings.topics.partitions.commands
+    if processes > partitions:
+        yield (
+            ("gateway", "processes"),
+            f"is {processes}, more than topics.partitions.commands = {partitions}, of which each process owns some: lower it, or "
+            "raise that",
+        )
+    for index, listener in enumerate(settings.listeners):
+        if processes != 1 and listener.port == 0:
+            yield ("listeners", index, "port"), "is 0, and several gateway processes have to find the same port: choose one"

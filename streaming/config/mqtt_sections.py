@@ -6,7 +6,7 @@ Defaults: the GatewaySettings of sinks.mqtt, the FastPathSettings of sinks.fast_
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr
 
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
@@ -18,7 +18,11 @@ from streaming.config.section import DurationMs, KeyPath, Secret, Section, SizeB
 from streaming.config.sections import BackoffSection, KafkaSection, TopicsSection
 from streaming.config.units import DAY, HOUR, KIB, MIB, MINUTE, SECOND
 
+AUTO: Final = 0
+"""Of gateway.processes; people write `auto`."""
+
 _BRIDGE: Final = BridgeSettings()
+_MOST_PROCESSES: Final = 64
 _MQTT_VERSIONS: Final = {"5": 5, "3.1.1": 4}
 
 _Timeout = Annotated[DurationMs, Field(ge=SECOND, le=5 * MINUTE)]
@@ -31,6 +35,22 @@ _FETCH_MAX_WAIT: Final = (
 )
 _Quota = Annotated[int, Field(ge=1, le=65_535)]
 _Seconds = Annotated[DurationMs, Field(multiple_of=SECOND)]
+
+
+def _parse_processes(value: object) -> int:
+    if value == "auto":
+        return AUTO
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(number, int) and not isinstance(number, bool) and AUTO <= number <= _MOST_PROCESSES:
+        return number
+    raise ValueError(f"not a number of processes: 1 to {_MOST_PROCESSES}, or auto")
+
+
+_Processes = Annotated[
+    int,
+    BeforeValidator(_parse_processes),
+    PlainSerializer(lambda number: number or "auto", when_used="json"),
+]
 
 
 def kafka_side(kafka: KafkaSection, topics: TopicsSection) -> dict[str, Any]:
@@ -54,9 +74,15 @@ class GatewaySection(Section, configures=GatewaySettings()):
     anonymous: bool = key(
         "let devices in that do not log in; on loopback they are let in anyway while [gateway.login] has no way to log in"
     )
+    processes: _Processes = key(
+        "so many processes share the ports (Linux), each with partitions and [limits] of its own; auto = one for each processor",
+        1,
+    )
     group_id: str = key("consumer group by which gateways share PREFIX.commands", min_length=1)
     group_instance_id: str = key(
-        "a name that this gateway keeps over restarts and no other has: it then gets its partitions back at once", ""
+        "a name that this gateway keeps over restarts and no other has: it then gets its partitions back at once; of several "
+        "processes each adds its number",
+        "",
     )
     group_session_timeout_ms: _GroupTimeout = key("a gateway that Kafka has not heard of for this long loses its partitions")
     lease_ms: _Lease = key(

@@ -295,7 +295,7 @@ class MetricsSection(Section):
 
     host: str = key("address to listen on; 0.0.0.0 = all, and then whoever gets there may read them", "127.0.0.1", min_length=1)
     engine_port: _Port = key("of the engine; -1 = off, 0 = any free one", OFF)
-    gateway_port: _Port = key("of a gateway; two on one machine need two ports", OFF)
+    gateway_port: _Port = key("of a gateway; two on one machine need two ports; of gateway.processes the first", OFF)
     bridge_port: _Port = key("of a bridge; two on one machine need two ports", OFF)
     census_interval: DurationMs = key(
         "the engine counts what the sessions hold this often, in the checkpoint, and never for more than a fiftieth of the "

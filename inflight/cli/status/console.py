@@ -29,7 +29,7 @@ def console(
     from inflight.console.live import Live
     from inflight.console.serving import serve
     from inflight.console.worker import Worker
-    from inflight.local.supervisor import READY
+    from inflight.local.supervised_child import READY
     from inflight.status.observer import Observer
     from streaming.config.sections import OFF
 

@@ -42,6 +42,7 @@ class Listener:
         counts: ConnectionCounts,
         *,
         timeout_s: float,
+        shares_port: bool = False,
     ) -> None:
         self._settings = settings
         self._new_protocol = new_protocol
@@ -51,7 +52,7 @@ class Listener:
         self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in settings.proxies)
         self._files = WatchedFiles(settings.file_names)
         self._context = tls_context(settings)
-        self._socket = _listen(settings.host, settings.port)
+        self._socket = _listen(settings.host, settings.port, shares_port=shares_port)
         self._opening: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
@@ -147,11 +148,11 @@ async def _read_exactly(accepted: socket.socket, size: int) -> bytes:
     return data
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, shares_port: bool) -> socket.socket:
     """On the first of the addresses that a name has. Raises OSError, with `filename` = host and port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG, reuse_port=shares_port)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), f"{host}:{port}") from error
     listening.setblocking(False)

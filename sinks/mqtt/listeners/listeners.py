@@ -46,7 +46,11 @@ class Listeners:
             if settings.port != NO_LISTENER:
                 loop = asyncio.get_running_loop()
                 self._plain = await loop.create_server(
-                    partial(self._enter, settings.plain_listener), settings.host, settings.port, backlog=_BACKLOG
+                    partial(self._enter, settings.plain_listener),
+                    settings.host,
+                    settings.port,
+                    backlog=_BACKLOG,
+                    reuse_port=settings.shares_ports,
                 )
             for listener in settings.listeners:
                 self._others.append(self._open(listener))
@@ -90,7 +94,14 @@ class Listeners:
             )
 
         timeout_s = self._settings.connect_timeout_ms / 1_000
-        return Listener(settings, new_protocol, self._refused, self._counts, timeout_s=timeout_s)
+        return Listener(
+            settings,
+            new_protocol,
+            self._refused,
+            self._counts,
+            timeout_s=timeout_s,
+            shares_port=self._settings.shares_ports,
+        )
 
     def _enter(self, listener: ListenerSettings, place: Place | None = None) -> asyncio.Protocol:
         return self._new_protocol(self._entrances[listener], place)

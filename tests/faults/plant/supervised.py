@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from inflight.local.child_process import bound_to_parent, tail
-from inflight.local.supervisor import READY, kill_group
+from inflight.local.supervised_child import READY, kill_group
 
 _RESTART_S = 0.5
 _START_S = 240.0

@@ -76,6 +76,17 @@ def test_metrics_are_looked_for_where_the_configuration_says_and_where_the_user_
     ]
 
 
+def test_the_processes_of_a_gateway_are_looked_for_one_by_one(tmp_path: Path) -> None:
+    gateways = {"gateway": {"processes": 3}, "metrics": {"gateway_port": 9462, "bridge_port": 9470}}
+    settings = Settings(engine={"data_dir": str(tmp_path)}, **gateways)
+    assert metrics_addresses(settings, []) == [
+        ("gateway-1", "127.0.0.1:9462"),
+        ("gateway-2", "127.0.0.1:9463"),
+        ("gateway-3", "127.0.0.1:9464"),
+        ("bridge", "127.0.0.1:9470"),
+    ]
+
+
 def test_the_sums_of_the_sessions_are_known_without_a_checkpoint_where_the_engine_serves_them() -> None:
     values = {sample.name: sample.value for family in full_engine().collect() for sample in family.samples}
     seen = Measurements(kafka=WELL.kafka, limits=WELL.limits, processes=(Process(name=ENGINE, address="", values=values),))

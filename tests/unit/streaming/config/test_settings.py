@@ -76,8 +76,9 @@ FROM_KAFKA_AND_TOPICS = {"bootstrap_servers", "kafka_options", "events_topic", "
         (
             GatewaySection,
             GatewaySettings,
-            set(),
-            {"device_limits", "fast_path", "limits", "session", "profiles", "listeners", "rules"} | FROM_KAFKA_AND_TOPICS,
+            {"processes"},
+            {"device_limits", "fast_path", "limits", "session", "profiles", "listeners", "rules", "shares_ports"}
+            | FROM_KAFKA_AND_TOPICS,
         ),
         (LoginSection, LoginSettings, set(), set()),
         (ListenerSection, ListenerSettings, set(), set()),
@@ -346,6 +347,13 @@ def test_all_mistakes_are_reported_at_once(file: Path) -> None:
             "is 2, more than replication_factor = 1: Kafka would confirm nothing",
         ),
         (["gateway.max_packet_size_bytes=1MiB"], "gateway.max_packet_size_bytes", "does not fit in a record"),
+        (["gateway.processes=9"], "gateway.processes", "is 9, more than topics.partitions.commands = 8"),
+        (
+            ["gateway.processes=2", 'listeners=[{"port": 0, "transport": "websocket"}]'],
+            "listeners[0].port",
+            "is 0, and several gateway processes have to find the same port",
+        ),
+        (["gateway.processes=65"], "gateway.processes", "not a number of processes: 1 to 64, or auto"),
         (["kafka.security_protocol=SASL_SSL"], "kafka.sasl_username", "is empty: security_protocol = SASL_SSL needs it"),
         (['profiles=[{"clients": "a", "backoff": {"max": 5}}]'], "profiles[0].backoff.max", "less than backoff.initial"),
         (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inflight.local.child_process import bound_to_parent
-from inflight.local.supervisor import explain_status, kill_when_stuck
+from inflight.local.supervised_child import SupervisedChild, explain_status, kill_when_stuck
 
 pytestmark = pytest.mark.processes
 
@@ -59,6 +59,15 @@ def test_a_child_that_does_nothing_is_killed(children: list["subprocess.Popen[by
     asyncio.run(kill_when_stuck("engine", pid, say=said.append, patience_s=PATIENCE_S))
     assert children[0].wait(10) == -9
     assert "is killed" in said[-1]
+
+
+def test_the_numbers_of_a_child_are_served_by_itself_or_by_those_that_it_has_started() -> None:
+    child = SupervisedChild("gateway", list, say=print)
+    assert dict(child.metrics()) == {}
+    child.words = {"metrics": "h:1"}
+    assert dict(child.metrics()) == {"gateway": "h:1"}
+    child.words = {"metrics": "h:1,h:2"}
+    assert dict(child.metrics()) == {"gateway-1": "h:1", "gateway-2": "h:2"}
 
 
 def test_a_status_is_explained_to_people() -> None:

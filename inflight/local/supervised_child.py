@@ -1,0 +1,239 @@
+"""A process of ours that is started again whenever it ends: the parts of `inflight up`, the processes of a gateway.
+
+It is started again after a pause that doubles up to half a minute. Only one that never became ready the first time ends
+everything: then it is not bad luck but something to mend. One that is not ready after three minutes is killed, unless it works:
+an engine is ready after its first micro-batch, and one with very many timers in it takes as long as it takes.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from inflight.local.child_process import bound_to_parent, tail
+from inflight.local.errors import ChildProcessFailed
+from streaming.engine.lifecycle.watching.hang import HUNG
+from streaming.engine.lifecycle.watching.processes import AT_WORK, processor_seconds
+
+READY: Final = "ready"
+"""The first word of the line by which a child says that it works; `key=value` words may follow."""
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+_READY_TIMEOUT_S: Final = 180.0
+_LAST_WORDS_S: Final = 1.0
+_LOG_LIMIT_BYTES: Final = 16 << 20
+_LONGEST_LINE_BYTES: Final = 1 << 20
+
+
+class SupervisedChild:
+    """`inflight ARGUMENTS`. words: of its last ready line. ready: it has been so once."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Callable[[], Sequence[str]],
+        *,
+        say: Callable[[str], None],
+        log: Path | None = None,
+        nice: int = 0,
+        on_change: Callable[[], None] = lambda: None,
+        hint: Callable[[], str] = lambda: "",
+    ) -> None:
+        """arguments: made anew for each start. log: of what it says; None = to our standard error. nice: how much it stands back.
+
+        say: told what happens, for people. on_change: called when it has gone, and when it is back. hint: for people, what may
+        have ended it.
+        """
+        self.name = name
+        self.words: dict[str, str] = {}
+        self.ready = asyncio.Event()
+        self._arguments = arguments
+        self._say = say
+        self._log = log
+        self._nice = nice
+        self._on_change = on_change
+        self._hint = hint
+        self._process: asyncio.subprocess.Process | None = None
+        self._failed_starts = 0
+        """In a row, with the present one for as long as it is not ready."""
+
+    @property
+    def pid(self) -> int | None:
+        """None while it is being restarted."""
+        return None if self._process is None else self._process.pid
+
+    def metrics(self) -> Iterator[tuple[str, str]]:
+        """Name and HOST:PORT of each process that serves its numbers: itself, or those that it has started."""
+        addresses = self.words.get("metrics", "").split(",")
+        for number, address in enumerate(filter(None, addresses), start=1):
+            yield child_name(self.name, number, len(addresses)), address
+
+    async def run(self) -> None:
+        """Starts it again and again. Raises ChildProcessFailed when it does not become ready the first time.
+
+        When it is cancelled the process goes on: see `stop`.
+        """
+        while True:
+            status = await self._run_once()
+            if not self.ready.is_set():
+                raise ChildProcessFailed(
+                    f"the {self.name} ended ({explain_status(status)}) before it was ready. {self._last_words()}"
+                    " and start again; nothing is lost."
+                )
+            self._on_change()
+            # What was ready and died is needed at once; what cannot start would only burn the machine.
+            pause_s = min(FIRST_PAUSE_S * 2 ** min(self._failed_starts, 10), LONGEST_PAUSE_S)
+            see = "" if self._log is None else f"; see {self._log}"
+            self._say(
+                f"the {self.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s"
+                f"{see}{self._hint()}"
+            )
+            await asyncio.sleep(pause_s)
+            self._failed_starts += 1
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Nothing happens when it has ended."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self, within_s: float) -> None:
+        """Once `run` has been cancelled: SIGTERM, and after `within_s` SIGKILL, also for all that it has started."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        self._say(f"stopping the {self.name}")
+        self.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), within_s)
+        except TimeoutError:
+            self._say(f"the {self.name} did not stop within {within_s:g} s and is killed; it recovers at the next start")
+        kill_group(process.pid)
+
+    async def _run_once(self) -> int:
+        """Starts it, waits until it ends, and returns its status."""
+        with _opened(self._log) as log:
+            command = bound_to_parent([sys.executable, "-m", "inflight", *self._arguments()], nice=self._nice)
+            self._process = process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal reaches only us, and we stop the children in order
+                limit=_LONGEST_LINE_BYTES,
+            )
+            reader = asyncio.create_task(self._read_output(process, log))
+            try:
+                status = await process.wait()
+                self._process = None
+                # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
+                kill_group(process.pid)
+                await asyncio.wait([reader], timeout=_LAST_WORDS_S)
+            finally:
+                reader.cancel()
+            return status
+
+    async def _read_output(self, process: asyncio.subprocess.Process, log: Any) -> None:
+        """Its ready line, and whatever else for its log."""
+        if process.stdout is None:
+            raise AssertionError("stdout is a pipe")
+        too_late = asyncio.create_task(kill_when_stuck(self.name, process.pid, say=self._say))
+        try:
+            started = time.monotonic()
+            async for line in process.stdout:
+                words = line.decode(errors="replace").split()
+                if words[:1] != [READY]:
+                    with contextlib.suppress(OSError):  # a full disk
+                        log.write(line)
+                    continue
+                too_late.cancel()
+                self._failed_starts = 0
+                self.words = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+                if self.ready.is_set():
+                    self._on_change()
+                    self._say(f"the {self.name} is back after {time.monotonic() - started:.1f} s")
+                self.ready.set()
+        finally:
+            too_late.cancel()
+
+    def _last_words(self) -> str:
+        if self._log is None:
+            return "Mend what it has said above"
+        return f"The end of {self._log}:\n{tail(self._log)}\nMend what it says there"
+
+
+def child_name(name: str, number: int, several: int) -> str:
+    """Of one process of several, which are numbered from 1 on; the only one needs no number."""
+    return name if several == 1 else f"{name}-{number}"
+
+
+async def until_stopped(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -> None:
+    """Returns when all of it is done or `stop` is set; raises the first thing that goes wrong."""
+    tasks = [asyncio.create_task(item) for item in work]
+    stopping = asyncio.create_task(stop.wait())
+    pending: set[asyncio.Task[Any]] = {stopping, *tasks}
+    try:
+        while stopping in pending and len(pending) > 1:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], patience_s: float = _READY_TIMEOUT_S) -> None:
+    """To be cancelled when the child is ready. Kills it, with its group, when it has done nothing for the time of patience."""
+    used_s, waited_s = 0.0, 0.0
+    while True:
+        await asyncio.sleep(patience_s)
+        waited_s += patience_s
+        before_s, used_s = used_s, processor_seconds(pid)
+        if used_s - before_s < AT_WORK * patience_s:
+            say(f"the {name} was not ready within {waited_s:g} s and is killed")
+            kill_group(pid)
+            return
+        say(f"the {name} is not ready after {waited_s:g} s, but it works; see its log")
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL for a child and all that it started; each child leads a process group of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def explain_status(status: int) -> str:
+    """`signal SIGKILL` or `exit status 1`."""
+    if status == HUNG:
+        return f"exit status {status}: the watchdog of the engine, whose query hung"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+@contextmanager
+def _opened(log: Path | None) -> Iterator[Any]:
+    if log is None:
+        yield sys.stderr.buffer
+        return
+    _rotate(log)
+    with log.open("ab", buffering=0) as file:
+        yield file
+
+
+def _rotate(log: Path) -> None:
+    """Puts a long log aside as LOG.1, so that a machine that runs for years keeps at most two."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_LIMIT_BYTES:
+            log.replace(log.with_name(f"{log.name}.1"))

@@ -1,0 +1,151 @@
+"""Several gateway processes on one port: `inflight gateway` with gateway.processes, on a real broker."""
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sinks.mqtt.settings import GatewaySettings
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.gateway.gateway_process import SessionsOnKafka
+from tests.integration.gateway.gateways_and_engine import Command
+from tests.integration.gateway.own_topics import settings_on
+from tests.support.processes import family, is_gone
+from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+DEVICES = 32
+"""So many that no process is left without one: all at the same of two are a chance of one in two billion."""
+CONNECTION = "inflight_gateway_connections"
+
+
+class Processes:
+    """Two of them, and what they say."""
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        assert command.process is not None
+        self.pid = command.process.pid
+        said = command.log.with_suffix(".1.out").read_text().split()
+        self.words = dict(word.split("=", 1) for word in said if "=" in word)
+        host, _, port = self.words["mqtt"].rpartition(":")
+        self.under_test = GatewayUnderTest(None, None, host, int(port), lambda: None)  # type: ignore[arg-type]
+
+    def children(self) -> list[psutil.Process]:
+        return family(self.pid)
+
+    def connections(self) -> list[int]:
+        """Of each process; -1 = it does not answer."""
+        return [_sample(address, CONNECTION) for address in self.words["metrics"].split(",")]
+
+
+def _sample(address: str, name: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            return int(next(sample.value for family in families for sample in family.samples if sample.name == name))
+    except OSError:
+        return -1
+
+
+@pytest.fixture(scope="module")
+def settings(kafka: SharedKafka) -> GatewaySettings:
+    return settings_on(kafka, "processes")
+
+
+@pytest.fixture(scope="module")
+def processes(settings: GatewaySettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    name = settings.group_id
+    overrides = (
+        f"kafka.bootstrap_servers={settings.bootstrap_servers}",
+        f"topics.prefix={name}",
+        f"gateway.group_id={name}",
+        f"fast_path.group_id={name}-routers",
+        "gateway.processes=2",
+        "gateway.port=0",
+        "gateway.group_instance_id=g",
+        "gateway.drain_ms=0",
+        "metrics.gateway_port=0",
+    )
+    command = Command("gateway", overrides, tmp_path_factory.mktemp("processes") / "gateway.log")
+    with SessionsOnKafka(settings):
+        try:
+            command.start()
+            yield Processes(command)
+        finally:
+            command.kill()
+
+
+def _connected(processes: Processes, opened: ExitStack, number: int) -> RawClient:
+    """A device whose session is kept: only the engine accepts it, by a command to the process that has its connection."""
+    device = opened.enter_context(processes.under_test.socket())
+    device.send(connect(flags=0, payload=text(f"device-{number}")))
+    assert device.packet()[:1] == b"\x20"
+    return device
+
+
+def _answers(device: RawClient) -> bool:
+    """A PING; else its connection has ended."""
+    try:
+        device.send(b"\xc0\x00")
+        return device.packet() == b"\xd0\x00"
+    except ConnectionError:
+        return False
+
+
+def test_each_has_devices_and_what_they_say_is_answered(processes: Processes) -> None:
+    with ExitStack() as opened:
+        devices = [_connected(processes, opened, number) for number in range(DEVICES)]
+        first, second = processes.connections()
+        assert first + second == DEVICES
+        assert first
+        assert second
+        for device in devices:
+            device.send(publish("up", b"p", first_byte=0x32, packet_id=7))
+        assert {device.packet() for device in devices} == {b"\x40\x02\x00\x07"}
+        again = [_connected(processes, opened, number) for number in range(DEVICES)]
+        # Whichever process has the other connection of its session.
+        assert {device.packet() for device in devices} == {b""}
+        assert sum(processes.connections()) == len(again)
+
+
+def test_one_that_is_killed_costs_only_its_own_devices_and_comes_back(processes: Processes) -> None:
+    with ExitStack() as opened:
+        devices = [_connected(processes, opened, number) for number in range(DEVICES)]
+        before = processes.connections()
+        victim = next(child for child in processes.children() if "--number" in child.cmdline() and child.cmdline()[-1] == "1")
+        os.kill(victim.pid, signal.SIGKILL)
+        wait_until(lambda: is_gone(victim), "it is gone")
+        assert sum(_answers(device) for device in devices) == before[1]
+        wait_until(lambda: processes.connections()[0] >= 0, "its numbers are served where they were")
+        for number in range(DEVICES):
+            _connected(processes, opened, number)
+    assert processes.command.process is not None
+    assert processes.command.process.poll() is None
+
+
+def test_nobody_else_shares_the_port(processes: Processes, kafka: SharedKafka) -> None:
+    port = processes.under_test.port
+    overrides = (f"kafka.bootstrap_servers={kafka.bootstrap_servers}", "gateway.processes=2", f"gateway.port={port}")
+    flags = [word for override in overrides for word in ("--set", override)]
+    other = subprocess.run([sys.executable, "-m", "inflight", "gateway", *flags], capture_output=True, timeout=60)
+    assert other.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in other.stderr.decode()
+
+
+def test_all_stop_with_the_one_that_is_asked_to(settings: GatewaySettings, processes: Processes) -> None:
+    """The last test of this file."""
+    children = processes.children()
+    assert len(children) == 2
+    processes.command.stop()
+    wait_until(lambda: all(is_gone(child) for child in children), "all have ended")
