@@ -5,28 +5,57 @@ little as possible beside, so that what is measured is the gateway and the engin
 big-endian nanoseconds (`time.time_ns()` of the sender, on the same machine) counts for the latency.
 
     python -m bench.devices --port 1883 --devices 1000 --expect 20000
+    python -m bench.devices --subscribe bench/%c --qos 2 --expect 20000     # what a broker needs; %c: the client id
+    python -m bench.devices --publish 20                                    # publishes when a line comes on the standard input
 """
 
 import argparse
 import asyncio
 import json
+import os
 import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
-CONNACK, PUBLISH, PUBREL, PINGRESP = 0x20, 0x30, 0x60, 0xD0
+CONNACK, PUBLISH, PUBACK, PUBREL, SUBACK, PINGRESP = 0x20, 0x30, 0x40, 0x60, 0x90, 0xD0
+PAYLOAD_BYTES = 200
+"""Of what devices publish."""
+UPLINK = "uplink"
+"""First level of the topic of what devices publish; the second one is the client id."""
+_AT_ONCE = 10
+"""Publications of one device that are not acknowledged yet."""
 _STAMP = struct.Struct("!Q")
 _LATEST_S = 3_600.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """Of all devices. clean: with a clean session. subscribe: a topic filter, in which %c is the client id; "" = none. qos: of
+    the subscription. publish: how many QoS 1 publications each device has to send.
+    """
+
+    clean: bool = False
+    subscribe: str = ""
+    qos: int = 1
+    publish: int = 0
+
+
 @dataclass
 class Tally:
-    """What all devices together have seen. latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH."""
+    """What all devices together have seen. latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH.
+
+    granted_qos: the lowest of a SUBACK. completed, last_completed: PUBCOMPs as the last step of a QoS 2 handshake, each counted
+    once, and the monotonic time of the last one. acknowledged, last_acknowledged: the same of PUBACKs to the devices.
+    """
 
     connected: int = 0
+    subscribed: int = 0
+    granted_qos: int = 2
+    completed: int = 0
+    acknowledged: int = 0
     refused: int = 0
     lost: int = 0
     publishes: int = 0
@@ -35,34 +64,22 @@ class Tally:
     connect_ms: list[float] = field(default_factory=list)
     first: float = 0.0
     last: float = 0.0
+    last_completed: float = 0.0
+    last_acknowledged: float = 0.0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Device(asyncio.Protocol):
-    """One connection. It parses what came in place and writes all answers to one read with one write."""
+class Connection(asyncio.Protocol):
+    """It parses what came in place and writes all answers to one read with one write."""
 
-    __slots__ = ("_buffer", "_client_id", "_flags", "_started", "_tally", "_transport")
+    __slots__ = ("_buffer", "_transport")
 
-    def __init__(self, client_id: str, tally: Tally, *, clean: bool = False) -> None:
-        self._client_id = client_id.encode()
-        self._flags = 0x02 if clean else 0x00
-        self._tally = tally
+    def __init__(self) -> None:
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
-        self._started = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._started = time.monotonic()
-        # Protocol "MQTT", level 4, no keep alive.
-        body = (
-            b"\x00\x04MQTT\x04" + bytes([self._flags]) + b"\x00\x00" + struct.pack("!H", len(self._client_id)) + self._client_id
-        )
-        self._transport.write(bytes([0x10]) + _remaining_length(len(body)) + body)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._tally.lost += 1
-        self._tally.changed.set()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -97,6 +114,49 @@ class Device(asyncio.Protocol):
             self._transport.write(answers)
 
     def _packet(self, buffer: bytes, start: int, body: int, end: int, answers: bytearray) -> None:
+        """Called with each packet: where it starts, where its remaining length does, and its end."""
+        raise NotImplementedError
+
+
+class Device(Connection):
+    """One device."""
+
+    __slots__ = ("_client_id", "_habits", "_incomplete", "_left", "_started", "_tally")
+
+    def __init__(self, client_id: str, tally: Tally, habits: Habits) -> None:
+        super().__init__()
+        self._client_id = client_id.encode()
+        self._habits = habits
+        self._tally = tally
+        self._incomplete: set[bytes] = set()
+        self._left = habits.publish
+        self._started = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._started = time.monotonic()
+        cast(asyncio.Transport, transport).write(connect_packet(self._client_id, clean=self._habits.clean))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._tally.lost += 1
+        self._tally.changed.set()
+
+    def publish(self) -> None:
+        """The first publications; each PUBACK lets one more follow."""
+        packets = bytearray()
+        for _ in range(_AT_ONCE):
+            self._publish_next(packets)
+        if packets and self._transport is not None:
+            self._transport.write(packets)
+
+    def _publish_next(self, packets: bytearray) -> None:
+        if self._left:
+            packet_id = self._left & 0xFFFF or 0xFFFF
+            self._left -= 1
+            payload = _STAMP.pack(time.time_ns()) + b"." * (PAYLOAD_BYTES - 8)
+            packets += publish_packet(b"%s/%s" % (UPLINK.encode(), self._client_id), payload, qos=1, packet_id=packet_id)
+
+    def _packet(self, buffer: bytes, start: int, body: int, end: int, answers: bytearray) -> None:
         kind, tally = buffer[start] & 0xF0, self._tally
         if kind == PUBLISH:
             flags = buffer[start]
@@ -107,6 +167,8 @@ class Device(asyncio.Protocol):
                 payload += 2
                 answers += b"\x40\x02" if qos == 1 else b"\x50\x02"
                 answers += packet_id
+                if qos == 2:
+                    self._incomplete.add(packet_id)
             tally.last = time.monotonic()
             tally.first = tally.first or tally.last
             tally.publishes += 1
@@ -118,43 +180,86 @@ class Device(asyncio.Protocol):
                     tally.latencies_ms.append(latency_ms)
             tally.changed.set()
         elif kind == PUBREL:
+            packet_id = buffer[body : body + 2]
             answers += b"\x70\x02"
-            answers += buffer[body : body + 2]
+            answers += packet_id
+            if packet_id in self._incomplete:
+                self._incomplete.remove(packet_id)
+                tally.completed += 1
+                tally.last_completed = time.monotonic()
+                tally.changed.set()
+        elif kind == PUBACK:
+            tally.acknowledged += 1
+            tally.last_acknowledged = time.monotonic()
+            tally.changed.set()
+            self._publish_next(answers)
         elif kind == CONNACK:
             if buffer[body + 1] == 0:
                 tally.connected += 1
                 tally.connect_ms.append((time.monotonic() - self._started) * 1_000)
+                if self._habits.subscribe:
+                    topic_filter = self._habits.subscribe.encode().replace(b"%c", self._client_id)
+                    answers += subscribe_packet(topic_filter, self._habits.qos)
             else:
                 tally.refused += 1
             tally.changed.set()
+        elif kind == SUBACK:
+            granted = buffer[body + 2]
+            if granted & 0x80:
+                tally.refused += 1
+            else:
+                tally.subscribed += 1
+                tally.granted_qos = min(tally.granted_qos, granted)
+            tally.changed.set()
+
+
+def connect_packet(client_id: bytes, *, clean: bool) -> bytes:
+    """MQTT 3.1.1, without keep alive."""
+    flags = 0x02 if clean else 0x00
+    body = b"\x00\x04MQTT\x04" + bytes([flags]) + b"\x00\x00" + struct.pack("!H", len(client_id)) + client_id
+    return b"\x10" + _remaining_length(len(body)) + body
+
+
+def subscribe_packet(topic_filter: bytes, qos: int) -> bytes:
+    """Its packet id is 1."""
+    body = b"\x00\x01" + struct.pack("!H", len(topic_filter)) + topic_filter + bytes([qos])
+    return b"\x82" + _remaining_length(len(body)) + body
+
+
+def publish_packet(topic: bytes, payload: bytes, *, qos: int, packet_id: int) -> bytes:
+    """At QoS 1 or 2."""
+    length = _remaining_length(4 + len(topic) + len(payload))
+    return b"%c%b%b%b%b%b" % (PUBLISH | qos << 1, length, len(topic).to_bytes(2), topic, packet_id.to_bytes(2), payload)
 
 
 async def connect(
-    host: str, port: int, count: int, tally: Tally, *, prefix: str = "device-", clean: bool = False, timeout_s: float = 60.0
+    host: str, port: int, count: int, tally: Tally, habits: Habits, *, prefix: str = "device-", timeout_s: float = 60.0
 ) -> list[Device]:
-    """Connects `count` devices named prefix + number, a hundred at a time. Raises TimeoutError if not all get a CONNACK.
+    """Connects `count` devices named prefix + number, a hundred at a time.
 
-    clean: with a clean session.
+    Raises TimeoutError if not all get a CONNACK, and a SUBACK if they subscribe.
     """
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(100)
 
     async def one(number: int) -> Device:
         async with gate:
-            _, device = await loop.create_connection(lambda: Device(f"{prefix}{number}", tally, clean=clean), host, port)
+            _, device = await loop.create_connection(lambda: Device(f"{prefix}{number}", tally, habits), host, port)
             return device
 
     devices = await asyncio.gather(*(one(number) for number in range(count)))
     try:
-        await until(tally, lambda: tally.connected >= count, timeout_s)
+        await until(tally, lambda: (tally.subscribed if habits.subscribe else tally.connected) >= count, timeout_s)
     except TimeoutError:
+        subscribed = f", {tally.subscribed} subscribed" if habits.subscribe else ""
         raise TimeoutError(
-            f"{tally.connected} of {count} devices connected in {timeout_s} s, {tally.refused} refused, {tally.lost} closed"
+            f"{tally.connected} of {count} devices connected{subscribed} in {timeout_s} s, {tally.refused} refused, "
+            f"{tally.lost} closed"
         ) from None
     return list(devices)
 
 
-async def until(tally: Tally, condition, timeout_s: float) -> None:
+async def until(tally: Tally, condition: Callable[[], bool], timeout_s: float) -> None:
     """Returns when the condition holds, looking after each change. Raises TimeoutError."""
     async with asyncio.timeout(timeout_s):
         while not condition():
@@ -169,43 +274,90 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 def report(tally: Tally) -> dict[str, float]:
-    """What is printed at the end; milliseconds, messages per second, and time.time() of the last message."""
+    """What is printed at the end; milliseconds, messages per second, and time.time() of the last message, of the last handshake
+    at QoS 2, and of the last PUBACK to a device.
+    """
     seconds = max(1e-9, tally.last - tally.first)
+    began = time.time() - time.monotonic()
     return {
         "connected": tally.connected,
         "connect_p50_ms": round(percentile(tally.connect_ms, 0.5), 1),
+        "connect_p99_ms": round(percentile(tally.connect_ms, 0.99), 1),
         "publishes": tally.publishes,
         "duplicates": tally.duplicates,
+        "messages": tally.publishes - tally.duplicates,
+        "completed": tally.completed,
+        "acknowledged": tally.acknowledged,
         "messages_per_s": round(tally.publishes / seconds, 1),
         "latency_p50_ms": round(percentile(tally.latencies_ms, 0.5), 1),
         "latency_p99_ms": round(percentile(tally.latencies_ms, 0.99), 1),
-        "last_time": time.time() - (time.monotonic() - tally.last),
+        "last_time": began + tally.last,
+        "last_completed_time": began + tally.last_completed,
+        "last_acknowledged_time": began + tally.last_acknowledged,
         "connections_lost": tally.lost,
     }
 
 
 async def run(arguments: argparse.Namespace) -> Tally:
-    """Prints `connected` when all devices are, then waits for the messages."""
+    """Prints `connected` when all devices are, and with which QoS if they have subscribed; then waits for the messages.
+
+    What it prints at the end says also which processor time went into the connections and into what came after.
+    """
     tally = Tally()
+    habits = Habits(clean=arguments.clean, subscribe=arguments.subscribe, qos=arguments.qos or 1, publish=arguments.publish)
+    began_cpu_s = time.process_time()
     devices = await connect(
-        arguments.host,
-        arguments.port,
-        arguments.devices,
-        tally,
-        prefix=arguments.prefix,
-        clean=arguments.clean,
-        timeout_s=arguments.timeout,
+        arguments.host, arguments.port, arguments.devices, tally, habits, prefix=arguments.prefix, timeout_s=arguments.timeout
     )
-    print("connected", tally.connected, flush=True)
+    connected_cpu_s = time.process_time()
+    print("connected", tally.connected, *(("granted", tally.granted_qos) if habits.subscribe else ()), flush=True)
+    times: dict[str, float] = {}
+    expect = arguments.expect
+    if habits.publish:
+        expect = habits.publish * arguments.devices
+        await until_told(arguments.timeout)
+        times["started"] = time.time()
+        for device in devices:
+            device.publish()
+
+    def seen() -> int:
+        if habits.publish:
+            return tally.acknowledged
+        if arguments.qos is None:
+            return tally.publishes
+        # What is sent again does not count: at QoS 1 it carries DUP, at QoS 2 a handshake ends once.
+        return tally.completed if arguments.qos == 2 else tally.publishes - tally.duplicates
+
     try:
-        await until(tally, lambda: tally.publishes >= arguments.expect, arguments.timeout)
+        await until(tally, lambda: seen() >= expect, arguments.timeout)
     except TimeoutError:
-        print(f"only {tally.publishes} of {arguments.expect} messages within {arguments.timeout} s", file=sys.stderr)
-    result = report(tally)  # before the devices close their connections themselves
+        print(f"only {seen()} of {expect} messages within {arguments.timeout} s", file=sys.stderr)
+    # Before the devices close their connections themselves.
+    times |= {"connect_cpu_s": connected_cpu_s - began_cpu_s, "cpu_s": time.process_time() - connected_cpu_s}
+    result = report(tally) | times
+    if arguments.hold:
+        print(json.dumps(result), flush=True)
+        await until_told(arguments.timeout)
     for device in devices:
         device.close()
-    print(json.dumps(result), flush=True)
+    if arguments.hold:
+        await until(tally, lambda: tally.lost >= len(devices), arguments.timeout)
+    else:
+        print(json.dumps(result), flush=True)
     return tally
+
+
+async def until_told(timeout_s: float) -> None:
+    """Returns when something comes on the standard input, or its end. Raises TimeoutError."""
+    told = asyncio.Event()
+    loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
+    loop.add_reader(source, told.set)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await told.wait()
+    finally:
+        loop.remove_reader(source)
+    os.read(source, 4_096)
 
 
 def main() -> None:
@@ -216,14 +368,30 @@ def main() -> None:
     parser.add_argument("--prefix", default="device-")
     parser.add_argument("--clean", action="store_true", help="sessions that end with their connections")
     parser.add_argument("--expect", type=int, default=20_000, help="stop after this many PUBLISH packets")
+    parser.add_argument("--subscribe", default="", metavar="TOPIC", help="topic filter; %%c in it is the client id")
+    parser.add_argument(
+        "--qos",
+        type=int,
+        choices=(1, 2),
+        help="of the subscription; --expect counts messages without repeats, at QoS 2 handshakes",
+    )
+    parser.add_argument(
+        "--publish", type=int, default=0, metavar="N", help="QoS 1 publications of each device; stop when acknowledged"
+    )
+    parser.add_argument("--hold", action="store_true", help="stay connected until a line comes on the standard input, or its end")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds, for the connections and again for the messages")
     arguments = parser.parse_args()
+    run_fast(run(arguments))
+
+
+def run_fast(main: Coroutine[Any, Any, Any]) -> None:
+    """With uvloop where it is installed."""
     try:
         import uvloop
-
-        uvloop.run(run(arguments))
     except ImportError:
-        asyncio.run(run(arguments))
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
 def _remaining_length(length: int) -> bytes:

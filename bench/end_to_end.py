@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,7 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.simulated_devices import COUNTED_BURSTS, stamped
+from bench.simulated_devices import COUNTED_BURSTS, stamped, unstamped
 from inflight.demo.up import UpProcess
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 
@@ -62,7 +63,8 @@ class Devices:
         """What bench.devices prints at its end: after the expected messages, or its time-out."""
         line = self._line()
         self._process.wait(30)
-        return json.loads(line)
+        result: dict[str, Any] = json.loads(line)
+        return result
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -70,21 +72,30 @@ class Devices:
 
 
 class Backend:
-    """Sends stamped QoS 1 messages to the devices in turn."""
+    """Sends stamped messages to the devices in turn."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=1)
 
-    def send(self, prefix: str, devices: int, count: int, *, rate: int) -> None:
-        """rate: per second, 0 = as fast as it goes. Returns when Kafka has confirmed everything."""
-        started = time.monotonic()
-        headers = [("mqtt-topic", b"bench/t"), ("mqtt-qos", b"1")]
+    def send(
+        self, prefix: str, devices: int, count: int, *, rate: int, qos: int = 1, payload: Callable[[], bytes] = stamped
+    ) -> float:
+        """rate: per second, 0 = as fast as it goes. payload: made anew for each message. Returns when Kafka has confirmed all.
+
+        What it returns is how late the latest message was sent, in seconds.
+        """
+        started, late_s = time.monotonic(), 0.0
+        headers = [("mqtt-topic", b"bench/t"), ("mqtt-qos", b"%d" % qos)]
         for number in range(count):
-            if rate and (wait := started + number / rate - time.monotonic()) > 0:
-                time.sleep(wait)
+            if rate:
+                due = started + number / rate
+                if (wait := due - time.monotonic()) > 0:
+                    time.sleep(wait)
+                late_s = max(late_s, time.monotonic() - due)
             key = f"{prefix}{number % devices}".encode()
-            self._producer.send("inflight.messages", stamped(), key=key, headers=headers)
+            self._producer.send("inflight.messages", payload(), key=key, headers=headers)
         self._producer.flush()
+        return late_s
 
     def greet(self, prefix: str, devices: int) -> None:
         """A first message for each device, which is not counted: no client has the fast path before its first message."""
@@ -113,12 +124,13 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
     result["cold_burst_per_s"] = bursts[0]
     for rate in RATES:
         prefix, count = f"at-{rate}-", rate * arguments.seconds
-        warm_up = rate  # the first second is not counted: new connections, cold code
+        warm_up = rate  # the first second has no time in its payloads: new connections, cold code
         devices = Devices(up.mqtt, arguments.devices, prefix, arguments.devices + warm_up + count)
         devices.await_connected()
         backend.greet(prefix, arguments.devices)
         idle_batches(up.data_dir / PROGRESS_FILE, 3)
-        backend.send(prefix, arguments.devices, warm_up + count, rate=rate)
+        backend.send(prefix, arguments.devices, warm_up, rate=rate, payload=unstamped)
+        backend.send(prefix, arguments.devices, count, rate=rate)
         measured = devices.result()
         result |= {f"p50_{rate}": measured["latency_p50_ms"], f"p99_{rate}": measured["latency_p99_ms"]}
         result["connect_p50_ms"] = measured["connect_p50_ms"]

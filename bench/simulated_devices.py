@@ -29,6 +29,11 @@ def stamped(size: int = 64) -> bytes:
     return _STAMP.pack(time.time_ns()) + b"." * (size - 8)
 
 
+def unstamped(size: int = 64) -> bytes:
+    """One that does not, whose latency nobody counts."""
+    return bytes(size)
+
+
 class SimulatedDevices:
     """Handle of the process. trivial: the records are those of bench/trivial.py."""
 

@@ -1,0 +1,167 @@
+"""Inflight beside MQTT brokers: the same devices, payloads and QoS with each in turn, in one run.
+
+    python -m bench.contestants --turns 2         # prints tables and writes bench/results/contestants.json
+    python -m bench.contestants --only inflight,rabbitmq --devices 100 --burst 2000 --seconds 5 --rates 20,200
+
+inflight               `inflight up` as it comes; the backend is a KafkaProducer (bench/contestants/inflight.py)
+rabbitmq               with its MQTT plugin: durable queues, persistent messages (bench/contestants/rabbitmq.py)
+mosquitto-persistent   writes its database at intervals, not for each message (bench/contestants/mosquitto.py)
+mosquitto-memory       without persistence
+generator              our publisher and devices with nothing but a trivial program between them (bench/contestants/sink.py)
+
+Each is started anew for each turn, on data of its own, and stopped again. They promise different things: Inflight acknowledges
+what is in Kafka's log, RabbitMQ what its durable queues have, Mosquitto what it has in memory. Contestant, publisher and devices
+share the cores of this machine. Measured are, with payloads of 200 bytes:
+
+- bursts of --burst messages at QoS 1 over --devices devices and over a fifth of them, and of half as many at QoS 2: messages that
+  are acknowledged in a second, from the first call of the publisher to the last message at a device;
+- steady rates at QoS 1: from the call of the publisher to the device's socket;
+- publications of all devices at QoS 1, --burst altogether: acknowledged in a second;
+- CONNECT → CONNACK of all devices at once, whose sessions are kept;
+- the processor time that each of these took, by process, until the contestant came to rest.
+
+The devices are the same from the first to the last part, so their sessions are new for the first connections only.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.contestants.contestant import Contestant
+from bench.contestants.inflight import Inflight
+from bench.contestants.measurements import Extent, Measurements
+from bench.contestants.mosquitto import MosquittoInMemory, MosquittoPersistent
+from bench.contestants.picture import draw
+from bench.contestants.rabbitmq import RabbitMq
+from bench.contestants.sink import Sink
+from bench.contestants.tables import Results, Run, show
+from inflight.local.errors import MissingPrerequisite
+from state.errors import InflightError
+
+CONTESTANTS: dict[str, type[Contestant]] = {
+    "inflight": Inflight,
+    "rabbitmq": RabbitMq,
+    "mosquitto-persistent": MosquittoPersistent,
+    "mosquitto-memory": MosquittoInMemory,
+    "generator": Sink,
+}
+RESULTS = Path(__file__).parents[1] / "results" / "contestants.json"
+_READY_S = 60.0
+_WIDTH = 150
+"""Columns of what is written to a file."""
+_FILES = 20_000
+
+
+def measure(run: Run, extent: Extent, settings: list[str], bar: Progress) -> None:
+    """One contestant, once. What it measured before something went wrong is in the run, and so is what went wrong."""
+    task = bar.add_task(f"{run.title}, turn {run.turn}: starts", total=None)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="inflight-bench-") as directory,
+            CONTESTANTS[run.name](Path(directory), settings) as contestant,
+            contestant.backend() as backend,
+        ):
+            backend.line(_READY_S)
+            parts = list(Measurements(contestant, backend, extent).parts())
+            bar.update(task, total=len(parts))
+            for part, figure in parts:
+                bar.update(task, description=f"{run.title}, turn {run.turn}: {part}")
+                run.figures[part] = figure()
+                bar.advance(task)
+    except (InflightError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+        run.error = f"{type(error).__name__}: {error}"
+    bar.update(task, description=f"{run.title}, turn {run.turn}: {'failed' if run.error else 'done'}")
+
+
+def write(results: Results, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+
+
+def allow_files() -> None:
+    """Every device is a socket on both sides, and some machines allow 1,024 to a process that does not ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def names(text: str) -> list[str]:
+    found = text.split(",")
+    if unknown := sorted(set(found) - set(CONTESTANTS)):
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(CONTESTANTS)}")
+    return [name for name in CONTESTANTS if name in found]
+
+
+def numbers(text: str) -> list[int]:
+    return [positive(part) for part in text.split(",")]
+
+
+def positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not above zero")
+    return number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=positive, default=2, help="each contestant once in each")
+    parser.add_argument("--only", type=names, default=list(CONTESTANTS), metavar="NAMES", help="with commas between")
+    parser.add_argument("--devices", type=positive, default=1_000)
+    parser.add_argument("--burst", type=positive, default=20_000, help="messages")
+    parser.add_argument("--seconds", type=positive, default=10, help="for each rate")
+    parser.add_argument("--rates", type=numbers, default=[20, 200, 500, 1_000], help="messages a second, with commas between")
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds for each step")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the results as well, .svg or .png")
+    arguments = parser.parse_args()
+    try:
+        versions = {name: CONTESTANTS[name].version() for name in arguments.only}
+    except MissingPrerequisite as missing:
+        sys.exit(str(missing))
+    allow_files()
+    extent = Extent(
+        devices=arguments.devices,
+        burst=arguments.burst,
+        seconds=arguments.seconds,
+        rates=arguments.rates,
+        patience_s=arguments.patience,
+    )
+    results = Results(
+        began=datetime.now(UTC).isoformat(timespec="seconds"),
+        cores=os.cpu_count() or 1,
+        devices=extent.devices,
+        burst=extent.burst,
+        seconds=extent.seconds,
+        rates=arguments.rates,
+        settings=arguments.set,
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:
+        for turn in range(1, arguments.turns + 1):
+            for name in arguments.only:
+                run = Run(turn=turn, name=name, title=CONTESTANTS[name].title, version=versions[name])
+                results.runs.append(run)
+                measure(run, extent, arguments.set, bar)
+                write(results, arguments.output)
+    results.finished = True
+    write(results, arguments.output)
+    show(results, Console(width=None if sys.stdout.isatty() else _WIDTH))
+    if arguments.plot is not None:
+        draw(results, arguments.plot)
+    if any(run.error for run in results.runs):
+        sys.exit("not everything could be measured: see above")
+
+
+if __name__ == "__main__":
+    main()

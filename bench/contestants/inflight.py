@@ -1,0 +1,106 @@
+"""`inflight up` as it comes. Its backend is a KafkaProducer, and what devices publish has to be in `inflight.uplink`."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import psutil
+from kafka import KafkaConsumer, TopicPartition
+
+from bench.contestants.child import Child
+from bench.contestants.processor_time import family
+from bench.end_to_end import idle_batches
+from inflight.demo.up import UpProcess
+from inflight.local.endpoints import Endpoints
+from streaming.engine.progress import PROGRESS_FILE
+
+_POLL_S = 0.05
+_IDLE_BATCHES = 3
+
+
+class Inflight:
+    """Its devices need no subscription: it delivers by client id."""
+
+    title: ClassVar[str] = "Inflight"
+    subscribe: ClassVar[str] = ""
+
+    def __init__(self, directory: Path, settings: list[str]) -> None:
+        options = [word for setting in settings for word in ("--set", setting)]
+        self._up = UpProcess(directory / "data", *options)
+
+    @staticmethod
+    def version() -> str:
+        return metadata.version("inflight")
+
+    @property
+    def mqtt(self) -> tuple[str, int]:
+        return self._up.mqtt
+
+    def processes(self) -> Iterator[tuple[str, psutil.Process]]:
+        """kafka, gateway; engine-jvm, engine-workers (its Python) and engine (who started the JVM); other."""
+        pids = Endpoints.read(self._up.data_dir).pids
+        if "up" not in pids:
+            raise RuntimeError("`inflight up` does not run any more")
+        names: dict[int, str] = {}
+        for name in ("kafka", "gateway", "engine"):
+            if (pid := pids.get(name)) is not None:
+                for process in family(pid):
+                    names[process.pid] = _part_of_engine(process) if name == "engine" and process.pid != pid else name
+        for process in family(pids["up"]):
+            yield names.get(process.pid, "other"), process
+
+    def backend(self) -> Child:
+        return Child("bench.contestants.kafka_backend", self._up.kafka)
+
+    def uplink(self, count: int) -> "UplinkTopic":
+        return UplinkTopic(self._up.kafka, count)
+
+    def await_rest(self, within_s: float) -> None:
+        """A few micro-batches without a record."""
+        idle_batches(self._up.data_dir / PROGRESS_FILE, _IDLE_BATCHES, within_s)
+
+    def __enter__(self) -> Self:
+        self._up.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._up.__exit__(kind, error, trace)
+
+
+class UplinkTopic:
+    """Records count when they are in the log; nobody has to read them for that."""
+
+    def __init__(self, bootstrap_servers: str, count: int) -> None:
+        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
+        self._count = count
+        self._before = 0
+
+    def await_all(self, within_s: float) -> dict[str, float]:
+        deadline = time.monotonic() + within_s
+        while (arrived := self._end() - self._before) < self._count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"only {arrived:,} of {self._count:,} publications are in Kafka, and all are acknowledged")
+            time.sleep(_POLL_S)
+        return {}
+
+    def __enter__(self) -> Self:
+        self._before = self._end()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._consumer.close()
+
+    def _end(self) -> int:
+        topic = "inflight.uplink"
+        partitions = [TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic) or ()]
+        return sum(self._consumer.end_offsets(partitions).values())
+
+
+def _part_of_engine(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "engine-jvm" if process.name() == "java" else "engine-workers"
+    return "engine-workers"

@@ -1,0 +1,213 @@
+"""What is measured with each contestant, in this order: the same devices, payloads and orders for all.
+
+A figure ends when its last message is where it has to be; the processor time beside it is counted until the contestant has come
+to rest, so that what it does afterwards for these messages (write, commit, forget) counts, too. The devices stay connected until
+then.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import msgspec
+
+from bench.contestants.child import Child, Order, Sent
+from bench.contestants.contestant import PREFIX, Contestant
+from bench.contestants.processor_time import ProcessorTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much. burst: messages of one at QoS 1; half of it at QoS 2. seconds: for each rate. patience_s: for each step."""
+
+    devices: int
+    burst: int
+    seconds: int
+    rates: Sequence[int]
+    patience_s: float
+
+    @property
+    def few(self) -> int:
+        return max(1, self.devices // 5)
+
+    @property
+    def each(self) -> int:
+        """Publications of one device."""
+        return max(1, self.burst // self.devices)
+
+
+class Figure(msgspec.Struct, kw_only=True):
+    """values: messages_per_s; p50_ms, p99_ms of what the part measures; duplicates; late_ms, of the message that was sent latest.
+
+    messages: or connections, that the processor time is for. cpu_s: of the contestant, by what it was spent on. generator_cpu_s:
+    of ours. busy: how much of all cores was in use. note: why there are no values.
+    """
+
+    values: dict[str, float] = {}
+    messages: int = 0
+    cpu_s: dict[str, float] = {}
+    generator_cpu_s: dict[str, float] = {}
+    busy: float = 0.0
+    note: str = ""
+
+    @property
+    def cpu_ms_per_message(self) -> float:
+        return 1_000 * sum(self.cpu_s.values()) / self.messages if self.messages else 0.0
+
+
+class Fleet:
+    """bench/devices.py: connected within its `with`, also when they have done everything.
+
+    Raises RuntimeError when one of them is not.
+    """
+
+    def __init__(self, contestant: Contestant, devices: int, patience_s: float, *options: str) -> None:
+        host, port = contestant.mqtt
+        address = ("--host", host, "--port", str(port), "--timeout", str(patience_s))
+        self._child = Child("bench.devices", *address, "--devices", str(devices), "--prefix", PREFIX, "--hold", *options)
+        self._patience_s = patience_s
+        self.granted_qos: int | None = None
+
+    def publish(self) -> None:
+        self._child.tell()
+
+    def result(self, expected: int, key: str) -> dict[str, Any]:
+        """What it prints at its end. Raises RuntimeError when the `key` of it is not as much as expected."""
+        result: dict[str, Any] = json.loads(self._child.line(2 * self._patience_s))
+        if result[key] < expected:
+            raise RuntimeError(f"only {result[key]:,} of {expected:,} {key} within {self._patience_s:,.0f} s")
+        if result["connections_lost"]:
+            raise RuntimeError(f"{result['connections_lost']:,} connections of devices were lost")
+        return result
+
+    def __enter__(self) -> Self:
+        words = self._child.first_line(2 * self._patience_s).split()
+        self.granted_qos = int(words[3]) if len(words) > 3 else None
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._child.__exit__(*error)
+
+
+class Measurements:
+    """Of one contestant, which runs. backend: of its own, ready."""
+
+    def __init__(self, contestant: Contestant, backend: Child, extent: Extent) -> None:
+        self._contestant, self._backend, self._extent = contestant, backend, extent
+
+    def parts(self) -> Iterator[tuple[str, Callable[[], Figure]]]:
+        """In the order in which they have to be called."""
+        extent, few, many = self._extent, self._extent.few, self._extent.devices
+        yield "connect_new", self.connections
+        for name in ("cold", "warm"):
+            yield f"burst_{name}", partial(self.burst, many, extent.burst, qos=1)
+        for name in ("cold", "warm"):
+            yield f"burst_few_{name}", partial(self.burst, few, extent.burst, qos=1)
+        yield "burst_qos2", partial(self.burst, many, max(1, extent.burst // 2), qos=2)
+        yield "idle", self.idle
+        for rate in extent.rates:
+            yield f"rate_{rate}", partial(self.rate, rate)
+        yield "uplink", self.uplink
+        yield "connect_kept", self.connections
+
+    def connections(self) -> Figure:
+        """CONNECT → CONNACK of all devices at once. The first time their sessions are new, later they are there."""
+        self._rest()
+        spent = ProcessorTime(self._contestant.processes)
+        with self._fleet(self._extent.devices, "--expect", "0") as fleet:
+            result = fleet.result(self._extent.devices, "connected")
+            figure = self._figure(spent, self._extent.devices)
+        figure.values = {"p50_ms": result["connect_p50_ms"], "p99_ms": result["connect_p99_ms"]}
+        figure.generator_cpu_s = {"devices": result["connect_cpu_s"]}
+        return figure
+
+    def burst(self, devices: int, count: int, *, qos: int) -> Figure:
+        """From the first call of the publisher until each device has written its answer to its last message.
+
+        At QoS 1 that is PUBACK, at QoS 2 PUBCOMP.
+        """
+        key = "messages" if qos == 1 else "completed"
+        with self._subscribed(devices, count, qos) as fleet:
+            if fleet.granted_qos is not None and fleet.granted_qos < qos:
+                return Figure(note=f"grants QoS {fleet.granted_qos} to who subscribes with QoS {qos}")
+            self._rest()
+            spent = ProcessorTime(self._contestant.processes)
+            sent = self._send(devices, count, qos=qos)
+            result = fleet.result(count, key)
+            figure = self._figure(spent, count)
+        last = result["last_time" if qos == 1 else "last_completed_time"]
+        figure.values = {"messages_per_s": count / (last - sent.started), "duplicates": result["duplicates"]}
+        figure.generator_cpu_s = {"publisher": sent.cpu_s, "devices": result["cpu_s"]}
+        return figure
+
+    def idle(self) -> Figure:
+        """All devices are connected, and nothing happens."""
+        devices = self._extent.devices
+        with self._subscribed(devices, devices, 1) as fleet:
+            self._rest()
+            spent = ProcessorTime(self._contestant.processes)
+            time.sleep(self._extent.seconds)
+            figure = Figure(cpu_s=spent.spent(), busy=spent.busy(), values={"seconds": self._extent.seconds})
+            self._send(devices, devices, counted=False)  # ends the devices
+            fleet.result(devices, "messages")
+        return figure
+
+    def rate(self, rate: int) -> Figure:
+        """At so many messages a second, after a first message for each device and a first second, which do not count."""
+        devices, count = self._extent.devices, rate * self._extent.seconds
+        expected = devices + rate + count
+        with self._subscribed(devices, expected, 1) as fleet:
+            self._send(devices, devices, counted=False)
+            self._rest()
+            self._send(devices, rate, rate=rate, counted=False)
+            spent = ProcessorTime(self._contestant.processes)
+            sent = self._send(devices, count, rate=rate)
+            result = fleet.result(expected, "messages")
+            figure = self._figure(spent, count)
+        figure.values = {
+            "p50_ms": result["latency_p50_ms"],
+            "p99_ms": result["latency_p99_ms"],
+            "duplicates": result["duplicates"],
+            "late_ms": sent.late_ms,
+        }
+        figure.generator_cpu_s = {"publisher": sent.cpu_s, "devices": result["cpu_s"]}
+        return figure
+
+    def uplink(self) -> Figure:
+        """All devices publish at once, QoS 1. Counted until the last PUBACK; and all has to come to the backend."""
+        extent = self._extent
+        count = extent.each * extent.devices
+        with self._contestant.uplink(count) as uplink, self._fleet(extent.devices, "--publish", str(extent.each)) as fleet:
+            self._rest()
+            spent = ProcessorTime(self._contestant.processes)
+            fleet.publish()
+            result = fleet.result(count, "acknowledged")
+            backend_cpu_s = uplink.await_all(extent.patience_s)
+            figure = self._figure(spent, count)
+        figure.values = {"messages_per_s": count / (result["last_acknowledged_time"] - result["started"])}
+        figure.generator_cpu_s = {"devices": result["cpu_s"]} | backend_cpu_s
+        return figure
+
+    def _subscribed(self, devices: int, expected: int, qos: int) -> Fleet:
+        """Where the contestant wants that."""
+        subscription = ("--subscribe", self._contestant.subscribe) if self._contestant.subscribe else ()
+        return self._fleet(devices, *subscription, "--qos", str(qos), "--expect", str(expected))
+
+    def _fleet(self, devices: int, *options: str) -> Fleet:
+        return Fleet(self._contestant, devices, self._extent.patience_s + 2 * self._extent.seconds, *options)
+
+    def _send(self, devices: int, count: int, *, qos: int = 1, rate: int = 0, counted: bool = True) -> Sent:
+        within_s = self._extent.patience_s + (count / rate if rate else 0)
+        order = Order(prefix=PREFIX, devices=devices, count=count, qos=qos, rate=rate, counted=counted, within_s=within_s)
+        return self._backend.send(order)
+
+    def _rest(self) -> None:
+        self._contestant.await_rest(self._extent.patience_s)
+
+    def _figure(self, spent: ProcessorTime, messages: int) -> Figure:
+        busy = spent.busy()
+        self._rest()
+        return Figure(messages=messages, cpu_s=spent.spent(), busy=busy)

@@ -1,0 +1,171 @@
+"""A backend of a broker as a process of its own: takes `Order`s on its standard input, publishes them over a few connections.
+
+    python -m bench.contestants.publisher --port 1883
+
+Not a client library but a load generator, as bench/devices.py is. 1,000 publications may be unacknowledged at the same time; the
+others wait here. All messages to one device go over one connection, so they keep their order. At a given rate a payload says when
+the publication was handed over, and not when it was written to the socket: what waits here counts.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections import deque
+from typing import cast
+
+import msgspec
+
+from bench.contestants.child import Order, Sent
+from bench.contestants.contestant import TOPIC
+from bench.devices import CONNACK, PAYLOAD_BYTES, PUBACK, Connection, connect_packet, publish_packet, run_fast
+
+CONNECTIONS = 50
+AT_ONCE = 1_000
+"""Over all connections: 20 on each, because Mosquitto closes one that has more of QoS 2."""
+_CONNECT_S = 60.0
+_PUBREC, _PUBCOMP = 0x50, 0x70
+_REST = b"." * (PAYLOAD_BYTES - 8)
+
+
+class Publishing(Connection):
+    """One connection. changed: set when it is accepted, when all its publications are acknowledged, and when it is lost."""
+
+    __slots__ = ("_changed", "_client_id", "_free", "_waiting", "_window", "accepted", "lost", "qos")
+
+    def __init__(self, client_id: str, window: int, changed: asyncio.Event) -> None:
+        super().__init__()
+        self._client_id = client_id.encode()
+        self._changed = changed
+        self._window = window
+        self._free = list(range(1, window + 1))
+        self._waiting: deque[tuple[bytes, int | None]] = deque()
+        self.accepted = self.lost = False
+        self.qos = 1
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, everything is acknowledged."""
+        return not self._waiting and len(self._free) == self._window
+
+    def put(self, topic: bytes, stamp_ns: int | None) -> None:
+        """stamp_ns: for the payload; None = when it is written. Call `write` afterwards."""
+        self._waiting.append((topic, stamp_ns))
+
+    def write(self) -> None:
+        """As many of those that wait as may be on their way."""
+        packets = bytearray()
+        while self._waiting and self._free:
+            self._next(packets)
+        if packets and self._transport is not None:
+            self._transport.write(packets)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        cast(asyncio.Transport, transport).write(connect_packet(self._client_id, clean=True))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        self._changed.set()
+
+    def _next(self, packets: bytearray) -> None:
+        topic, stamp_ns = self._waiting.popleft()
+        payload = (time.time_ns() if stamp_ns is None else stamp_ns).to_bytes(8) + _REST
+        packets += publish_packet(topic, payload, qos=self.qos, packet_id=self._free.pop())
+
+    def _packet(self, buffer: bytes, start: int, body: int, end: int, answers: bytearray) -> None:
+        kind = buffer[start] & 0xF0
+        if kind == _PUBREC:
+            answers += b"\x62\x02"
+            answers += buffer[body : body + 2]
+        elif kind in (PUBACK, _PUBCOMP):
+            self._free.append(buffer[body] << 8 | buffer[body + 1])
+            if self._waiting:
+                self._next(answers)
+            elif len(self._free) == self._window:
+                self._changed.set()
+        elif kind == CONNACK:
+            self.accepted = buffer[body + 1] == 0
+            self._changed.set()
+
+
+class Publisher:
+    """All connections."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._connections: list[Publishing] = []
+
+    async def connect(self, host: str, port: int) -> None:
+        """Raises TimeoutError, RuntimeError."""
+        loop = asyncio.get_running_loop()
+        for number in range(CONNECTIONS):
+            self._connections.append(Publishing(f"backend-{number}", AT_ONCE // CONNECTIONS, self._changed))
+            await loop.create_connection(lambda: self._connections[-1], host, port)
+        await self._until_each("accepted", _CONNECT_S)
+
+    async def carry_out(self, order: Order) -> Sent:
+        """Returns when all is acknowledged. Raises TimeoutError, RuntimeError."""
+        clients = [f"{TOPIC}/{order.prefix}{number}".encode() for number in range(order.devices)]
+        for connection in self._connections:
+            connection.qos = order.qos
+        started, cpu_s = time.time(), time.process_time()
+        deadline_s = time.monotonic() + order.within_s
+        late_s = await self._at_rate(order, clients, deadline_s) if order.rate else self._at_once(order, clients)
+        await self._until_each("idle", deadline_s - time.monotonic())
+        return Sent(started=started, late_ms=late_s * 1_000, cpu_s=time.process_time() - cpu_s)
+
+    def _at_once(self, order: Order, clients: list[bytes]) -> float:
+        for number in range(order.count):
+            device = number % len(clients)
+            self._connections[device % CONNECTIONS].put(clients[device], None if order.counted else 0)
+        for connection in self._connections:
+            connection.write()
+        return 0.0
+
+    async def _at_rate(self, order: Order, clients: list[bytes], deadline_s: float) -> float:
+        """How late the latest one was."""
+        began_s, late_s = time.monotonic(), 0.0
+        for number in range(order.count):
+            due_s = began_s + number / order.rate
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            late_s = max(late_s, time.monotonic() - due_s)
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"only {number:,} of {order.count:,} messages are sent")
+            device = number % len(clients)
+            connection = self._connections[device % CONNECTIONS]
+            connection.put(clients[device], time.time_ns() if order.counted else 0)
+            connection.write()
+        return late_s
+
+    async def _until_each(self, state: str, within_s: float) -> None:
+        """state: an attribute of a connection."""
+        async with asyncio.timeout(within_s):
+            while not all(getattr(connection, state) for connection in self._connections):
+                if any(connection.lost for connection in self._connections):
+                    raise RuntimeError("the broker has closed a connection of the publisher")
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def run(host: str, port: int) -> None:
+    publisher = Publisher()
+    await publisher.connect(host, port)
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    print("ready", flush=True)
+    while line := await lines.readline():
+        sent = await publisher.carry_out(msgspec.json.decode(line, type=Order))
+        print(msgspec.json.encode(sent).decode(), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=1883)
+    arguments = parser.parse_args()
+    run_fast(run(arguments.host, arguments.port))
+
+
+if __name__ == "__main__":
+    main()
