@@ -382,7 +382,6 @@ def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
 
 
 @pytest.mark.no_cover
-@pytest.mark.no_cover
 def test_a_crash_at_any_record_between_kafka_and_the_state_leaves_no_message_behind() -> None:
     """Every micro-batch, every number of its records that reached Kafka: each message is delivered or dead-lettered."""
     undisturbed = _lives_and_deaths(None)
@@ -467,7 +466,6 @@ def test_a_response_topic_that_names_no_client_sends_no_receipt_to_anybody() -> 
     assert engine.records("inflight.messages") == []
 
 
-@pytest.mark.no_cover
 @pytest.mark.no_cover
 def test_a_repeated_micro_batch_with_very_many_dead_letters_for_one_queue_delivers_each_once() -> None:
     """More than any window of remembered ids; the engine dies after it has written most of them."""
