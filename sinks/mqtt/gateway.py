@@ -19,7 +19,6 @@ from sinks.ended_connections import EndedConnections
 from sinks.fast_path.pressure import Pressure
 from sinks.health import NO_LEASE, NO_PARTITION, STOPPING, Lack
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
-from sinks.kafka.patient import PatientAppends
 from sinks.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.logins import Logins
@@ -64,8 +63,8 @@ class Gateway:
         self.limits = GatewayLimits(settings, counters)
         self.ready = asyncio.Event()
         """Devices can connect: there are a partition and a lease."""
+        self._kafka = log
         self._loop = asyncio.get_running_loop()
-        self._records = PatientAppends(log, self._loop)
         self._by_connection: dict[int, DeviceSocket] = {}
         self._by_client: dict[ClientId, DeviceSocket] = {}
         """The newest of each client here that has logged in: whoever only names a client gets no offers in its place."""
@@ -271,7 +270,7 @@ class Gateway:
 
     def _append_event(self, key: bytes, value: bytes, done: Confirmation) -> None:
         self.counters.appends_unconfirmed += 1
-        self._records.append(self.settings.events_topic, key, value, None, partial(self._appended, done))
+        self._kafka.append(self.settings.events_topic, key, value, None, partial(self._appended, done))
 
     def _appended(self, done: Confirmation, error: Exception | None) -> None:
         self._count_confirmation(error)
@@ -308,13 +307,12 @@ class Gateway:
             connection = socket.connection
             for append in connection.take_appends():
                 self.counters.appends_unconfirmed += 1
-                self._records.append(
+                self._kafka.append(
                     self.settings.uplink_topic if append.is_uplink else self.settings.events_topic,
                     connection.key,
                     append.value,
                     append.headers,
                     partial(self._confirmed, socket, append),
-                    has_time=append.has_time,
                 )
             socket.write_out()
             if connection.is_closed:
@@ -400,7 +398,6 @@ class Gateway:
         self._pulse.stop()
         self._shut(self.connections(), _STOPS)
         self._sweep()
-        self._records.flush()
         self._end_lease()
 
     def _look_whether_somebody_is_left(self) -> None:

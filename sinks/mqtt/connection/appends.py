@@ -33,11 +33,11 @@ class Append:
 
     size_bytes: of value and headers.
     is_uplink: of `inflight.uplink`, else of `inflight.events`. is_farewell: the engine knows by it that the connection is over.
-    fast_send: what may be written when this is confirmed. has_time: nothing waits for that.
+    fast_send: what may be written when this is confirmed.
     counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
     """
 
-    __slots__ = ("answer", "counts", "fast_send", "has_time", "headers", "is_farewell", "is_uplink", "size_bytes", "value")
+    __slots__ = ("answer", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "size_bytes", "value")
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.value = value
@@ -48,7 +48,6 @@ class Append:
             self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in headers)
         self.is_uplink = headers is not None
         self.is_farewell = False
-        self.has_time = False
         self.counts = False
         self.fast_send: FastSend | None = None
 

@@ -178,7 +178,7 @@ class ConnectedDevice:
         match decoded:
             case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
                 self._outbound.acknowledged(packet_id, now_ms)
-                self._output.tell_soon(
+                self._output.tell(
                     PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
                 )
             case Publish():
@@ -197,7 +197,7 @@ class ConnectedDevice:
                 )
             case PubComp(packet_id=packet_id, reason_code=reason_code):
                 self._outbound.completed(packet_id, now_ms)
-                self._output.tell_soon(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
+                self._output.tell(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
             case PubRel(packet_id=packet_id, reason_code=reason_code):
                 known = self._inbound.release(packet_id)
                 self._output.tell(

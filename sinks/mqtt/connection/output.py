@@ -94,10 +94,6 @@ class ConnectionOutput:
         self.records.add(append)
         return append
 
-    def tell_soon(self, event: GatewayEvent) -> None:
-        """An event for which neither the device nor a packet waits."""
-        self.tell(event).has_time = True
-
     def tell_end(self, event: ClientDisconnected | ConnectionLost) -> None:
         """The last event of the connection."""
         append = Append(encode_event(event))
