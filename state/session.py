@@ -75,6 +75,7 @@ class Session:
     __slots__ = (
         "client_id",
         "connection",
+        "end_is_unheard",
         "established",
         "inbound",
         "newest_connection_id",
@@ -94,6 +95,8 @@ class Session:
         self.started_by = 0
         self.newest_connection_id = 0
         self.offline_since_ms: int | None = None
+        self.end_is_unheard = False
+        """The newest connection was ended from here, and its gateway has not said that it is over."""
         self.session_expiry_interval_s = settings.session_expiry_interval_s
         self.pending_will: PendingWill | None = None
         self.outbound = Outbound(settings)
@@ -188,11 +191,13 @@ class Session:
                 if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
             case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
-                # A connection that the session has left may still have something in the log: its ending means nothing any
-                # more, its acknowledgements do.
+                # A connection that the session has left may still have something in the log: its acknowledgements count, its
+                # ending only if the session itself has wanted it.
                 connection = self._present(event.connection_id)
                 if connection is not None:
                     self._apply_to_connection(connection, event, activation)
+                elif isinstance(event, ClientDisconnected | ConnectionLost):
+                    self._heard_of_the_end(event, activation)
                 elif isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived) and self._is_of_this_session(
                     event.connection_id
                 ):
@@ -205,6 +210,12 @@ class Session:
                     grants.closed(connection, activation)
             case _:
                 assert_never(event)
+
+    def _heard_of_the_end(self, event: ClientDisconnected | ConnectionLost, activation: Activation) -> None:
+        """The session's time begins when its connection has been closed, not when the session has wanted that [MQTT-3.1.2-23]."""
+        if self.end_is_unheard and event.connection_id == self.newest_connection_id:
+            self.end_is_unheard = False
+            self.offline_since_ms = activation.now_ms
 
     def _message(self, event: MessageSubmitted | MessageRefused, activation: Activation) -> None:
         if isinstance(event, MessageRefused):
@@ -287,7 +298,7 @@ class Session:
             self.established = True
             self.started_by = event.connection_id
         self.pending_will = None  # [MQTT-3.1.3-9]
-        self.offline_since_ms = None
+        self.offline_since_ms, self.end_is_unheard = None, False
         self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
         connection = Connection.of(event, send_quota=send_quota)
@@ -346,6 +357,7 @@ class Session:
             )
         )
         self._disconnected(connection, reason, activation)
+        self.end_is_unheard = self.established
 
     def _disconnected(self, connection: Connection, reason: str, activation: Activation, *, reconnect_grace_ms: int = 0) -> None:
         now_ms = activation.now_ms
@@ -433,5 +445,5 @@ class Session:
         self.inbound.end()
         if self.established:
             activation.record(Transition.SESSION_ENDED, detail=reason)
-        self.established = False
+        self.established = self.end_is_unheard = False
         self.session_expiry_interval_s = self.settings.session_expiry_interval_s

@@ -123,6 +123,7 @@ class SessionV1(_Record, frozen=True):
     handled: tuple[tuple[int, int], ...] = ()
     unread: tuple[Position, ...] = ()
     last_fast_packet_id: int = 0
+    end_is_unheard: bool = False
 
 
 class _ConnectionOnlyV1(_Record, frozen=True):
@@ -194,6 +195,7 @@ def encode_session(session: Session) -> bytes:
         handled=tuple(outbound.positions.handled.items()),
         unread=tuple(outbound.positions.unread),
         last_fast_packet_id=outbound.packet_ids.last_fast,
+        end_is_unheard=session.end_is_unheard,
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -253,6 +255,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     outbound.packet_ids.last = record.last_packet_id
     outbound.packet_ids.last_fast = record.last_fast_packet_id
+    session.end_is_unheard = record.end_is_unheard
     outbound.positions.handled.update(record.handled)
     outbound.positions.unread.update(dict.fromkeys(record.unread))
     outbound.next_order = record.next_order

@@ -16,6 +16,7 @@ Rules
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -54,7 +55,16 @@ _REOPEN_S: Final = 1.0
 class Bridge:
     """All devices that one bridge holds. Implements CommandListener for the command tail."""
 
-    def __init__(self, settings: BridgeSettings, log: EventLog, counters: BridgeCounters, *, commands_partitions: int) -> None:
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        log: EventLog,
+        counters: BridgeCounters,
+        *,
+        commands_partitions: int,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """clock_ns: by which connections are numbered."""
         self.settings = settings
         self.counters = counters
         self.ready = asyncio.Event()
@@ -62,7 +72,7 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
-        self._ids = ConnectionIds(ConnectionKind.BRIDGE)
+        self._ids = ConnectionIds(ConnectionKind.BRIDGE, clock_ns=clock_ns)
         self._owned: frozenset[int] = frozenset()
         self._by_client: dict[ClientId, DeviceConnection] = {}
         self._by_id: dict[int, DeviceConnection] = {}

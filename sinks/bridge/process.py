@@ -1,6 +1,7 @@
 """`inflight bridge` as a coroutine: the bridge, its connections to the broker, and Kafka around it."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
+from sinks.broker_clock import BrokerClock
 from sinks.health import LoopHealth
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
@@ -59,6 +61,8 @@ async def serve(
         options=settings.kafka_options,
         on_partitions_added=stop.set,
         took=counters.append_seconds.add,
+        observed_topic=settings.leases_topic,
+        observe=(clock := BrokerClock()).observe,
     )
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
@@ -82,6 +86,7 @@ async def serve(
         stop=stop,
         counters=counters,
         health=health,
+        clock_ns=clock.now_ns,
     )
     tail.check()
     log.check()
@@ -97,9 +102,10 @@ async def run_bridge(
     stop: asyncio.Event,
     counters: BridgeCounters,
     health: LoopHealth | None = None,
+    clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
-    """`serve` on any Kafka. Closes log and tail."""
-    bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions)
+    """`serve` on any Kafka. Closes log and tail. clock_ns: since 1970, the same for all bridges and gateways."""
+    bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions, clock_ns=clock_ns)
     tail.start(bridge)
     connections = asyncio.ensure_future(bridge.run_connections())
     ready = asyncio.ensure_future(bridge.ready.wait())

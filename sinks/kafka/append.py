@@ -6,6 +6,7 @@ the loop for many. All methods are called on the loop, all callbacks run on it.
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
@@ -63,6 +64,8 @@ class KafkaEventLog:
     costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
 
     on_partitions_added: see TopicPartitions. took: gets the seconds from each append to its confirmation, or failure.
+    observe: gets the time of each record of `observed_topic`, in milliseconds since 1970, and the milliseconds from its append to
+    its confirmation, if the broker gives records their time there.
 
     Raises from `start`: kafka.errors.KafkaError when no broker answers, TopicMissing.
     """
@@ -77,6 +80,8 @@ class KafkaEventLog:
         options: Mapping[str, Any],
         on_partitions_added: Callable[[], None] = lambda: None,
         took: Callable[[float], None] = lambda seconds: None,
+        observed_topic: str | None = None,
+        observe: Callable[[int, float], None] = lambda broker_ms, took_ms: None,
     ) -> None:
         request_timeout_ms = max(1_000, timeout_ms // 2)
         self._config: dict[str, Any] = {
@@ -100,13 +105,16 @@ class KafkaEventLog:
         self._topics = TopicPartitions(on_partitions_added)
         self._timeout_s = timeout_ms / 1_000
         self._took = took
+        self._observed_topic = observed_topic
+        self._observe = observe
         self._producer: KafkaProducer | None = None
         self._old: KafkaProducer | None = None
         self._old_failed = asyncio.Event()
         self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._decided: deque[tuple[Undecided, KafkaProducer, BaseException | None]] = deque()
+        self._decided: deque[tuple[Undecided, KafkaProducer, Any]] = deque()
+        """The last one: a BaseException, or kafka-python's RecordMetadata."""
         self._wake_scheduled = False
         self._look: asyncio.TimerHandle | None = None
         self._pending = 0
@@ -162,9 +170,16 @@ class KafkaEventLog:
     def _send(self, append: Undecided, producer: Any) -> None:
         partition = append.partition
         partition.sent[append] = None
+        if partition.topic == self._observed_topic:
+            append.written_ms = int(time.time() * 1_000)
         try:
             future = producer.send(
-                partition.topic, value=append.value, key=append.key, headers=append.headers, partition=partition.number
+                partition.topic,
+                value=append.value,
+                key=append.key,
+                headers=append.headers,
+                partition=partition.number,
+                timestamp_ms=append.written_ms,
             )
         except (KafkaError, AssertionError, ValueError) as error:
             del partition.sent[append]
@@ -178,7 +193,7 @@ class KafkaEventLog:
 
     def _answered(self, producer: Any, append: Undecided, outcome: object) -> None:
         """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
-        self._decided.append((append, producer, outcome if isinstance(outcome, BaseException) else None))
+        self._decided.append((append, producer, outcome))
         if not self._wake_scheduled and self._loop is not None:
             self._wake_scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -188,13 +203,16 @@ class KafkaEventLog:
         self._wake_scheduled = False  # before the queue is emptied: a confirmation that comes meanwhile wakes us once more
         decided = self._decided
         while decided:
-            append, producer, error = decided.popleft()
-            partition = append.partition
+            append, producer, outcome = decided.popleft()
+            partition, error = append.partition, outcome if isinstance(outcome, BaseException) else None
             if error is not None:
                 self._failed(producer)
             if append not in partition.sent:
                 continue  # it was too old
             del partition.sent[append]
+            # The time that we have given it comes back where the broker gives none.
+            if error is None and append.written_ms is not None and append.written_ms != outcome.timestamp:
+                self._observe(outcome.timestamp, 1_000 * self._age_s(append))
             self._tell(append, None if error is None else _failure(error))
             if partition.producer is not self._producer:
                 self._move(partition)
@@ -203,10 +221,14 @@ class KafkaEventLog:
     def _tell(self, append: Undecided, error: Exception | None) -> None:
         assert self._loop is not None
         self._pending -= 1
-        self._took(self._loop.time() - append.deadline_s + self._timeout_s)
+        self._took(self._age_s(append))
         append.done(error)
         if not self._pending:
             self._idle.set()
+
+    def _age_s(self, append: Undecided) -> float:
+        assert self._loop is not None
+        return self._loop.time() - append.deadline_s + self._timeout_s
 
     # --- too old ------------------------------------------------------------------------------------------------------------
 

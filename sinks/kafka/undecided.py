@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Undecided:
-    """One append. deadline_s: on the loop's clock."""
+    """One append. deadline_s: on the loop's clock. written_ms: the record's time; None = kafka-python says it."""
 
     partition: "Partition"
     key: bytes
@@ -20,6 +20,7 @@ class Undecided:
     headers: list[tuple[str, bytes]] | None
     done: Callable[[Exception | None], None]
     deadline_s: float
+    written_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -56,7 +56,10 @@ class Gateway:
     Drainable.
     """
 
-    def __init__(self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters) -> None:
+    def __init__(
+        self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters, *, clock_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        """clock_ns: by which connections are numbered."""
         self.settings = settings
         self.counters = counters
         self.logins = Logins(settings, counters)
@@ -73,7 +76,7 @@ class Gateway:
         self._registered = 0
         self._sockets: set[DeviceSocket] = set()
         self._partitions: list[int] = []
-        self._ids = ConnectionIds(ConnectionKind.GATEWAY)
+        self._ids = ConnectionIds(ConnectionKind.GATEWAY, clock_ns=clock_ns)
         self._ended = EndedConnections(ConnectionKind.GATEWAY, self._append_event)
         self.lease = HeldLease(
             log,

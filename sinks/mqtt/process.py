@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 import structlog
 
+from sinks.broker_clock import BrokerClock
 from sinks.fast_path.router import KafkaRouter, Router
 from sinks.health import LoopHealth
 from sinks.kafka.append import EventLog, KafkaEventLog
@@ -67,6 +69,8 @@ async def serve(
         options=settings.kafka_options,
         on_partitions_added=stop_at_once,
         took=counters.append_seconds.add,
+        observed_topic=settings.leases_topic,
+        observe=(clock := BrokerClock()).observe,
     )
     tail = KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
@@ -102,6 +106,7 @@ async def serve(
         reload=reload,
         configuration=configuration,
         health=health,
+        clock_ns=clock.now_ns,
     )
     tail.check()
     log.check()
@@ -121,13 +126,15 @@ async def run_gateway(
     configuration: Configuration | None = None,
     on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
     health: LoopHealth | None = None,
+    clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
     """`serve` on any Kafka. Closes log, tail and router.
 
     router: None = no messages are read here. on_listening: called before `on_ready`, with host and port of every listener.
+    clock_ns: since 1970, the same for all gateways.
     """
     try:
-        gateway = Gateway(settings, log, counters)
+        gateway = Gateway(settings, log, counters, clock_ns=clock_ns)
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
         if on_listening is not None:

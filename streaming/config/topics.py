@@ -3,8 +3,8 @@
 Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
 the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
 `inflight.throttle`, `inflight.leases` and `inflight.routes` are tables, so they are compacted and must be. The time of a record
-of `inflight.messages` is the broker's (LogAppendTime): messages expire by it, and a backend whose clock is slow would send what
-has expired.
+of `inflight.messages` and of `inflight.leases` is the broker's (LogAppendTime): messages expire by it, and a backend whose clock
+is slow would send what has expired; gateways learn from it what time it is for all of them.
 """
 
 import time
@@ -29,14 +29,18 @@ _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
 _TIMEOUT_MS: Final = 30_000
 _LOOK_S: Final = 0.1
+_BROKERS_TIME: Final = {
+    "messages": "messages expire by the clocks of those who send them",
+    "leases": "the connections of a device are put in order by the clocks of the gateways",
+}
 _TABLES: Final = ("throttle", "leases", "routes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
     """How one topic shall be. retention_ms: None = compacted. max_record_bytes: what the topic has to take at least.
-    min_insync_replicas: None = as the brokers say. brokers_time: a record has the time at which the broker got it, not what its
-    writer says.
+    min_insync_replicas: None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not
+    what its writer says; None = it need not.
     """
 
     name: str
@@ -46,7 +50,7 @@ class TopicPlan:
     minimum_retention_ms: int
     max_record_bytes: int
     min_insync_replicas: int | None = None
-    brokers_time: bool = False
+    brokers_time: str | None = None
 
     @property
     def configs(self) -> dict[str, str]:
@@ -54,7 +58,7 @@ class TopicPlan:
         configs = {"max.message.bytes": str(max(_MAX_MESSAGE_BYTES, self.max_record_bytes))}
         if self.min_insync_replicas is not None:
             configs["min.insync.replicas"] = str(self.min_insync_replicas)
-        if self.brokers_time:
+        if self.brokers_time is not None:
             configs["message.timestamp.type"] = BROKERS_TIME
         if self.retention_ms is None:
             # Only closed segments are compacted: in a week's, Kafka's default, a lease is renewed a hundred thousand times.
@@ -108,7 +112,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
                 minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
                 max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
                 min_insync_replicas=in_sync,
-                brokers_time=key == "messages",
+                brokers_time=_BROKERS_TIME.get(key),
             )
         )
     return tuple(plans)
@@ -176,8 +180,7 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
         )
     if plan.brokers_time and (clock := actual.configs.get("message.timestamp.type")) != BROKERS_TIME:
         warnings.append(
-            f"{plan.name}: message.timestamp.type={clock}: messages expire by the clocks of those who send them; "
-            f"set message.timestamp.type={BROKERS_TIME}"
+            f"{plan.name}: message.timestamp.type={clock}: {plan.brokers_time}; set message.timestamp.type={BROKERS_TIME}"
         )
     warnings += _replication_warnings(actual, brokers)
     return problems, warnings

@@ -8,11 +8,16 @@
 3. The devices leave, some with a goodbye; the sessions that can end do.
 4. The account (tests/faults/account/account.py), the tables, and the history of what must not have happened.
 
-Everything is in a directory of its own, which is kept when something was wrong.
+Everything is in a directory of its own, which is kept when something was wrong. An account that has changed since then judges it
+again:
+
+    python -m tests.faults.run --judge DIRECTORY
 """
 
 import argparse
 import asyncio
+import lzma
+import pickle
 import shutil
 import sys
 import tempfile
@@ -42,6 +47,7 @@ from tests.faults.plant.harm import Harm
 from tests.faults.plant.plant import Plant
 from tests.faults.plant.shape import Shape
 
+FACTS = "facts.xz"
 _STALLED_S = 180.0
 _WARM_UP_S = 60.0
 _PATIENCE_S = 20.0
@@ -252,7 +258,10 @@ def main() -> int:
     parser.add_argument("--plant", type=Shape, choices=Shape, default=Shape.LOCAL)
     parser.add_argument("--devices", type=int, default=50)
     parser.add_argument("--keep", action="store_true", help="keep the directory also when all is well")
+    parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="of a run that was kept; nothing else is done")
     arguments = parser.parse_args()
+    if arguments.judge is not None:
+        return judge(arguments.judge)
     settings = Settings(
         seed=int(time.time()) if arguments.seed is None else arguments.seed,
         seconds=60 * arguments.minutes,
@@ -274,8 +283,21 @@ def main() -> int:
     return 1 if result.violations else 0
 
 
+def judge(directory: Path) -> int:
+    """What the account of today says of a run that was kept."""
+    facts: Facts = pickle.loads(lzma.decompress((directory / FACTS).read_bytes()))
+    violations = account.violations(facts)
+    for violation in violations:
+        print(violation)
+    print(f"{len(violations)} violations")
+    return 1 if violations else 0
+
+
 def keep(result: Result, directory: Path) -> None:
-    """What must not have happened, and all records of whom it happened to: Kafka's log goes with its small disk."""
+    """What must not have happened, all records of whom it happened to, and what the account has judged: Kafka's log goes with its
+    small disk.
+    """
+    (directory / FACTS).write_bytes(lzma.compress(pickle.dumps(result.facts)))
     (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
     for client_id in {violation.client_id for violation in result.violations}:
         (directory / f"history-{client_id}.txt").write_text("".join(f"{line}\n" for line in result.reader.history(client_id)))

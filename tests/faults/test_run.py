@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.faults import report
 from tests.faults.account.account import DELIVERED, outcomes
 from tests.faults.account.facts import LoggedEnd, Step
-from tests.faults.plan.faults import Victim
+from tests.faults.plant.shape import Shape
 from tests.faults.run import Settings, keep, run
 
 SEED = 23
@@ -28,7 +28,7 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
     keep(result, tmp_path)
     assert result.violations == []
     assert len(result.facts.suffered) >= FAULTS
-    assert {suffered.fault.victim for suffered in result.facts.suffered} == set(Victim) - {Victim.EXECUTOR}
+    assert {suffered.fault.victim for suffered in result.facts.suffered} == Shape.LOCAL.victims
     # … and all of it has happened.
     assert outcomes(result.facts.receipts)[DELIVERED] > 0
     ends = {connection.end for connection in result.facts.connections}

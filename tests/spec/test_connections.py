@@ -87,6 +87,35 @@ def test_a_session_ends_when_its_expiry_interval_has_passed_after_the_disconnect
     assert s.connect(version=5).sees()[-1] == "CONNACK"
 
 
+def stalled() -> Scenario:
+    """Its session has wanted the connection closed 30 seconds after the start, and is kept for 60."""
+    s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=60).submit("a").after(30)
+    assert s.sees()[-1] == "CLOSE 0x83"
+    return s
+
+
+def test_a_session_that_closes_its_connection_counts_from_when_that_was_done() -> None:
+    """[MQTT-3.1.2-23] The gateway may be slow, and the device is not away before it has closed."""
+    s = stalled().after(40).lose_connection(1).after(59.999)
+    assert s.session.established
+    assert s.after(0.001).session.is_empty
+
+
+@pytest.mark.parametrize("late_s", [1, 40])
+def test_only_the_first_word_about_the_end_counts_and_none_is_waited_for(late_s: int) -> None:
+    """A gateway that is gone says nothing, and another one says once more what is long over."""
+    s = stalled().after(10).lose_connection(1).after(late_s).lose_connection(1).after(60 - late_s)
+    assert s.session.is_empty
+    assert stalled().after(60).session.is_empty
+
+
+def test_the_end_of_a_connection_means_nothing_to_the_next_one_of_the_session() -> None:
+    s = stalled().after(10).connect(version=5, expiry_s=60).after(5).lose_connection(1)
+    assert s.session.summary().connected
+    s.lose_connection(2).after(5).lose_connection(1).after(55)
+    assert s.session.is_empty
+
+
 def test_a_session_does_not_expire_while_connected() -> None:
     """[MQTT-4.1.0-1]"""
     s = Scenario().connect(version=5, expiry_s=60).after(1_000)

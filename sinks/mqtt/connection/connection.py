@@ -14,7 +14,8 @@ Theory of operation
    of the requests (`AppendQueue`).
 4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
    ends. Otherwise a device that overruns our Receive Maximum would send it all again, and never come to the end of it.
-5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`; nothing after `CloseConnection`.
+5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`. Nothing after a `CloseConnection` that
+   says that the client has another connection, or in place of CONNACK: nobody needs it then.
 6. A gateway that stops, or gives a partition away, lets a connection go (`let_go`): the engine is told first, the device when
    Kafka has that and all that was said before. So the end is in the log before the device can be back, and what it has said is
    answered.
@@ -276,8 +277,13 @@ class Connection:
         if isinstance(command, CloseConnection):
             if command.newest_connection_id and self._register_again():
                 return
+            has_another = command.reason_code == ReasonCode.SESSION_TAKEN_OVER or command.newest_connection_id > 0
             self._end(
-                command.reason, cause="engine", reason_code=command.reason_code, tell_engine=False, tell_device=command.reason
+                command.reason,
+                cause="engine",
+                reason_code=command.reason_code,
+                tell_engine=self.phase in OPEN and not has_another,
+                tell_device=command.reason,
             )
         elif device is not None:
             device.apply(command, now_ms)

@@ -22,10 +22,10 @@ import uvloop
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.local.child_process import start_child
-from sinks.connection_ids import ConnectionIds
+from sinks.broker_clock import BrokerClock
 from sinks.kafka.polling import subscribe
 from sinks.kafka.producers import abandon
-from sinks.mqtt import gateway
+from sinks.mqtt import process
 from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import Command, CommandBatch, GatewayCommand
@@ -150,7 +150,7 @@ def main() -> None:
         whole.write_text(str(port))
         whole.rename(directory / "port")
 
-    gateway.ConnectionIds = partial(ConnectionIds, clock_ns=clock_ns)  # type: ignore[misc,assignment]
+    process.BrokerClock = partial(BrokerClock, wall_ns=clock_ns)  # type: ignore[misc,assignment]
 
     async def run() -> None:
         await serve(settings, on_ready=ready, stop=asyncio.Event())

@@ -11,6 +11,7 @@ from state.commands import ForwardPublication, RecordTransition, Transition
 from tests.integration.gateway.gateway_fakes import RawClient
 from tests.integration.gateway.gateway_process import GatewayProcess, SessionsOnKafka, gateway_process
 from tests.integration.gateway.own_topics import settings_on
+from tests.support.kafka_topics import create_topics
 from tests.support.processes import freeze, frozen, thaw
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 ACCEPTED, PRESENT, BUSY = b"\x20\x02\x00\x00", b"\x20\x02\x01\x00", b"\x20\x02\x00\x03"
 KEPT, CLEAN = 0x00, 0x02
-HOUR_S = 3_600
+MINUTE_S, HOUR_S = 60, 3_600
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,23 @@ def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(kaf
         session = engine.sessions["moving"]
         wait_until(lambda: len(session.outbound.subscriptions) == 2, "both subscriptions are known")
         assert [forwarded.payload for forwarded in engine.of("moving", ForwardPublication)] == [b"once"]
+
+
+def test_where_kafka_says_the_time_a_clock_that_is_an_hour_ahead_makes_no_difference(kafka: SharedKafka, tmp_path: Path) -> None:
+    create_topics(kafka.bootstrap_servers, "timed.leases", message_timestamp_type="LogAppendTime")
+    settings = settings_on(kafka, "timed", leases_topic="timed.leases")
+    with (
+        SessionsOnKafka(settings) as engine,
+        gateway_process(settings, tmp_path / "ahead", clock_ahead_s=HOUR_S) as ahead,
+        gateway_process(settings, tmp_path / "right") as right,
+    ):
+        for gateway, expected in (ahead, ACCEPTED), (right, PRESENT), (ahead, PRESENT):
+            device, answer = connack(gateway, "moving")
+            assert answer == expected
+            made_s = (engine.sessions["moving"].newest_connection_id >> 10) / 1_000_000
+            assert abs(made_s - time.time()) < MINUTE_S
+            device.socket.close()
+        assert rows_of(engine, "moving").count(Transition.CONNECTION_REFUSED) == 0
 
 
 @pytest.mark.parametrize("flags", [KEPT, CLEAN], ids=["session kept", "clean start"])

@@ -34,6 +34,9 @@ FIXTURE_V1_REPEATED = FIXTURE_V1.with_name("session_v1_repeated.bin")
 FIXTURE_V1_FAST_PATH = FIXTURE_V1.with_name("session_v1_fast_path.bin")
 """Version 1 with the fast path: that of a connection, the positions of a session and its messages, first_connection_id."""
 
+FIXTURE_V1_UNHEARD = FIXTURE_V1.with_name("session_v1_unheard.bin")
+"""Version 1 with `end_is_unheard` of a session at the end of its record."""
+
 
 def connected_session() -> Session:
     """A session with something in every field, as the scenario language tells it."""
@@ -82,6 +85,12 @@ def fast_session() -> Session:
     s = Scenario(max_inflight=2).connect(capabilities=Capability.FAST_PATH)
     s.submit("a", at=Position(3, 7), explicit_id=True).fast_sent("b", 40_000, at=Position(3, 9), previous=7)
     return s.submit("c").session
+
+
+def unheard_session() -> Session:
+    """It has closed its connection, and nobody has said that it is over."""
+    s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=100).submit("a").after(30)
+    return s.session
 
 
 def with_first_connections_of(session: Session, old: Session) -> Session:
@@ -165,7 +174,9 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     for blob, session in zip(FIXTURE_V1_OWED.read_bytes().split(b"\n--\n"), sessions_of_today(), strict=True):
         old = decode_session(blob, client_id=CLIENT, settings=settings)
         assert encode_session(with_first_connections_of(session, old)) == encode_session(session)
-    assert FIXTURE_V1_FAST_PATH.read_bytes() == encode_session(fast_session())
+    older = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings(max_inflight=2))
+    assert encode_session(older) == encode_session(fast_session())
+    assert FIXTURE_V1_UNHEARD.read_bytes() == encode_session(unheard_session())
 
 
 def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> None:
@@ -247,6 +258,15 @@ def test_the_fast_path_is_kept_and_a_session_from_before_has_none() -> None:
     assert (older.outbound.positions.latest, older.outbound.positions.unread) == (None, {})
 
 
+def test_that_the_end_of_a_connection_is_unheard_is_kept_and_a_session_from_before_has_heard() -> None:
+    session = decode_session(FIXTURE_V1_UNHEARD.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert session.connection is None
+    assert session.end_is_unheard
+    older = decode_session(FIXTURE_V1.read_bytes().split(b"\n--\n")[1], client_id=CLIENT, settings=SessionSettings())
+    assert older.connection is None
+    assert not older.end_is_unheard
+
+
 @pytest.mark.parametrize("state", [-1, 3])
 def test_a_state_of_the_path_that_does_not_exist_is_damage(state: int) -> None:
     record = msgspec.msgpack.decode(FIXTURE_V1_FAST_PATH.read_bytes()[1:])
@@ -309,6 +329,7 @@ if __name__ == "__main__":
         FIXTURE_V1_REFUSALS: lambda: b"\n--\n".join(encode_session(made) for made in (connected_session(), offline_session())),
         FIXTURE_V1_LEASES: lambda: encode_session(leased_session()),
         FIXTURE_V1_FAST_PATH: lambda: encode_session(fast_session()),
+        FIXTURE_V1_UNHEARD: lambda: encode_session(unheard_session()),
     }
     for path, make in MADE.items():
         if not path.exists():

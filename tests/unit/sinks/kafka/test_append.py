@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,18 +23,20 @@ class FakeProducer:
         self.futures: list[Future] = []
         self.refuse: Exception | None = None
         self.closed = False
-        self.topics = {"events": {0, 1, 2}}
+        self.topics = {"events": {0, 1, 2}, "leases": {0}}
+        self.times: list[int | None] = []
         self.sent: list[tuple[int, bytes, Future]] = []
 
     def partitions_for(self, topic: str) -> set[int]:
         return self.topics.get(topic, set())
 
-    def send(self, topic: str, *, partition: int, value: bytes, **_: Any) -> Future:
+    def send(self, topic: str, *, partition: int, value: bytes, timestamp_ms: int | None, **_: Any) -> Future:
         if self.refuse is not None:
             raise self.refuse
         assert not self.closed
         future = Future()
         self.futures.append(future)
+        self.times.append(timestamp_ms)
         self.sent.append((partition, value, future))
         return future
 
@@ -115,6 +118,35 @@ def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakePro
         await asyncio.sleep(0)
         (seconds,) = took
         assert 0.02 <= seconds < 10
+        await log.close(1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_brokers", [True, False])
+def test_the_brokers_time_of_records_of_one_topic_is_told_if_they_have_it(producer: FakeProducer, is_brokers: bool) -> None:
+    async def scenario() -> None:
+        seen: list[tuple[int, float]] = []
+        log = KafkaEventLog(
+            bootstrap_servers="x",
+            linger_ms=0,
+            timeout_ms=10_000,
+            max_request_bytes=1_000,
+            options={},
+            observed_topic="leases",
+            observe=lambda broker_ms, took_ms: seen.append((broker_ms, took_ms)),
+        )
+        await log.start(["events", "leases"])
+        for topic in "events", "leases":
+            log.append(topic, b"k", b"v", None, lambda error: None)
+        not_observed, ours = producer.times
+        assert not_observed is None, "kafka-python says it"
+        broker_ms = 1 if is_brokers else ours
+        await asyncio.sleep(0.02)
+        on_another_thread(lambda: [future.success(SimpleNamespace(timestamp=broker_ms)) for future in producer.futures])
+        await asyncio.sleep(0)
+        assert [time_ms for time_ms, _ in seen] == ([1] if is_brokers else [])
+        assert all(20 <= took_ms < 10_000 for _, took_ms in seen)
         await log.close(1)
 
     asyncio.run(scenario())

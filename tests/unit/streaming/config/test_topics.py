@@ -91,12 +91,20 @@ def test_a_limit_by_size_is_a_warning() -> None:
     assert "retention.bytes=1000000" in warning
 
 
-def test_messages_that_carry_the_time_of_their_sender_are_a_warning() -> None:
-    plan = PLANS["inflight.messages"]
+@pytest.mark.parametrize(
+    ("topic", "why"),
+    [
+        ("inflight.messages", "messages expire by the clocks of those who send them"),
+        ("inflight.leases", "by the clocks of the gateways"),
+    ],
+)
+def test_records_that_carry_the_time_of_their_writer_are_a_warning_where_it_counts(topic: str, why: str) -> None:
+    plan = PLANS[topic]
     assert plan.configs["message.timestamp.type"] == "LogAppendTime"
     found, [warning] = judge(plan, actual(plan, {"message.timestamp.type": "CreateTime"}), brokers=1)
     assert found == []
     assert "message.timestamp.type=LogAppendTime" in warning
+    assert why in warning
 
 
 def test_a_throttle_table_that_forgets_is_refused() -> None:

@@ -234,7 +234,7 @@ class TestDelivery:
         data = harness.command(SendPublish, packet_id=0, topic="t", payload=b"", qos=QoS(0), expiry_interval_s=7)
         assert data == publish("t", v5=b"\x02\x00\x00\x00\x07")
 
-    def test_the_engine_closes_and_nobody_tells_it_so(self) -> None:
+    def test_the_engine_has_another_connection_and_nobody_tells_it_of_the_end_of_this_one(self) -> None:
         harness = connected(5)
         assert harness.command(CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER) == bytes.fromhex("e0018e")
         assert harness.connection.is_closed
@@ -242,6 +242,16 @@ class TestDelivery:
         harness.connection.peer_closed(harness.now_ms)
         harness.settle()
         assert len(harness.events) == 1
+
+    def test_the_engine_closes_and_hears_when_that_is_done(self) -> None:
+        """[MQTT-3.1.2-23] The time of the session begins with it."""
+        harness = connected(5)
+        harness.command(CloseConnection, reason_code=0x83, reason="late")
+        assert harness.last(ConnectionLost).reason == "late"
+        assert len(harness.events) == 2
+        harness.connection.peer_closed(harness.now_ms)
+        harness.settle()
+        assert len(harness.events) == 2
 
     def test_the_engine_says_why_it_closes_if_there_is_room_for_the_words(self) -> None:
         """[MQTT-3.14.2-3]"""
