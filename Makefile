@@ -160,6 +160,10 @@ pictures: jars interop-tools ## Take the pictures in docs/ anew: console, status
 bench: jars ## Measure latency and throughput on this machine
 	@$(BIN)/python -m bench
 
+.PHONY: bench-contestants
+bench-contestants: jars interop-tools ## The same devices and payloads with Inflight, RabbitMQ and Mosquitto in turn; half an hour
+	@$(BIN)/python -m bench.contestants
+
 .PHONY: bench-archive
 bench-archive: jars ## Measure the archive with a million ledger rows, and `inflight trace` in them
 	@$(BIN)/python -m bench.archive

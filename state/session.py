@@ -190,18 +190,18 @@ class Session:
                 # Answered as soon as it was in the log: it counts for the session even if the connection is history.
                 if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
-            case ClientDisconnected() | ConnectionLost() | PubAckReceived() | PubRecReceived() | PubCompReceived():
-                # A connection that the session has left may still have something in the log: its acknowledgements count, its
-                # ending only if the session itself has wanted it.
-                connection = self._present(event.connection_id)
-                if connection is not None:
+            # A connection that the session has left may still have something in the log: its acknowledgements count, its ending
+            # only if the session itself has wanted it.
+            case PubAckReceived() | PubRecReceived() | PubCompReceived():
+                if (connection := self._present(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)
-                elif isinstance(event, ClientDisconnected | ConnectionLost):
-                    self._heard_of_the_end(event, activation)
-                elif isinstance(event, PubAckReceived | PubRecReceived | PubCompReceived) and self._is_of_this_session(
-                    event.connection_id
-                ):
+                elif self._is_of_this_session(event.connection_id):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
+            case ClientDisconnected() | ConnectionLost():
+                if (connection := self._present(event.connection_id)) is not None:
+                    self._apply_to_connection(connection, event, activation)
+                else:
+                    self._heard_of_the_end(event, activation)
             case FastSent():
                 if self.counts(event):
                     adoption.adopt(self.outbound, event, self._present(event.connection_id), activation)

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlparse
 
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from streaming.config.resources import conf_file
@@ -62,8 +63,9 @@ def under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def spark_session(settings: SparkSettings, jars: SparkJars | None) -> SparkSession:
-    """Starts Spark (some seconds). jars: None when spark-submit brings them.
+def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: int | None = None) -> SparkSession:
+    """Starts Spark (some seconds). jars: None when spark-submit brings them. stderr: a file descriptor, where the JVM's
+    goes; None = to ours.
 
     There is one session in a process; a second call with other settings gets the first one's JVM.
     """
@@ -73,21 +75,24 @@ def spark_session(settings: SparkSettings, jars: SparkJars | None) -> SparkSessi
     options = spark_options(settings, jars)
     if settings.master is not None:
         options["spark.master"] = settings.master
-    _start_jvm({name: value for name, value in options.items() if not names_a_secret(name)})
+    _start_jvm({name: value for name, value in options.items() if not names_a_secret(name)}, stderr)
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in options.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _start_jvm(options: Mapping[str, str]) -> None:
+def _start_jvm(options: Mapping[str, str], stderr: int | None) -> None:
     """Unless there is one. PySpark gives it all options that are known by then as flags, which everybody on the machine can read:
     so the secret ones come later.
     """
     conf = SparkConf()
     for name, value in options.items():
         conf.set(name, value)
-    SparkContext._ensure_initialized(conf=conf)
+    gateway = None
+    if SparkContext._gateway is None and stderr is not None:
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(conf=conf, gateway=gateway)
 
 
 def end_jvm(timeout_s: float) -> None:

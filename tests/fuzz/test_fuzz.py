@@ -10,7 +10,7 @@ from tests.fuzz.run import MOST_BLOCKS, Fuzzed
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
-INPUTS = 200
+INPUTS = 100
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)

@@ -387,6 +387,14 @@ def test_a_late_acknowledgement_that_nobody_waits_for_changes_nothing() -> None:
     assert s.outcomes == {"a": Outcome.DELIVERED}
 
 
+def test_a_late_acknowledgement_of_the_session_before_changes_nothing() -> None:
+    s = Scenario().connect().submit("a").connect(clean_start=True).submit("b")
+    (packet_id,) = s.packet_ids
+    s.handle(PubAckReceived(connection_id=1, packet_id=packet_id))
+    assert s.outcomes == {"a": Outcome.SESSION_ENDED}
+    assert s.packet_ids == [packet_id]
+
+
 def test_a_late_refusal_changes_nothing() -> None:
     s = Scenario().connect().submit("a", qos=2).lose_connection()
     s.handle(PubRecReceived(connection_id=1, packet_id=1, reason_code=0x80))

@@ -10,6 +10,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from tests.support.waiting import DEADLINE_S, wait_until
 
 _POLL_MS: Final = 50
+_FETCH_MS: Final = 500
+"""How long the broker keeps a fetch when there is nothing new; what is new it answers at once."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,22 @@ def read_topic(
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)
 
+        def at_the_end() -> bool:
+            return all(consumer.position(partition) >= end for partition, end in ends.items())
+
         def complete() -> bool:
-            for batch in consumer.poll(timeout_ms=_POLL_MS).values():
+            batches = consumer.poll(timeout_ms=_POLL_MS)
+            for batch in batches.values():
                 for record in batch:
                     found[record.partition, record.offset] = ReadRecord(
                         record.partition, record.key, record.value, tuple(record.headers), record.offset, record.timestamp
                     )
-            records[:] = [found[position] for position in sorted(found)]
-            return all(consumer.position(partition) >= end for partition, end in ends.items()) and enough(records)
+            if batches:
+                records[:] = [found[position] for position in sorted(found)]
+            return at_the_end() and enough(records)
 
+        if at_the_end() and enough(records):
+            return records
         wait_until(complete, lambda: f"enough records in {topic}; {len(records)}: {records[:5]}", within_s=within_s, check=check)
     return records
 
@@ -70,7 +79,7 @@ def _consumer(bootstrap_servers: str, isolation_level: str) -> Iterator[KafkaCon
         group_id=None,
         enable_auto_commit=False,
         isolation_level=isolation_level,
-        fetch_max_wait_ms=_POLL_MS,
+        fetch_max_wait_ms=_FETCH_MS,
     )
     try:
         yield consumer

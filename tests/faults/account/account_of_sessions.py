@@ -20,16 +20,19 @@ from tests.faults.account.facts import (
     Outage,
     SessionRow,
     Step,
+    Suffered,
     Violation,
 )
 from tests.faults.plan.characters import Keeping
-from tests.faults.plan.faults import LEASE_S
+from tests.faults.plan.faults import LEASE_S, Kind, Part
 
 PATIENCE = 1.5
 """The engine ends the connections of a gateway that is gone after so many leases (docs/guarantees.md)."""
 ALLOWANCE_S = 20.0
 """For everything else: finding the connections, a micro-batch or two, and a machine that has other work."""
 WITHIN_S = PATIENCE * LEASE_S + ALLOWANCE_S
+DRAIN_S = 2.0
+"""How long after a network works again a device may still hear what it has held up."""
 
 
 def violations(facts: Facts) -> Iterator[Violation]:
@@ -41,7 +44,7 @@ def violations(facts: Facts) -> Iterator[Violation]:
     for device in facts.devices:
         for attempt in device.attempts:
             yield from _will(device, attempt, logged.get(attempt.will), published[attempt.will], facts)
-        yield from _session_present(device, facts.refused)
+        yield from _session_present(device, facts.refused, facts.suffered)
         yield from _ends(device, rows[device.client_id], facts.outages)
 
 
@@ -117,11 +120,11 @@ def _delay_passed(device: DeviceFacts, logged: LoggedConnection, outages: list[O
 # --- sessions -----------------------------------------------------------------------------------------------------------------
 
 
-def _session_present(device: DeviceFacts, refused: frozenset[bytes]) -> Iterator[Violation]:
-    """What CONNACK must say: 0 after a clean start; 1 when the session cannot have expired since the device was last heard. Not
+def _session_present(device: DeviceFacts, refused: frozenset[bytes], suffered: list[Suffered]) -> Iterator[Violation]:
+    """What CONNACK must say: 0 after a clean start; 1 when the session cannot have expired since a gateway last spoke to it. Not
     judged after a connection that the session has refused: it has heard nothing of the device then.
     """
-    expiry_s, was_refused = device.character.expiry_s, False
+    expiry_s, was_refused, before = device.character.expiry_s, False, None
     for attempt in device.attempts:
         if attempt.accepted_s is None:
             continue
@@ -129,10 +132,26 @@ def _session_present(device: DeviceFacts, refused: frozenset[bytes]) -> Iterator
             yield Violation(client_id=device.client_id, what="session present after a clean start", of=attempt.will)
         must_be = not attempt.clean and attempt.absent_since_s is not None and device.character.keeping is not Keeping.CLEAN
         if must_be and not attempt.session_present and not was_refused:
-            assert attempt.absent_since_s is not None
-            if expiry_s is None or attempt.accepted_s - attempt.absent_since_s < expiry_s:
+            assert before is not None
+            if expiry_s is None or attempt.accepted_s - _said_s(before, suffered) < expiry_s:
                 yield Violation(client_id=device.client_id, what="its session was gone before its time", of=attempt.will)
-        was_refused = attempt.will in refused
+        was_refused, before = attempt.will in refused, attempt
+
+
+def _said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
+    """When the gateway said, at the earliest, what the device heard last: the network between them may have held it up, while the
+    gateway has long ended the connection.
+    """
+    earliest_s = attempt.heard_s
+    for one in suffered:
+        fault = one.fault
+        if fault.part is not Part.DEVICES or fault.victim != attempt.gateway:
+            continue
+        if fault.kind is Kind.STALL and one.began_s <= attempt.heard_s <= one.ended_s + DRAIN_S:
+            earliest_s = min(earliest_s, one.began_s)
+        elif fault.kind is Kind.DELAY and one.began_s <= attempt.heard_s <= one.ended_s + fault.by_s + DRAIN_S:
+            earliest_s = min(earliest_s, attempt.heard_s - fault.by_s)
+    return earliest_s
 
 
 def _ends(device: DeviceFacts, rows: list[SessionRow], outages: list[Outage]) -> Iterator[Violation]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.faults.account.account import out_of_order, violations
-from tests.faults.account.account_of_sessions import ALLOWANCE_S, WITHIN_S, deadline_s
+from tests.faults.account.account_of_sessions import ALLOWANCE_S, DRAIN_S, WITHIN_S, deadline_s
 from tests.faults.account.facts import (
     Attempt,
     DeviceFacts,
@@ -25,8 +25,10 @@ from tests.faults.account.facts import (
     Sent,
     SessionRow,
     Step,
+    Suffered,
 )
 from tests.faults.plan.characters import EXPIRY_S, Character, Keeping
+from tests.faults.plan.faults import Fault, Kind, Part, Victim
 
 NOON_S = 1_800_000_000.0
 
@@ -269,6 +271,26 @@ def test_a_clean_start_that_was_answered_and_then_refused_has_neither_session_no
     assert story.told() == []
     story.receive(first.will, "first")
     assert any("no session has accepted" in violation for violation in story.told())
+
+
+@pytest.mark.parametrize(
+    ("fault", "until_s", "wrong"),
+    [
+        (Fault(victim=Victim.GATEWAY_A, kind=Kind.STALL, part=Part.DEVICES), 10.0 - DRAIN_S, False),
+        (Fault(victim=Victim.GATEWAY_A, kind=Kind.STALL, part=Part.DEVICES), 9.9 - DRAIN_S, True),
+        (Fault(victim=Victim.GATEWAY_A, kind=Kind.STALL, part=Part.KAFKA), 10.0, True),
+        (Fault(victim=Victim.GATEWAY_B, kind=Kind.STALL, part=Part.DEVICES), 10.0, True),
+        (Fault(victim=Victim.GATEWAY_A, kind=Kind.CUT, part=Part.DEVICES), 10.0, True),
+        (Fault(victim=Victim.GATEWAY_A, kind=Kind.DELAY, part=Part.DEVICES, by_s=EXPIRY_S - 2.0), 10.0, False),
+        (Fault(victim=Victim.GATEWAY_A, kind=Kind.DELAY, part=Part.DEVICES, by_s=EXPIRY_S - 2.1), 10.0, True),
+    ],
+)
+def test_what_a_network_has_held_up_was_said_before(fault: Fault, until_s: float, wrong: bool) -> None:
+    story = Story(Keeping.SHORT)  # it heard its first connection until 10 s, and is back after 12
+    story.device.attempts[0].gateway = Victim.GATEWAY_A
+    story.device.attempts[1].session_present = False
+    story.facts.suffered = [Suffered(fault=fault, began_s=NOON_S + 5, ended_s=NOON_S + until_s)]
+    assert any("gone before its time" in violation for violation in story.told()) == wrong
 
 
 def test_an_outage_of_the_engine_begins_a_deadline_anew() -> None:

@@ -101,7 +101,7 @@ def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
     configuration.write_text(shorter + PROFILES + SECRETS, encoding="utf-8")
     # Several processes speak to it at once, so there is always something to do: fewer micro-batches cost all of them less. And
     # other tests run beside it, behind which its engine should not stand back.
-    settings = ("metrics.engine_port=0", "metrics.gateway_port=0", "engine.trigger_interval_ms=250", "engine.nice=0")
+    settings = ("metrics.engine_port=0", "metrics.gateway_port=0", "engine.trigger_interval_ms=500", "engine.nice=0")
     overrides = [word for setting in settings for word in ("--set", setting)]
     running = UpProcess(directory / "data", "--config", str(configuration), *overrides).__enter__()
 

@@ -1,0 +1,33 @@
+"""What Spark's JVM says while it answers a question."""
+
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from streaming.history.spark import _news_to
+
+WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("", ""),
+        (f"{WARNING}\n", ""),
+        (f"{WARNING}\nout of memory\n", "out of memory\n"),
+        (f"NOTE: Picked up JDK_JAVA_OPTIONS: -Xmx1g\n{WARNING}\n", "NOTE: Picked up JDK_JAVA_OPTIONS: -Xmx1g\n"),
+        ("no space left\nand that is all", "no space left\nand that is all"),
+        (f"{WARNING}\n[Stage 0:>  (0 + 2) / 4]\r[Stage 0:=> (2 + 2) / 4]", "[Stage 0:>  (0 + 2) / 4]\r[Stage 0:=> (2 + 2) / 4]"),
+    ],
+)
+@pytest.mark.processes
+def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: str, shown: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        with _news_to(file.fileno()) as stderr:
+            [relay] = [thread for thread in threading.enumerate() if thread.name == "what the JVM says"]
+            subprocess.run(["printf", "%s", said], stdout=stderr, check=True)
+        relay.join(10)
+    assert out.read_bytes().decode() == shown
