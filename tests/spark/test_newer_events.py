@@ -21,6 +21,11 @@ BESIDE_IT = next_version(b"a payload may be anything")
 CLIENTS = (b"newer", b"other-1", b"other-2", b"other-3")
 
 
+def planned(pipeline: Pipeline) -> set[str]:
+    """The last one may have been cut off by a stop: the next start executes it again."""
+    return {path.name for path in (pipeline.checkpoint / "offsets").glob("[0-9]*")}
+
+
 def committed(pipeline: Pipeline) -> set[str]:
     return {path.name for path in (pipeline.checkpoint / "commits").glob("[0-9]*")}
 
@@ -42,7 +47,7 @@ def test_an_event_of_a_newer_version_stops_the_query_undone_and_the_newer_versio
     pipeline.commands(lambda found: sum(isinstance(command, AcceptConnection | SendPublish) for command in found) >= 5)
     pipeline.await_batches(1)
     pipeline.stop()
-    before, batches = written(pipeline), committed(pipeline)
+    before, batches = written(pipeline), planned(pipeline)
 
     pipeline.send(topics.events, next_version(encode_event(PubAckReceived(connection_id=1, packet_id=1))), key=b"newer")
     for client in CLIENTS[1:]:
@@ -52,7 +57,8 @@ def test_an_event_of_a_newer_version_stops_the_query_undone_and_the_newer_versio
     said = newer_event(str(error))
     assert said is not None, error
     assert f"of {topics.events} has version 2, and this Inflight reads 1" in said
-    assert (written(pipeline), committed(pipeline)) == (before, batches)
+    assert written(pipeline) == before
+    assert committed(pipeline) <= batches
 
     monkeypatch.setattr(newer_events, "VERSION_BYTE", NEXT_VERSION_BYTE)
     pipeline.start(NextVersion(pipeline.settings))
