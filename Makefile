@@ -161,7 +161,7 @@ bench: jars ## Measure latency and throughput on this machine
 	@$(BIN)/python -m bench
 
 .PHONY: bench-contestants
-bench-contestants: jars interop-tools ## The same devices and payloads with Inflight, RabbitMQ and Mosquitto in turn; half an hour
+bench-contestants: jars interop-tools ## The same devices and payloads with Inflight, RabbitMQ and Mosquitto in turn; long
 	@$(BIN)/python -m bench.contestants
 
 .PHONY: bench-archive

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
@@ -59,6 +59,7 @@ def _news_to(out: int) -> Iterator[int]:
 
 def _relay(read: int, out: int) -> None:
     # Past `sys.stderr`: a thread that has its lock when the process ends would break that.
-    with open(read, "rb") as words:
+    # Nobody may be there to read it, or no room for it: what is asked of Spark goes on.
+    with open(read, "rb") as words, suppress(OSError):
         while part := words.read1(io.DEFAULT_BUFFER_SIZE):
             os.write(out, part.replace(_NO_NEWS, b""))  # Java writes whole lines

@@ -10,7 +10,7 @@ from tests.faults import report
 from tests.faults.account.account import DELIVERED, outcomes
 from tests.faults.account.facts import LoggedEnd, Step
 from tests.faults.plant.shape import Shape
-from tests.faults.run import Settings, keep, run
+from tests.faults.run import Settings, judge, keep, run
 
 SEED = 23
 FAULTS = 8
@@ -27,6 +27,7 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
     report.show(result.facts, result.violations, result.reader, console)
     keep(result, tmp_path)
     assert result.violations == []
+    assert judge(tmp_path) == 0
     assert len(result.facts.suffered) >= FAULTS
     assert {suffered.fault.victim for suffered in result.facts.suffered} == Shape.LOCAL.victims
     # … and all of it has happened.

@@ -10,7 +10,7 @@ from tests.fuzz.run import MOST_BLOCKS, Fuzzed
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
-INPUTS = 100
+INPUTS = 200
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)

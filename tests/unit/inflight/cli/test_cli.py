@@ -83,7 +83,7 @@ def test_the_command_line_starts_without_heavy_imports() -> None:
 @pytest.mark.processes
 def test_help_takes_no_more_than_twice_the_time_of_the_libraries_that_print_it() -> None:
     # In turn, and of processor time, because the machine may be busy; the best, because caches may be cold.
-    spent_s = [(_cpu_s("-m", "inflight", "--help"), _cpu_s("-c", "import typer.main, typer.rich_utils")) for _ in range(2)]
+    spent_s = [(_cpu_s("-m", "inflight", "--help"), _cpu_s("-c", "import typer.main, typer.rich_utils")) for _ in range(3)]
     ours_s, theirs_s = (min(times) for times in zip(*spent_s, strict=True))
     assert ours_s < 2 * theirs_s
 

@@ -1,5 +1,6 @@
 """What Spark's JVM says while it answers a question."""
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -31,3 +32,16 @@ def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: s
             subprocess.run(["printf", "%s", said], stdout=stderr, check=True)
         relay.join(10)
     assert out.read_bytes().decode() == shown
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reader_that_has_gone_ends_what_is_shown_and_nothing_else() -> None:
+    read, out = os.pipe()
+    os.close(read)
+    with _news_to(out) as stderr:
+        [relay] = [thread for thread in threading.enumerate() if thread.name == "what the JVM says"]
+        subprocess.run(["printf", "%s", "out of memory"], stdout=stderr, check=True)
+        relay.join(10)
+        assert not relay.is_alive()
+    os.close(out)
