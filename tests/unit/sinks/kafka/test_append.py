@@ -73,11 +73,12 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     return made
 
 
-async def started() -> KafkaEventLog:
+async def started(*topics: str, **more: Any) -> KafkaEventLog:
+    """topics: none = `events`."""
     log = KafkaEventLog(
-        bootstrap_servers="x", linger_ms=0, timeout_ms=10_000, max_request_bytes=1_000, options={"client_id": "me"}
+        bootstrap_servers="x", linger_ms=0, timeout_ms=10_000, max_request_bytes=1_000, options={"client_id": "me"}, **more
     )
-    await log.start(["events"])
+    await log.start(topics or ["events"])
     return log
 
 
@@ -108,10 +109,7 @@ def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: Fake
 def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakeProducer) -> None:
     async def scenario() -> None:
         took: list[float] = []
-        log = KafkaEventLog(
-            bootstrap_servers="x", linger_ms=0, timeout_ms=10_000, max_request_bytes=1_000, options={}, took=took.append
-        )
-        await log.start(["events"])
+        log = await started(took=took.append)
         log.append("events", b"k", b"v", None, lambda error: None)
         await asyncio.sleep(0.02)
         on_another_thread(lambda: producer.futures[0].success(None))
@@ -127,16 +125,9 @@ def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakePro
 def test_the_brokers_time_of_records_of_one_topic_is_told_if_they_have_it(producer: FakeProducer, is_brokers: bool) -> None:
     async def scenario() -> None:
         seen: list[tuple[int, float]] = []
-        log = KafkaEventLog(
-            bootstrap_servers="x",
-            linger_ms=0,
-            timeout_ms=10_000,
-            max_request_bytes=1_000,
-            options={},
-            observed_topic="leases",
-            observe=lambda broker_ms, took_ms: seen.append((broker_ms, took_ms)),
+        log = await started(
+            "events", "leases", observed_topic="leases", observe=lambda broker_ms, took_ms: seen.append((broker_ms, took_ms))
         )
-        await log.start(["events", "leases"])
         for topic in "events", "leases":
             log.append(topic, b"k", b"v", None, lambda error: None)
         not_observed, ours = producer.times
@@ -383,15 +374,7 @@ def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they
 
     async def scenario() -> None:
         told: list[str] = []
-        log = KafkaEventLog(
-            bootstrap_servers="x",
-            linger_ms=0,
-            timeout_ms=10_000,
-            max_request_bytes=1_000,
-            options={},
-            on_partitions_added=lambda: told.append("added"),
-        )
-        await log.start(["events"])
+        log = await started(on_partitions_added=lambda: told.append("added"))
         await asyncio.sleep(0.01)
         log.check()
         producer.topics = {"events": {0, 1, 2, 3, 4, 5, 6}}
