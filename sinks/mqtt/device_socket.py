@@ -62,7 +62,8 @@ class DeviceSocket(asyncio.Protocol):
         self._is_reading = True
         self._is_cut_off = False
         self._loop = asyncio.get_running_loop()
-        self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms(), owner.limits.unconfirmed)
+        limits = owner.limits
+        self.connection = Connection(owner.settings, self, owner.counters, owner.now_ms(), limits.unconfirmed, limits.fair_share)
 
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------------
 

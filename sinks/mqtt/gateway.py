@@ -72,7 +72,7 @@ class Gateway:
         self._by_client: dict[ClientId, DeviceSocket] = {}
         """The newest of each client here that has logged in: whoever only names a client gets no offers in its place."""
         self._pressure = Pressure(settings.fast_path)
-        self._pulse = Pulse(self._observe_pressure)
+        self._pulse = Pulse(self._observe_lag)
         self._registered = 0
         self._sockets: set[DeviceSocket] = set()
         self._partitions: list[int] = []
@@ -97,8 +97,7 @@ class Gateway:
     def start(self) -> None:
         """Apply for a lease."""
         self.lease.start()
-        if self.settings.fast_path.enabled:
-            self._pulse.start()
+        self._pulse.start()
 
     def take(self, settings: GatewaySettings) -> None:
         """Other limits, ways to log in, rules, and session settings of the engine, for connections to come; the limits of all
@@ -264,8 +263,9 @@ class Gateway:
             self.failed(socket, error)
         self.touch(socket)
 
-    def _observe_pressure(self, loop_lag_ms: float) -> None:
+    def _observe_lag(self, loop_lag_ms: float) -> None:
         now_ms = self.now_ms()
+        self.limits.fair_share.beat(loop_lag_ms, self.counters.append_seconds.recent_ms())
         self._pressure.beat(now_ms, loop_lag_ms)
         self._pressure.observe(now_ms, unconfirmed=self.counters.appends_unconfirmed)
 
@@ -363,6 +363,7 @@ class Gateway:
         unsent = [socket.unsent_bytes for socket in self._sockets]
         self.counters.unsent_bytes = sum(unsent)
         self.limits.buffered.look()
+        self.counters.fair_share = self.limits.fair_share.share
         self.counters.buffered_bytes = self.limits.buffered.size_bytes
         self.counters.writers_blocked = sum(size > self.settings.max_write_buffer_bytes for size in unsent)
 

@@ -23,6 +23,7 @@ class GatewayCounters:
     writers_blocked: int = 0  # gauge, likewise: sockets whose device does not read
     unsent_bytes: int = 0  # gauge, likewise: given to sockets, and not taken by devices
     buffered_bytes: int = 0  # gauge, likewise: what is held for all devices together, see sinks.mqtt.limits.buffered
+    fair_share: float = 1.0  # gauge, likewise: of its rates that each device has, see sinks.mqtt.limits.packet_rates
     partitions_owned: int = 0  # gauge, likewise: of the commands topic
     connections_accepted: int = 0
     connections_refused: Counter[int] = field(default_factory=Counter)  # by CONNACK reason code
@@ -71,6 +72,7 @@ class GatewayCollector(Collector):
         yield _gauge("writers_blocked", "Sockets whose device does not read, and gets nothing new", counters.writers_blocked)
         yield _gauge("unsent_bytes", "Bytes that devices have not taken yet", counters.unsent_bytes)
         yield _gauge("buffered_bytes", "Bytes held for devices: packets without end, messages, unsent", counters.buffered_bytes)
+        yield _gauge("fair_share", "Share of its rates that each device has, 1 = all of them", counters.fair_share)
         yield _gauge("partitions_owned", "Partitions of the commands topic", counters.partitions_owned)
         yield counters.append_seconds.family("inflight_gateway_append_seconds", "From an append to its confirmation by Kafka")
         yield _gauge("appends_unconfirmed", "Records given to Kafka and not yet confirmed", counters.appends_unconfirmed)
@@ -124,7 +126,7 @@ class GatewayCollector(Collector):
         yield _labelled("packets_received", "Packets from devices", "type", counters.packets_received.copy())
 
 
-def _gauge(name: str, text: str, value: int) -> Metric:
+def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"inflight_gateway_{name}", text, value=value)
 
 

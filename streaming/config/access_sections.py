@@ -180,6 +180,12 @@ class LimitsSection(Section, configures=_LIMITS):
         le=1_000_000,
     )
     max_byte_rate: SizeBytes = key("the same in bytes", ge=0, le=1 << 30)
+    max_delay_ms: DurationMs = key(
+        "while what the gateway has to do waits for longer than this, for its processor or for Kafka, a device may send only a "
+        "share of these rates, at least a 64th: that slows down who sends most; 0 = it may always send all of them",
+        ge=0,
+        le=10 * SECOND,
+    )
     max_keep_alive_ms: _KeepAlive = key(
         "a device that asks for a longer keep alive, or for none, gets this one; MQTT 5 is told so, MQTT 3.1.1 is closed all the "
         "same when it is silent for one and a half times that",

@@ -43,7 +43,7 @@ from sinks.mqtt.connection.handshake import (
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Going, Phase
 from sinks.mqtt.limits.connect_queue import Turn
-from sinks.mqtt.limits.packet_rates import PacketRates
+from sinks.mqtt.limits.packet_rates import FairShare, PacketRates
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -82,8 +82,8 @@ class Registrar(Protocol):
 
 
 class Connection:
-    """See the module. All times are milliseconds of one monotonic clock. total: what all connections have told Kafka; None =
-    there is no other."""
+    """See the module. All times are milliseconds of one monotonic clock. total: what all connections have told Kafka, fair:
+    what each may send; None = there is no other."""
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class Connection:
         counters: GatewayCounters,
         now_ms: int,
         total: Unconfirmed | None = None,
+        fair: FairShare | None = None,
     ) -> None:
         self.phase = Phase.AWAITING_CONNECT
         self.client_id = ""
@@ -102,7 +103,7 @@ class Connection:
         self._registrar = registrar
         self._counters = counters
         self._frames = FrameBuffer(min(settings.device_limits.max_connect_bytes, settings.max_packet_size_bytes))
-        self._rates = PacketRates(settings.device_limits, counters, now_ms)
+        self._rates = PacketRates(settings.device_limits, counters, now_ms, fair)
         self._codec = V311  # until CONNECT says
         self._connect = _NO_CONNECT
         self._grant = EVERYTHING

@@ -6,6 +6,7 @@ from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_turns import ConnectTurns
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
+from sinks.mqtt.limits.packet_rates import FairShare
 from sinks.mqtt.limits.refusals import LimitRefusals
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
@@ -23,6 +24,7 @@ class GatewayLimits:
         self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
         self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
         self.buffered = Buffered(limits, loop.call_soon)
+        self.fair_share = FairShare(limits)
         self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms)
 
     def take(self, limits: DeviceLimits) -> None:
@@ -30,4 +32,5 @@ class GatewayLimits:
         self.connections.take(limits, Hosts(limits.unlimited_addresses))
         self.unconfirmed.take(limits)
         self.buffered.take(limits)
+        self.fair_share.take(limits)
         self.connects.take(limits)

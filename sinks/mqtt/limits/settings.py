@@ -30,6 +30,9 @@ class DeviceLimits:
     """Packets of any type a second of one connection; it is not read any faster. 64 bytes of properties, or a
     further topic filter, count like one more. 0 = no limit."""
     max_byte_rate: int = 4_194_304  # the same in bytes
+    max_delay_ms: int = 10
+    """While what the gateway has to do waits for longer than this, every device has only a share of its rates; 0 = it never has
+    less."""
     max_keep_alive_s: int = 3_600
     """Of a device that asks for a longer one, or for none. MQTT 5 is told; MQTT 3.1.1 is not, and closed all the same when it is
     silent for one and a half times that."""

@@ -3,7 +3,7 @@
 
 class TokenBucket:
     """per_s: tokens that come in a second, 0 = no limit. burst: what the bucket holds; None = what one second brings. It is full
-    at first. Times are milliseconds of one monotonic clock."""
+    at first. Times are milliseconds of one monotonic clock. share: of per_s and burst, for now; above 0."""
 
     __slots__ = ("_at_ms", "_burst", "_per_s", "_tokens")
 
@@ -27,14 +27,15 @@ class TokenBucket:
         """Whether they are there or not: what is missing has to come first before `ready_ms`."""
         self._tokens -= tokens
 
-    def ready_ms(self, now_ms: int) -> int:
+    def ready_ms(self, now_ms: int, share: float = 1.0) -> int:
         """From when on there is one; not before now."""
         if not self._per_s:
             return now_ms
-        self._fill(now_ms)
+        self._fill(now_ms, share)
         missing = 1 - self._tokens
-        return now_ms if missing <= 0 else now_ms + int(missing * 1_000 / self._per_s) + 1
+        return now_ms if missing <= 0 else now_ms + int(missing * 1_000 / (self._per_s * share)) + 1
 
-    def _fill(self, now_ms: int) -> None:
-        self._tokens = min(self._burst, self._tokens + (now_ms - self._at_ms) * self._per_s / 1_000)
+    def _fill(self, now_ms: int, share: float = 1.0) -> None:
+        most = self._burst if share == 1.0 else max(1.0, self._burst * share)
+        self._tokens = min(most, self._tokens + (now_ms - self._at_ms) * self._per_s * share / 1_000)
         self._at_ms = now_ms

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.mqtt.limits.packet_rates import PacketRates
+from sinks.mqtt.limits.packet_rates import FairShare, PacketRates
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
@@ -55,6 +55,82 @@ def test_what_must_be_taken_apart_counts_like_more_packets() -> None:
         assert packets.may_read(0)
         packets.read(with_properties, body_start(with_properties), is_v5=True)
     assert not packets.may_read(0), "each counted twice"
+
+
+def test_a_device_that_sends_many_at_once_gets_turns_like_any_other() -> None:
+    counters = GatewayCounters()
+    packets = PacketRates(DeviceLimits(), counters, 0, FairShare(DeviceLimits()))
+    now_ms, read = 0, []
+    while len(read) < 200:
+        if packets.may_read(now_ms):
+            packets.read(PINGREQ, 2, is_v5=True)
+            read.append(now_ms)
+            continue
+        assert packets.paused_until_ms == now_ms + 1
+        now_ms += 1
+        assert packets.resume(now_ms)
+    assert [read.count(ms) for ms in range(now_ms + 1)] == [32, 32, 32, 32, 32, 32, 8]
+    assert not counters.limits_reached, "it was no limit that it has reached"
+
+
+def test_the_share_falls_while_the_loop_is_late_and_comes_back() -> None:
+    share = FairShare(DeviceLimits(max_delay_ms=20))
+    share.beat(20.0, None)
+    assert share.share == 1.0
+    falling = []
+    for _ in range(30):
+        share.beat(20.1, None)
+        falling.append(share.share)
+    assert falling == sorted(falling, reverse=True)
+    assert falling[-1] == 1 / 64
+    rising = []
+    while share.share < 1.0:
+        share.beat(0.0, None)
+        rising.append(share.share)
+    assert rising == sorted(rising)
+    assert 120 < len(rising) < 160, "six to eight seconds"
+
+
+def test_it_falls_while_kafka_takes_longer_than_it_does_when_there_is_little() -> None:
+    share = FairShare(DeviceLimits(max_delay_ms=20))
+    for append_ms in (300.0, 300.0, 310.0, None, 300.0):
+        share.beat(0.0, append_ms)
+    assert share.share == 1.0, "it always takes as long"
+    share.beat(0.0, 5.0)
+    share.beat(0.0, 24.0)
+    assert share.share == 1.0
+    share.beat(0.0, 26.0)
+    assert share.share == 0.8
+    for _ in range(20 * 60 * 3):
+        share.beat(0.0, 50.0)
+    assert share.share == 1.0, "for three minutes: that is what it takes now"
+
+
+def test_0_is_no_share() -> None:
+    share = FairShare(DeviceLimits(max_delay_ms=0))
+    share.beat(1_000.0, 1_000.0)
+    assert share.share == 1.0
+    share.take(DeviceLimits(max_delay_ms=1))
+    share.beat(2.0, None)
+    assert share.share < 1.0
+
+
+def test_who_sends_most_is_slowed_down_and_others_do_not_notice() -> None:
+    share = FairShare(DeviceLimits(max_delay_ms=20))
+    many, few = (PacketRates(DeviceLimits(max_packet_rate=1_000), GatewayCounters(), 0, share) for _ in range(2))
+    for _ in range(100):
+        share.beat(21.0, None)
+    read = {"many": 0, "few": 0}
+    for now_ms in range(10_000):
+        for name, packets, is_due in (("many", many, True), ("few", few, now_ms % 100 == 0)):
+            packets.resume(now_ms)
+            while is_due and packets.may_read(now_ms):
+                packets.read(PINGREQ, 2, is_v5=True)
+                read[name] += 1
+                if name == "few":
+                    break
+    assert read["few"] == 100
+    assert 156 <= read["many"] <= 175, "a 64th of what it may send, and what a second has"
 
 
 def limited(level: int = 4, **limits: int) -> Harness:

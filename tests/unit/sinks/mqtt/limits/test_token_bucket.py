@@ -35,12 +35,12 @@ def test_a_smaller_bucket_lets_less_through_at_once() -> None:
     assert [bucket.admit(60_000) for _ in range(3)] == [True, True, False]
 
 
-@given(st.integers(1, 5_000), st.integers(0, 10_000), st.integers(1, 100))
-def test_at_the_time_that_it_says_there_is_one(per_s: int, now_ms: int, burst: int) -> None:
+@given(st.integers(1, 5_000), st.integers(0, 10_000), st.integers(1, 100), st.sampled_from([1.0, 0.9, 1 / 64]))
+def test_at_the_time_that_it_says_there_is_one(per_s: int, now_ms: int, burst: int, share: float) -> None:
     bucket = TokenBucket(per_s, 0, burst=burst)
     while bucket.admit(now_ms):
         pass
-    ready_ms = bucket.ready_ms(now_ms)
+    ready_ms = bucket.ready_ms(now_ms, share)
     assert ready_ms > now_ms
-    assert bucket.ready_ms(ready_ms) == ready_ms
+    assert bucket.ready_ms(ready_ms, share) == ready_ms
     assert bucket.admit(ready_ms)
