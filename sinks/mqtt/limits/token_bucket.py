@@ -36,6 +36,6 @@ class TokenBucket:
         return now_ms if missing <= 0 else now_ms + int(missing * 1_000 / (self._per_s * share)) + 1
 
     def _fill(self, now_ms: int, share: float = 1.0) -> None:
-        most = self._burst if share == 1.0 else max(1.0, self._burst * share)
+        most = max(1.0, self._burst * share)
         self._tokens = min(most, self._tokens + (now_ms - self._at_ms) * self._per_s * share / 1_000)
         self._at_ms = now_ms

@@ -106,6 +106,18 @@ def test_it_falls_while_kafka_takes_longer_than_it_does_when_there_is_little() -
     assert share.share == 1.0, "for three minutes: that is what it takes now"
 
 
+def test_records_that_took_nothing_do_not_make_all_others_late_for_ever() -> None:
+    """Kafka's client refuses one that is too large at once."""
+    share = FairShare(DeviceLimits(max_delay_ms=10))
+    share.beat(0.0, 30.0)
+    share.beat(0.0, 0.0)
+    share.beat(0.0, 30.0)
+    assert share.share < 1.0
+    for _ in range(20 * 90):
+        share.beat(0.0, 30.0)
+    assert share.share == 1.0
+
+
 def test_0_is_no_share() -> None:
     share = FairShare(DeviceLimits(max_delay_ms=0))
     share.beat(1_000.0, 1_000.0)
