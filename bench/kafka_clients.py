@@ -29,6 +29,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from bench.contestants.processor_time import ProcessorTime
 from bench.devices import percentile
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
@@ -127,16 +128,16 @@ def measure_here(name: str, servers: str, *, rate: int, seconds: float, broker: 
     _until(lambda: _sent_is_read(client, reader), "the consumer has its partitions")
     _send_at(client, rate, count=rate)
     read = len(reader.latencies_ms)
-    broker_process, count = psutil.Process(broker), int(rate * seconds)
-    broker_s, began_s = _cpu_s(broker_process), time.process_time()
+    count, processes = int(rate * seconds), (("client", psutil.Process()), ("broker", psutil.Process(broker)))
+    time_of = ProcessorTime(lambda: processes)
     _send_at(client, rate, count=count)
     client.flush()
     _until(lambda: len(reader.latencies_ms) >= read + count, "all records are read")
-    cpu_s, broker_s = time.process_time() - began_s, _cpu_s(broker_process) - broker_s
+    spent = time_of.spent()
     latencies = reader.latencies_ms[read:]
     return {
-        "client_ms": 1_000 * cpu_s / count,
-        "broker_ms": 1_000 * broker_s / count,
+        "client_ms": 1_000 * spent["client"] / count,
+        "broker_ms": 1_000 * spent["broker"] / count,
         "p50_ms": percentile(latencies, 0.5),
         "p99_ms": percentile(latencies, 0.99),
     }
@@ -165,11 +166,6 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
         if time.monotonic() > until_s:
             raise TimeoutError(f"not within {_LONGEST_S:g} s: {what}")
         time.sleep(0.1)
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def measure(name: str, broker: EmbeddedKafka, *, rate: int, seconds: float) -> dict[str, float]:
