@@ -1,6 +1,6 @@
-"""What one record into Kafka and out of it costs the client: kafka-python, which Inflight uses, beside librdkafka.
+"""What one record into Kafka and out of it costs the client: kafka-python beside librdkafka, which gateways and bridges use.
 
-    python -m bench.kafka_clients                   # 2 minutes; librdkafka only if the package confluent-kafka is installed
+    python -m bench.kafka_clients                   # 2 minutes
     python -m bench.kafka_clients --rate 1000 --turns 3
 
 A gateway appends a record for each message of the fast path and one for each acknowledgement, and reads each message. At a few
@@ -11,7 +11,6 @@ Each client in turn, in a process of its own.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -25,6 +24,7 @@ from statistics import median
 from typing import Any, Final
 
 import psutil
+from confluent_kafka import Consumer, Producer
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +33,7 @@ from bench.contestants.processor_time import ProcessorTime
 from bench.devices import percentile
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
-from sinks.kafka.polling import subscribe
+from sinks.kafka.subscribing import subscribe
 
 _TOPIC: Final = "messages"
 _PARTITIONS: Final = 4
@@ -73,10 +73,9 @@ class RdClient:
     """librdkafka, by confluent-kafka."""
 
     def __init__(self, servers: str) -> None:
-        confluent: Any = importlib.import_module("confluent_kafka")
         common = {"bootstrap.servers": servers}
-        self._producer = confluent.Producer({**common, "enable.idempotence": True, "acks": "all", "linger.ms": 0})
-        self._consumer = confluent.Consumer(
+        self._producer = Producer({**common, "enable.idempotence": True, "acks": "all", "linger.ms": 0})
+        self._consumer = Consumer(
             {**common, "group.id": f"bench-{os.getpid()}", "enable.auto.commit": False, "isolation.level": "read_committed"}
         )
         self._consumer.subscribe([_TOPIC])
@@ -100,10 +99,7 @@ def _raise(error: object, message: object) -> None:
         raise RuntimeError(str(error))
 
 
-CLIENTS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "kafka-python": ("kafka", PythonClient),
-    "librdkafka": ("confluent_kafka", RdClient),
-}
+CLIENTS: Final[dict[str, Callable[[str], Any]]] = {"kafka-python": PythonClient, "librdkafka": RdClient}
 
 
 class _Reader(threading.Thread):
@@ -122,7 +118,7 @@ class _Reader(threading.Thread):
 
 def measure_here(name: str, servers: str, *, rate: int, seconds: float, broker: int) -> dict[str, float]:
     """In this process. broker: the broker's process."""
-    client = CLIENTS[name][1](servers)
+    client = CLIENTS[name](servers)
     reader = _Reader(client)
     reader.start()
     _until(lambda: _sent_is_read(client, reader), "the consumer has its partitions")
@@ -179,29 +175,26 @@ def measure(name: str, broker: EmbeddedKafka, *, rate: int, seconds: float) -> d
 
 def compare(*, rate: int, seconds: float, turns: int) -> None:
     console = Console()
-    names = [name for name, (module, _) in CLIENTS.items() if importlib.util.find_spec(module)]
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
     with tempfile.TemporaryDirectory() as directory, EmbeddedKafka(Path(directory), jars=ensure_jars()) as broker:
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
         admin.create_topics({_TOPIC: {"num_partitions": _PARTITIONS, "replication_factor": 1}})
         admin.close()
         for turn in range(turns + 1):
-            for name in names:
+            for name in CLIENTS:
                 with console.status(f"{name}, turn {turn} of {turns}" if turn else f"{name}: Java compiles its code"):
                     figures = measure(name, broker, rate=rate, seconds=seconds)
                 if turn:
                     runs[name].append(figures)
-    table = Table("milliseconds", *names, title=f"one record in and out, {rate:,} a second, median of {turns}")
+    table = Table("milliseconds", *CLIENTS, title=f"one record in and out, {rate:,} a second, median of {turns}")
     for key, text in (
         ("client_ms", "processor time of the client, each record"),
         ("broker_ms", "processor time of the broker, each record"),
         ("p50_ms", "latency p50"),
         ("p99_ms", "latency p99"),
     ):
-        table.add_row(text, *(f"{median(run[key] for run in runs[name]):.2f}" for name in names))
+        table.add_row(text, *(f"{median(run[key] for run in runs[name]):.2f}" for name in CLIENTS))
     console.print(table)
-    if len(names) < len(CLIENTS):
-        console.print("librdkafka was not measured: pip install confluent-kafka")
 
 
 def main() -> None:

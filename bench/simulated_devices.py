@@ -12,7 +12,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 
 from bench.devices import percentile
-from sinks.kafka.polling import subscribe
+from sinks.kafka.subscribing import subscribe
 from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
 from state.records.commands import decode_command_batch

@@ -5,7 +5,9 @@ Theory of operation
    moment when it was *sent*, on a clock that also counts while the process or the machine stands still.
 2. A holder whose lease has passed has no connections: it closes those that it has, and takes in nobody before it has another
    lease. That one has another id: a lease that has passed never holds again.
-3. Each connection is told to its session with the id of the lease. The engine ends the connections of a lease that it has seen no
+3. The first renewal also says what the brokers' clock says (sinks/broker_clock.py), by which connections are numbered. One that
+   was on its way for long says it only roughly: the lease is not taken before another one has said it better, or tried to.
+4. Each connection is told to its session with the id of the lease. The engine ends the connections of a lease that it has seen no
    renewal of for one and a half durations; by then the holder has closed them, or cannot speak for them any more.
 """
 
@@ -24,6 +26,8 @@ from state.records.leases import Lease, encode_lease
 _log: Final = structlog.get_logger(__name__)
 _RENEWALS: Final = 6
 """In one duration: a few may fail."""
+_ROUGH_MS: Final = 30
+_TRIES: Final = 3
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -63,6 +67,7 @@ class HeldLease:
         self._holds_until_ms = 0.0
         self._is_held = False
         self._timer: asyncio.TimerHandle | None = None
+        self._tries_left = _TRIES
 
     def start(self) -> None:
         """Apply for a lease, and renew it until `end`."""
@@ -93,10 +98,13 @@ class HeldLease:
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self.holds()
-        confirmed = partial(self._confirmed, self.lease_id, self._clock_ms())
-        self._log.append(self._topic, self.lease_id.encode(), encode_lease(self._lease), None, confirmed)
+        self._renew()
         self._timer = loop.call_later(self._lease.duration_ms / _RENEWALS / 1_000, self._tick, loop)
         self._renewing()
+
+    def _renew(self) -> None:
+        confirmed = partial(self._confirmed, self.lease_id, self._clock_ms())
+        self._log.append(self._topic, self.lease_id.encode(), encode_lease(self._lease), None, confirmed)
 
     def _confirmed(self, lease_id: str, sent_ms: float, error: Exception | None) -> None:
         self.holds()
@@ -105,7 +113,12 @@ class HeldLease:
             return
         self._holds_until_ms = max(self._holds_until_ms, until_ms)
         if not self._is_held:
+            if self._tries_left and self._clock_ms() - sent_ms > _ROUGH_MS:
+                self._tries_left -= 1
+                self._renew()
+                return
             self._is_held = True
+            self._tries_left = _TRIES
             _log.info("lease_taken", lease=lease_id)
             self._taken()
 

@@ -17,13 +17,13 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     import asyncio
 
     import uvloop
-    from kafka.errors import KafkaError
 
     from inflight.cli.logs import configure_logging
     from inflight.cli.metrics_server import serving_metrics
     from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
     from sinks.health import LoopHealth
+    from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import bridge_settings
 
@@ -42,7 +42,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     try:
         with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters), health) as served:
             uvloop.run(run())
-    except KafkaError as error:
+    except KafkaFailed as error:
         raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
 
 

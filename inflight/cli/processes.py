@@ -125,11 +125,11 @@ def gateway(
     Limits, rules and ways to log in are taken from the configuration file when it changes, and on SIGHUP; users, keys and
     certificates are read again with their files. With gateway.processes several processes share the ports.
     """
-    from kafka.errors import KafkaError
 
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen
     from inflight.local.gateway_processes import process_count
+    from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
 
     watch = watched(config, overrides)
@@ -141,7 +141,7 @@ def gateway(
             _run_gateway_processes(settings, count, _again(config, overrides, json_logs=json_logs))
         else:
             _run_gateway(watch, settings, number)
-    except KafkaError as error:
+    except KafkaFailed as error:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
     except OSError as error:
         where = error.filename or f"{settings.gateway.host}:{settings.gateway.port}"

@@ -8,7 +8,7 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.demo.scoreboard import Uplink
-from sinks.kafka.polling import subscribe
+from sinks.kafka.subscribing import subscribe
 
 POLL_TIMEOUT_MS: Final = 200
 

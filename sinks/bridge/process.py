@@ -46,7 +46,7 @@ async def serve(
     """Run a bridge until `stop` is set.
 
     on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters, health:
-    to watch from outside. Raises kafka.errors.KafkaError when no Kafka answers, TopicMissing, BridgeMisconfigured,
+    to watch from outside. Raises KafkaFailed when no Kafka answers, TopicMissing, BridgeMisconfigured,
     GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more
     partitions: `stop` is set then.
     Otherwise nothing that the MQTT broker, a device or Kafka does ends it once it is ready.

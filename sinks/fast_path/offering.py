@@ -11,7 +11,7 @@ from state.records.routes import Route
 
 
 class MessageRecord(Protocol):
-    """A record of `inflight.messages`, as kafka-python has it."""
+    """A record of `inflight.messages`, as a consumer has it."""
 
     @property
     def key(self) -> bytes | None: ...

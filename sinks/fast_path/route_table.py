@@ -6,17 +6,21 @@ more, costs latency and nothing else.
 
 import contextlib
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
-from kafka import KafkaConsumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from sinks.kafka.librdkafka import METADATA_AGE_MS, Failures, make
 from state.errors import UnreadableRecord
 from state.records.routes import Route, decode_route
 
 _log: Final = structlog.get_logger(__name__)
-_POLL_TIMEOUT_MS: Final = 500
+_POLL_S: Final = 0.5
+_MOST_RECORDS: Final = 500
+_ANSWER_S: Final = 5.0
 _RESTART_PAUSE_S: Final = 1.0
 
 
@@ -58,12 +62,16 @@ class RouteTable:
 class RouteReader:
     """Fills a table from Kafka in a thread of its own. `follow` says of which partitions, from any thread."""
 
-    def __init__(self, table: RouteTable, *, topic: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, table: RouteTable, *, topic: str, group_id: str, config: Callable[[Failures], Mapping[str, Any]]) -> None:
+        """group_id: librdkafka wants one, also of who joins none and commits nothing."""
         self._table = table
         self._topic = topic
-        self._config = {**config, "group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        self._group_id = group_id
+        self._config = config
         self._wanted: frozenset[int] = frozenset()
         self._messages_partitions = 0
+        self._asked: tuple[frozenset[int], int] | None = None
+        self._ask_again_s = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inflight-routes", daemon=True)
 
@@ -89,32 +97,41 @@ class RouteReader:
             self._stopping.wait(_RESTART_PAUSE_S)
 
     def _read(self) -> None:
-        consumer = KafkaConsumer(**self._config)
+        reading = {"group.id": self._group_id, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        consumer = make(Consumer, {**self._config(Failures()), **reading})
+        self._asked = None
         for partition in self._table.partitions:
             self._table.leave(partition)
         try:
             while not self._stopping.is_set():
-                self._assign(consumer, consumer.partitions_for_topic(self._topic) or set())
-                if not self._table.partitions:
-                    self._stopping.wait(_POLL_TIMEOUT_MS / 1_000)
+                if not self._wanted and not self._table.partitions:
+                    self._stopping.wait(_POLL_S)
                     continue
-                for partition, records in consumer.poll(timeout_ms=_POLL_TIMEOUT_MS).items():
-                    for record in records:
-                        self._table.read(partition.partition, record.key, record.value)
+                self._assign(consumer)
+                first = consumer.poll(_POLL_S)
+                for record in [] if first is None else [first, *consumer.consume(_MOST_RECORDS, 0)]:
+                    if record.error() is None:
+                        self._table.read(record.partition(), record.key(), record.value())
         finally:
-            consumer.close(autocommit=False, timeout_ms=2_000)
+            consumer.close()
 
-    def _assign(self, consumer: Any, existing: set[int]) -> None:
+    def _assign(self, consumer: Any) -> None:
         """A client's route has the number of its messages' partition, as long as both topics have as many partitions."""
-        wanted = self._wanted & existing if len(existing) == self._messages_partitions else frozenset(existing)
-        wanted = wanted if self._wanted else frozenset()
-        followed = self._table.partitions
-        if wanted == followed:
+        asked = self._wanted, self._messages_partitions
+        if asked == self._asked and time.monotonic() < self._ask_again_s:
             return
+        existing = frozenset(consumer.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic].partitions)
+        self._asked = asked
+        self._ask_again_s = time.monotonic() + (METADATA_AGE_MS / 1_000 if existing else _RESTART_PAUSE_S)
+        wanted, messages_partitions = asked
+        if wanted:
+            wanted = wanted & existing if len(existing) == messages_partitions else existing
+        followed = self._table.partitions
         for partition in followed - wanted:
             self._table.leave(partition)
         for partition in wanted - followed:
             self._table.follow(partition)
-        consumer.assign([TopicPartition(self._topic, partition) for partition in sorted(wanted)])
-        if new := [TopicPartition(self._topic, partition) for partition in sorted(wanted - followed)]:
-            consumer.seek_to_beginning(*new)
+        if gone := [TopicPartition(self._topic, partition) for partition in sorted(followed - wanted)]:
+            consumer.incremental_unassign(gone)
+        if new := [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in sorted(wanted - followed)]:
+            consumer.incremental_assign(new)

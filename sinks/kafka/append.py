@@ -1,6 +1,6 @@
-"""Appending to Kafka from an asyncio loop, and kafka-python's producers behind it.
+"""Appending to Kafka from an asyncio loop, and the producers behind it.
 
-kafka-python works with threads; whoever appends lives on one asyncio loop. Confirmations cross over in batches, one wake-up of
+A producer works with threads; whoever appends lives on one asyncio loop. Confirmations cross over in batches, one wake-up of
 the loop for many. All methods are called on the loop, all callbacks run on it.
 """
 
@@ -9,15 +9,16 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
-from kafka import KafkaProducer
-from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
+from confluent_kafka import KafkaError
 
+from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.partitioning import partition_of
-from sinks.kafka.producers import abandon, close_quietly
-from sinks.kafka.topic_partitions import METADATA_AGE_MS, TopicPartitions
+from sinks.kafka.record_producer import NotSent, RecordProducer
+from sinks.kafka.topic_partitions import TopicPartitions
 from sinks.kafka.undecided import Partition, Undecided
 from state.errors import InflightError
 
@@ -28,7 +29,7 @@ Confirmation: TypeAlias = Callable[[Exception | None], None]
 _log: Final = structlog.get_logger(__name__)
 _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
-"""How much longer than an append a record may live in kafka-python: in this time the next producer takes over."""
+"""How much longer than an append a record may live in its producer: in this time the next one takes over."""
 _SHORTEST_LOOK_S: Final = 0.02
 
 
@@ -37,7 +38,7 @@ class AppendFailed(InflightError):
 
 
 class RecordTooLarge(AppendFailed):
-    """The record will never fit: the broker's `message.max.bytes` or the producer's `max_request_size` is smaller."""
+    """The record will never fit: the broker's `message.max.bytes` or what this process may send is smaller."""
 
 
 class EventLog(Protocol):
@@ -54,20 +55,20 @@ class KafkaEventLog:
     """EventLog on an idempotent producer, acks=all.
 
     An append that was not confirmed within timeout_ms has failed. So has what was appended to the same partition since, and what
-    is appended there until the producer is gone that may still write it (sinks/kafka/producers.py): the devices concerned
+    is appended there until the producer is gone that may still write it (sinks/kafka/record_producer.py): the devices concerned
     reconnect and say it again. Other partitions lose nothing:
     1. They go on with that producer while a new one connects.
     2. Each goes over to the new one as soon as nothing of it is undecided in the old one; what is appended to it meanwhile waits.
     3. Then the old producer is ended, and the failed partition goes on with the new one.
 
-    A failure that kafka-python reports itself, for instance when none of this could be done in time because no broker answers,
+    A record that the producer gives up itself, for instance because none of this could be done in time when no broker answers,
     costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
 
     on_partitions_added: see TopicPartitions. took: gets the seconds from each append to its confirmation, or failure.
     observe: gets the time of each record of `observed_topic`, in milliseconds since 1970, and the milliseconds from its append to
     its confirmation, if the broker gives records their time there.
 
-    Raises from `start`: kafka.errors.KafkaError when no broker answers, TopicMissing.
+    Raises from `start`: KafkaFailed when no broker answers, TopicMissing.
     """
 
     def __init__(
@@ -84,37 +85,34 @@ class KafkaEventLog:
         observe: Callable[[int, float], None] = lambda broker_ms, took_ms: None,
     ) -> None:
         request_timeout_ms = max(1_000, timeout_ms // 2)
-        self._config: dict[str, Any] = {
-            "bootstrap_servers": bootstrap_servers,
-            "acks": "all",
-            "enable_idempotence": True,
-            "linger_ms": linger_ms,
-            "batch_size": 65_536,
-            "max_request_size": max_request_bytes,
-            "request_timeout_ms": request_timeout_ms,
-            # Kafka-python's producer is of no use after a record that it gave up while repeating it: it must not come to that.
-            "delivery_timeout_ms": max(timeout_ms, request_timeout_ms) + linger_ms + _HAND_OVER_MS,
-            # The topics are known from `start`: a send never waits for metadata on the loop.
-            "max_block_ms": 200,
-            "allow_auto_create_topics": False,
-            "reconnect_backoff_max_ms": 1_000,
-            "metadata_max_age_ms": METADATA_AGE_MS,
-            "metrics_enabled": False,
-            **options,
-        }
+        self._new_client = partial(
+            RecordProducer,
+            bootstrap_servers=bootstrap_servers,
+            options=options,
+            config={
+                "linger.ms": linger_ms,
+                "batch.size": 65_536,
+                "message.max.bytes": max_request_bytes,
+                "queue.buffering.max.messages": 1_000_000,  # more than limits.unconfirmed_bytes lets in
+                "request.timeout.ms": request_timeout_ms,
+                "socket.timeout.ms": request_timeout_ms,
+                # One that has given a record up is of no more use: it must not come to that before we do.
+                "message.timeout.ms": max(timeout_ms, request_timeout_ms) + linger_ms + _HAND_OVER_MS,
+            },
+        )
         self._topics = TopicPartitions(on_partitions_added)
         self._timeout_s = timeout_ms / 1_000
         self._took = took
         self._observed_topic = observed_topic
         self._observe = observe
-        self._producer: KafkaProducer | None = None
-        self._old: KafkaProducer | None = None
+        self._producer: RecordProducer | None = None
+        self._old: RecordProducer | None = None
         self._old_failed = asyncio.Event()
         self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._decided: deque[tuple[Undecided, KafkaProducer, Any]] = deque()
-        """The last one: a BaseException, or kafka-python's RecordMetadata."""
+        self._decided: deque[tuple[Undecided, RecordProducer, KafkaError | None, int]] = deque()
+        """What a producer has answered: why it has given the record up, and its time."""
         self._wake_scheduled = False
         self._look: asyncio.TimerHandle | None = None
         self._pending = 0
@@ -125,21 +123,21 @@ class KafkaEventLog:
     async def start(self, topics: Iterable[str]) -> None:
         """Connect and learn about the topics. Call once, before `append`."""
         self._loop = asyncio.get_running_loop()
-        await self._loop.run_in_executor(None, self._connect, tuple(topics))
+        self._producer = await self._loop.run_in_executor(None, self._connect, tuple(topics))
         self._topics.watch(lambda: self._producer)
 
     def check(self) -> None:
         """Raises PartitionsAdded."""
         self._topics.check()
 
-    def _connect(self, topics: tuple[str, ...]) -> None:
-        producer = KafkaProducer(**self._config)
+    def _connect(self, topics: tuple[str, ...]) -> RecordProducer:
+        producer = self._new_client()
         try:
             self._topics.learn(producer, topics)
         except BaseException:
-            producer.close(timeout=0)
+            producer.abandon()
             raise
-        self._producer = producer
+        return producer
 
     def partition_count(self, topic: str) -> int:
         """Of a topic that was given to `start`."""
@@ -161,39 +159,38 @@ class KafkaEventLog:
         if partition.producer is not self._producer and not partition.sent and not partition.is_suspended:
             partition.producer = self._producer
         if self._producer is None or partition.is_suspended:
-            self._refuse(append, KafkaConnectionError("the connection to Kafka is being set up anew after a failure"))
+            self._refuse(append, AppendFailed("the connection to Kafka is being set up anew after a failure"))
         elif partition.producer is not self._producer:
             partition.held.append(append)
         else:
             self._send(append, partition.producer)
 
-    def _send(self, append: Undecided, producer: Any) -> None:
+    def _send(self, append: Undecided, producer: RecordProducer) -> None:
         partition = append.partition
         partition.sent[append] = None
         if partition.topic == self._observed_topic:
             append.written_ms = int(time.time() * 1_000)
         try:
-            future = producer.send(
+            producer.send(
                 partition.topic,
-                value=append.value,
+                partition.number,
                 key=append.key,
+                value=append.value,
                 headers=append.headers,
-                partition=partition.number,
                 timestamp_ms=append.written_ms,
+                answer=partial(self._answered, producer, append),
             )
-        except (KafkaError, AssertionError, ValueError) as error:
+        except NotSent as error:
             del partition.sent[append]
-            self._refuse(append, error)
-            return
-        future.add_both(self._answered, producer, append)
+            self._refuse(append, _failure(error.error, str(error)))
 
-    def _refuse(self, append: Undecided, error: Exception) -> None:
+    def _refuse(self, append: Undecided, error: AppendFailed) -> None:
         assert self._loop is not None
-        self._loop.call_soon(self._tell, append, _failure(error))
+        self._loop.call_soon(self._tell, append, error)
 
-    def _answered(self, producer: Any, append: Undecided, outcome: object) -> None:
+    def _answered(self, producer: RecordProducer, append: Undecided, error: KafkaError | None, timestamp_ms: int) -> None:
         """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
-        self._decided.append((append, producer, outcome))
+        self._decided.append((append, producer, error, timestamp_ms))
         if not self._wake_scheduled and self._loop is not None:
             self._wake_scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -203,17 +200,17 @@ class KafkaEventLog:
         self._wake_scheduled = False  # before the queue is emptied: a confirmation that comes meanwhile wakes us once more
         decided = self._decided
         while decided:
-            append, producer, outcome = decided.popleft()
-            partition, error = append.partition, outcome if isinstance(outcome, BaseException) else None
+            append, producer, error, timestamp_ms = decided.popleft()
+            partition = append.partition
             if error is not None:
                 self._failed(producer)
             if append not in partition.sent:
                 continue  # it was too old
             del partition.sent[append]
             # The time that we have given it comes back where the broker gives none.
-            if error is None and append.written_ms is not None and append.written_ms != outcome.timestamp:
-                self._observe(outcome.timestamp, 1_000 * self._age_s(append))
-            self._tell(append, None if error is None else _failure(error))
+            if error is None and append.written_ms is not None and append.written_ms != timestamp_ms:
+                self._observe(timestamp_ms, 1_000 * self._age_s(append))
+            self._tell(append, None if error is None else _failure(error, error.str()))
             if partition.producer is not self._producer:
                 self._move(partition)
         self._look_at_old()
@@ -250,35 +247,35 @@ class KafkaEventLog:
 
     def _suspend(self, partition: Partition) -> None:
         partition.is_suspended = True
-        late = KafkaTimeoutError(f"{partition.topic}, partition {partition.number}: not within {self._timeout_s:g} s")
+        late = AppendFailed(f"{partition.topic}, partition {partition.number}: not confirmed within {self._timeout_s:g} s")
         _log.warning("partition_silent", topic=partition.topic, partition=partition.number, timeout_s=self._timeout_s)
         for append in partition.take_all():
-            self._tell(append, _failure(late))
+            self._tell(append, late)
         if partition.producer is self._producer:
             self._replace_soon(self._producer)
         self._look_at_old()
 
     # --- the next producer --------------------------------------------------------------------------------------------------
 
-    def _failed(self, producer: Any) -> None:
-        """kafka-python has given a record up: the whole producer is of no use."""
+    def _failed(self, producer: RecordProducer) -> None:
+        """It has given a record up, and with it everything."""
         if producer is self._producer:
             self._replace_soon(producer)
             self._producer = None
         if producer is self._old:
             self._old_failed.set()
 
-    def _replace_soon(self, producer: Any) -> None:
+    def _replace_soon(self, producer: RecordProducer | None) -> None:
         """While another one is being replaced this does nothing: `_replace` looks again when it is done."""
-        if self._replacement is None and self._loop is not None:
+        if self._replacement is None and self._loop is not None and producer is not None:
             self._old = producer
             self._old_failed.clear()
             self._old_settled.clear()
             self._replacement = self._loop.create_task(self._replace(producer))
 
-    async def _replace(self, old: Any) -> None:
+    async def _replace(self, old: RecordProducer) -> None:
         loop = asyncio.get_running_loop()
-        connecting: asyncio.Task[Any] = loop.create_task(self._new_producer())
+        connecting: asyncio.Task[RecordProducer] = loop.create_task(self._new_producer())
         failing: asyncio.Task[Any] = loop.create_task(self._old_failed.wait())
         waiting = {connecting, failing}
         is_used = False
@@ -293,7 +290,7 @@ class KafkaEventLog:
                 settled = loop.create_task(self._old_settled.wait())
                 waiting.add(settled)
                 await asyncio.wait({settled, failing}, return_when=asyncio.FIRST_COMPLETED)  # 2
-            await loop.run_in_executor(None, abandon, old)  # 3
+            await loop.run_in_executor(None, old.abandon)  # 3
             self._drain()
             new = await connecting
         finally:
@@ -318,21 +315,25 @@ class KafkaEventLog:
         partition.is_suspended = False
         hanging, partition.sent = list(partition.sent), {}
         for append in hanging:
-            self._tell(append, _failure(KafkaConnectionError("the connection to Kafka was given up")))
+            self._tell(append, AppendFailed("the connection to Kafka was given up"))
 
-    async def _new_producer(self) -> Any:
+    async def _new_producer(self) -> RecordProducer:
         """Tries until a broker answers."""
         while True:
             try:
                 return await asyncio.get_running_loop().run_in_executor(None, self._connect_again)
-            except KafkaError as error:
-                _log.warning("kafka_unreachable", error=repr(error), next_try_s=_RESTART_PAUSE_S)
+            except KafkaFailed as error:
+                _log.warning("kafka_unreachable", error=str(error), next_try_s=_RESTART_PAUSE_S)
                 await asyncio.sleep(_RESTART_PAUSE_S)
 
-    def _connect_again(self) -> Any:
-        """Blocks. Fetches the metadata, too: a send on the loop must not wait for them."""
-        producer = KafkaProducer(**self._config)
-        self._topics.fetch(producer)
+    def _connect_again(self) -> RecordProducer:
+        """Blocks. Waits for an answer: what is sent before there is one would only wait here in place of there."""
+        producer = self._new_client()
+        try:
+            self._topics.ask(producer)
+        except BaseException:
+            producer.abandon()
+            raise
         return producer
 
     def _move_all(self) -> None:
@@ -347,7 +348,7 @@ class KafkaEventLog:
         while partition.held:
             append = partition.held.popleft()
             if partition.producer is None:
-                self._refuse(append, KafkaConnectionError("the connection to Kafka has failed"))
+                self._refuse(append, AppendFailed("the connection to Kafka has failed"))
             else:
                 self._send(append, partition.producer)
 
@@ -372,12 +373,12 @@ class KafkaEventLog:
         self._producer = self._old = None
         loop = asyncio.get_running_loop()
         if old is not None:
-            await loop.run_in_executor(None, abandon, old)
+            await loop.run_in_executor(None, old.abandon)
         if producer is not None and producer is not old:
-            await loop.run_in_executor(None, close_quietly, producer)
+            await loop.run_in_executor(None, producer.close)
         self._drain()
 
 
-def _failure(error: BaseException) -> AppendFailed:
-    kind = RecordTooLarge if isinstance(error, MessageSizeTooLargeError) else AppendFailed
-    return kind(f"{type(error).__name__}: {error}")
+def _failure(error: KafkaError | None, text: str) -> AppendFailed:
+    is_too_large = error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return (RecordTooLarge if is_too_large else AppendFailed)(text)

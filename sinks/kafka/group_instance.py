@@ -17,15 +17,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import structlog
-from kafka import KafkaAdminClient
-from kafka.errors import GroupIdNotFoundError, KafkaError
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka.admin import AdminClient
 
+from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make, reason_of
 from state.errors import InflightError
 
 WATCH_S: Final = 3.0
 STAMP_INTERVAL_S: Final = 1.0
 _LOOK_S: Final = 0.5
 _LEFT: Final = "left"
+_ANSWER_S: Final = 5.0
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -68,13 +70,9 @@ def await_instance_free(
     if group_instance_id is None:
         return
     try:
-        admin = KafkaAdminClient(**{"bootstrap_servers": bootstrap_servers, "bootstrap_timeout_ms": 5_000, **options})
-        try:
-            taken = _lives(admin, group_id, group_instance_id)
-        finally:
-            admin.close()
-    except KafkaError as error:
-        _log.warning("group_not_described", group=group_id, error=repr(error))
+        taken = _lives(make(AdminClient, client_config(bootstrap_servers, options, Failures())), group_id, group_instance_id)
+    except (KafkaException, KafkaFailed) as error:
+        _log.warning("group_not_described", group=group_id, error=str(reason_of(error)))
         return
     if taken is not None:
         raise GroupInstanceTaken(
@@ -101,16 +99,14 @@ def _lives(admin: Any, group_id: str, group_instance_id: str) -> str | None:
 
 
 def _host(admin: Any, group_id: str, group_instance_id: str) -> str | None:
-    """Where the member was when it joined; None without such a member."""
-    try:
-        members = admin.describe_groups([group_id])[group_id]["members"]
-    except GroupIdNotFoundError:
-        return None
-    hosts = (member["client_host"].lstrip("/") for member in members if member["group_instance_id"] == group_instance_id)
+    """Where the member was when it joined; None without such a member, or such a group. Raises KafkaException."""
+    described = admin.describe_consumer_groups([group_id], request_timeout=_ANSWER_S)[group_id].result()
+    hosts = (member.host.lstrip("/") for member in described.members if member.group_instance_id == group_instance_id)
     return next(hosts, None)
 
 
 def _metadata(admin: Any, group_id: str) -> list[str]:
-    """Of all commits of the group."""
-    committed = admin.list_group_offsets({group_id: None})[group_id]
-    return [offset.metadata or "" for offset in committed.values()]
+    """Of all commits of the group. Raises KafkaException."""
+    asked = [ConsumerGroupTopicPartitions(group_id)]
+    committed = admin.list_consumer_group_offsets(asked, request_timeout=_ANSWER_S)[group_id].result()
+    return [partition.metadata or "" for partition in committed.topic_partitions]

@@ -2,7 +2,7 @@
 
 After a batch that expired while it was being retried, and after a record that the broker found too large, such a producer neither
 confirms nor fails what it is given later (it forgets its producer id, and asks for one only once). Whoever keeps one for long
-replaces it after any failure, or, as sinks/kafka/append.py does, before it gives a record up.
+replaces it after any failure.
 
 `KafkaProducer.close` flushes first, whatever its timeout, and a flush with undecided records ends in KafkaTimeoutError before
 anything is closed: the thread goes on, and may go on sending. The destructor calls `close` once more, at any later moment, and
@@ -10,26 +10,14 @@ raises there. No public method does better, so `abandon` touches two private par
 fail what is undecided and to end, and the mark that there is nothing left to close (`_closed`).
 """
 
-import contextlib
 from typing import Final
 
 import structlog
 from kafka import KafkaProducer
-from kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from kafka.errors import IllegalStateError, KafkaTimeoutError
 
 _log: Final = structlog.get_logger(__name__)
-_CLOSE_S: Final = 1.0
 _JOIN_S: Final = 10.0
-
-
-def close_quietly(producer: KafkaProducer) -> None:
-    """Closes a producer whose records are decided, or are not waited for. Blocks for about a second at most.
-
-    Without a broker it cannot flush and says so by an exception: nothing is lost by that but records that nobody was told were
-    safe.
-    """
-    with contextlib.suppress(KafkaError):
-        producer.close(timeout=_CLOSE_S)
 
 
 def abandon(producer: KafkaProducer) -> None:

@@ -1,11 +1,10 @@
-"""Reading the commands topic on an asyncio loop, and kafka-python's consumer behind it.
+"""Reading the commands topic on an asyncio loop, and the consumer behind it.
 
 The consumer has a thread of its own. Records cross over in batches, one wake-up of the loop for many. All methods are called on
 the loop, all callbacks run on it.
 """
 
 import asyncio
-import contextlib
 import math
 import threading
 import time
@@ -15,18 +14,15 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RebalanceInProgressError
 
+from sinks.kafka.group_consumer import Assigned, CommitRefused, GroupConsumer, MemberFenced, Record
 from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, await_instance_free, fenced
-from sinks.kafka.polling import poll, subscribe
-from sinks.kafka.rebalance import AssignmentChanges, RebalanceWatch
 
 _log: Final = structlog.get_logger(__name__)
 _COMMIT_INTERVAL_S: Final = STAMP_INTERVAL_S
 _BATCHES_AHEAD: Final = 4
-_POLL_TIMEOUT_MS: Final = 200
+_MOST_RECORDS: Final = 500
+_POLL_S: Final = 0.2
 _RESTART_PAUSE_S: Final = 1.0
 _LAST_COMMIT_S: Final = 5.0
 _LEAVE_S: Final = 2.0
@@ -83,37 +79,33 @@ class KafkaCommandTail:
         options: Mapping[str, Any],
         on_taken: Callable[[], None] = lambda: None,
     ) -> None:
-        heartbeat_interval_ms = max(100, session_timeout_ms // 4)
-        self._topic = topic
+        self._group_id = group_id
+        self._group_instance_id = group_instance_id
+        self._bootstrap_servers = bootstrap_servers
         self._options = options
         self._on_taken = on_taken
         self._taken: GroupInstanceTaken | None = None
         self._stamps = None if group_instance_id is None else Stamps(group_instance_id)
-        self._config: dict[str, Any] = {
-            "bootstrap_servers": bootstrap_servers,
-            "group_id": group_id,
-            "group_instance_id": group_instance_id,
-            "session_timeout_ms": session_timeout_ms,
-            "heartbeat_interval_ms": heartbeat_interval_ms,
-            "fetch_max_wait_ms": fetch_max_wait_ms,
-            "fetch_min_bytes": 1,
-            "auto_offset_reset": "latest",
-            "enable_auto_commit": False,
-            "allow_auto_create_topics": False,
-            "max_poll_records": 500,
-            "reconnect_backoff_max_ms": 1_000,
-            "metrics_enabled": False,
-            "partition_assignment_strategy": (CooperativeStickyAssignor,),
-            **options,
-        }
-        self._new_watch = partial(
-            RebalanceWatch, session_timeout_ms=session_timeout_ms, heartbeat_interval_ms=heartbeat_interval_ms
+        self._new_consumer = partial(
+            GroupConsumer,
+            topic,
+            bootstrap_servers=bootstrap_servers,
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            session_timeout_ms=session_timeout_ms,
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            options=options,
+            resumes=True,
+            on_commit=self._committed_or_not,
         )
         self._stopping = threading.Event()
         self._stop_at_s = math.inf
         self._room = threading.Semaphore(_BATCHES_AHEAD)
-        self._assignment = AssignmentChanges(topic)
         self._carried_out: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+        self._commits_under_way = 0
+        self._refused: CommitRefused | None = None
+        """Why the last commit was not taken."""
         self._owned: set[int] = set()
         self._uncertain: dict[int, deque[tuple[int, list[Callable[[], None]]]]] = {}
         """By partition: what waits for a commit of that offset, the newest `_UNCERTAIN_BATCHES`. On the loop only.
@@ -130,9 +122,9 @@ class KafkaCommandTail:
         """Before this process does anything else. Raises GroupInstanceTaken when another one lives under `group_instance_id`."""
         await asyncio.to_thread(
             await_instance_free,
-            bootstrap_servers=self._config["bootstrap_servers"],
-            group_id=self._config["group_id"],
-            group_instance_id=self._config["group_instance_id"],
+            bootstrap_servers=self._bootstrap_servers,
+            group_id=self._group_id,
+            group_instance_id=self._group_instance_id,
             options=self._options,
         )
 
@@ -160,63 +152,55 @@ class KafkaCommandTail:
         while not self._stopping.is_set():
             try:
                 self._consume()
-            except FencedInstanceIdError:  # joining again would fence the other one
-                self._taken = fenced(self._config["group_id"], self._config["group_instance_id"])
+            except MemberFenced:  # joining again would fence the other one
+                self._taken = fenced(self._group_id, self._group_instance_id)
                 self._stopping.set()
             except Exception as error:  # noqa: BLE001 - whatever it was, a new consumer is the cure
                 _log.warning("commands_consumer_failed", error=repr(error), action="a new consumer starts in a second")
             if self._owned:
                 self._on_loop(self._revoked, frozenset(self._owned))
                 self._owned.clear()
-            self._assignment.changes.clear()
             self._stopping.wait(_RESTART_PAUSE_S)
         if self._taken is not None:
             self._on_loop(self._on_taken)
 
     def _consume(self) -> None:
-        consumer = KafkaConsumer(**self._config)
-        watch = self._new_watch()
+        consumer = self._new_consumer()
         try:
-            # Without its partitions it would share out none, and join again when it learns of them, which it may not survive.
-            if not subscribe(consumer, [self._topic], listener=self._assignment, stopping=self._stopping):
-                return
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
-            committed: dict[int, int] = {}
+            self._committed, self._commits_under_way, self._refused = {}, 0, None
             while not self._stopping.is_set():
-                batches = poll(consumer, _POLL_TIMEOUT_MS)
-                watch.look(consumer.group_metadata(), time.monotonic())
+                batches = consumer.poll(_POLL_S, _MOST_RECORDS)
                 if self._follow_assignment(consumer):
                     next_commit = 0.0  # else whoever comes after a short life would begin at the end of the log
                 for partition, records in batches.items():
-                    if partition.partition in self._owned and not self._hand_over(partition.partition, records):
+                    if partition in self._owned and not self._hand_over(partition, records):
                         return
                 if self._is_uncertain or time.monotonic() >= next_commit:
                     self._is_uncertain = False
                     next_commit = time.monotonic() + _COMMIT_INTERVAL_S
-                    self._commit(consumer, committed)
+                    self._commit(consumer)
             self._commit_and_wait(consumer)
         finally:
-            consumer.close(autocommit=False, timeout_ms=int(1_000 * _LEAVE_S))
+            consumer.close()
 
-    def _follow_assignment(self, consumer: Any) -> bool:
+    def _follow_assignment(self, consumer: GroupConsumer) -> bool:
         """Whether there is a new partition."""
         is_new = False
-        changes = self._assignment.changes
-        while changes:
-            is_assignment, partitions = changes.popleft()
-            if is_assignment:
-                for partition in partitions:
-                    # Resolves and fixes the start, so that a connection that chooses the partition misses no command.
-                    self._carried_out[partition] = consumer.position(TopicPartition(self._topic, partition), timeout_ms=10_000)
+        while consumer.changes:
+            change = consumer.changes.popleft()
+            if isinstance(change, Assigned):
+                partitions = frozenset(change.starts)
+                self._carried_out |= change.starts
                 self._owned |= partitions
                 self._on_loop(self._assigned, partitions)
                 is_new = True
             else:
-                self._owned -= partitions
-                self._on_loop(self._revoked, partitions)
+                self._owned -= change.partitions
+                self._on_loop(self._revoked, change.partitions)
         return is_new
 
-    def _hand_over(self, partition: int, records: list[Any]) -> bool:
+    def _hand_over(self, partition: int, records: list[Record]) -> bool:
         """False: stopping."""
         while not self._room.acquire(timeout=0.2):
             if self._stopping.is_set():
@@ -225,59 +209,60 @@ class KafkaCommandTail:
         self._on_loop(self._deliver, partition, values, records[-1].offset + 1)
         return True
 
-    def _commit(self, consumer: Any, committed: dict[int, int]) -> None:
+    def _commit(self, consumer: GroupConsumer) -> None:
         """Does not wait: commands must not. One that fails is covered by the next.
 
-        A static member commits also when nothing is new: that shows that it lives, and it learns of fencing in no other way.
+        A static member commits also when nothing is new: that shows that it lives.
         """
-        owned = {partition: offset for partition, offset in self._carried_out.copy().items() if partition in self._owned}
-        offsets = {partition: offset for partition, offset in owned.items() if committed.get(partition) != offset}
+        owned = self._carried_out_of_ours()
+        offsets = {partition: offset for partition, offset in owned.items() if self._committed.get(partition) != offset}
         if not offsets and self._stamps is not None and owned:
             offsets = dict([min(owned.items())])
-        if not offsets:
-            return
-        stamp = "" if self._stamps is None else self._stamps.next()
+        if offsets:
+            self._send_commit(consumer, offsets, "" if self._stamps is None else self._stamps.next())
 
-        def committed_or_not(_offsets: object, outcome: object) -> None:
-            if isinstance(outcome, BaseException):
-                _log.debug("commit_failed", error=repr(outcome))
-            else:
-                committed.update(offsets)
-                self._on_loop(self._confirmed, offsets)
+    def _send_commit(self, consumer: GroupConsumer, offsets: Mapping[int, int], stamp: str) -> None:
+        self._commits_under_way += 1
+        consumer.commit(offsets, stamp)
 
-        consumer.commit_async(
-            {
-                TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
-                for partition, offset in offsets.items()
-            },
-            callback=committed_or_not,
-        )
+    def _carried_out_of_ours(self) -> dict[int, int]:
+        return {partition: offset for partition, offset in self._carried_out.copy().items() if partition in self._owned}
 
-    def _commit_and_wait(self, consumer: Any) -> None:
+    def _committed_or_not(self, offsets: Mapping[int, int], error: CommitRefused | None) -> None:
+        self._commits_under_way -= 1
+        self._refused = error
+        if error is not None:
+            _log.debug("commit_failed", error=str(error))
+        else:
+            self._committed.update(offsets)
+            self._on_loop(self._confirmed, offsets)
+
+    def _commit_and_wait(self, consumer: GroupConsumer) -> None:
         """The last one, within the time of `close`.
 
         While the group shares its partitions out it takes none, and goes on with every poll. No other failure passes by polling.
         """
         stamp = "" if self._stamps is None else self._stamps.left()
         deadline = min(time.monotonic() + _LAST_COMMIT_S, self._stop_at_s - _LEAVE_S)
-        while True:
-            offsets = {
-                TopicPartition(self._topic, partition): OffsetAndMetadata(offset, stamp, -1)
-                for partition, offset in self._carried_out.copy().items()
-                if partition in self._owned
-            }
-            left_ms = int(1_000 * (deadline - time.monotonic()))
-            try:
-                if offsets:
-                    consumer.commit(offsets, timeout_ms=min(max(_POLL_TIMEOUT_MS, left_ms), 1_000))
+        while offsets := self._carried_out_of_ours():
+            self._send_commit(consumer, offsets, stamp)
+            while self._commits_under_way and time.monotonic() < deadline:
+                self._poll_for_nothing(consumer)
+            if not self._commits_under_way and self._refused is None:
                 return
-            except KafkaError as error:  # what is not committed is read again, and known by its sequence number or answered
-                if left_ms <= 0 or not isinstance(error, RebalanceInProgressError | CommitFailedError):
-                    _log.info("last_commit_failed", error=repr(error))
-                    return
-            with contextlib.suppress(KafkaError):
-                consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
-                self._follow_assignment(consumer)
+            if self._commits_under_way or not self._is_refused_for_now() or time.monotonic() >= deadline:
+                # What is not committed is read again, and known by its sequence number or answered.
+                _log.info("last_commit_failed", error=str(self._refused or "no answer"))
+                return
+            self._poll_for_nothing(consumer)
+
+    def _is_refused_for_now(self) -> bool:
+        return self._refused is not None and self._refused.is_passing
+
+    def _poll_for_nothing(self, consumer: GroupConsumer) -> None:
+        """For what comes with a poll: answers and changes. What it reads is not carried out, and not committed."""
+        consumer.poll(_POLL_S, 1)
+        self._follow_assignment(consumer)
 
     def _on_loop(self, method: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

@@ -1,20 +1,26 @@
 """How many partitions the topics have that a process appends to, and that it stays so."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
-from kafka.errors import KafkaError
-
+from sinks.kafka.librdkafka import KafkaFailed
 from state.errors import InflightError
 
-METADATA_AGE_MS: Final = 30_000
-"""How often kafka-python asks for what it knows about the topics."""
 _METADATA_TIMEOUT_S: Final = 5.0
 _METADATA_PAUSE_S: Final = 0.2
-_LOOK_S: Final = 5.0
+_LOOK_S: Final = 30.0
+
+
+class Describing(Protocol):
+    """A client of Kafka. Both block, and raise KafkaFailed when no broker answers."""
+
+    def partition_counts(self) -> Mapping[str, int]:
+        """Of all topics that may be described."""
+
+    def partition_count(self, topic: str) -> int:
+        """0 = it does not exist, or may not be described."""
 
 
 class TopicMissing(InflightError):
@@ -35,70 +41,66 @@ class TopicPartitions:
         self._on_added = on_added
         self._added: PartitionsAdded | None = None
         self._counts: dict[str, int] = {}
-        self._look: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
 
-    def learn(self, producer: Any, topics: Iterable[str]) -> None:
-        """Blocks. Once, before everything else. Raises TopicMissing."""
-        self._counts = {topic: _partition_count(producer, topic) for topic in topics}
+    def learn(self, client: Describing, topics: Iterable[str]) -> None:
+        """Blocks. Once, before everything else. A topic that was created a moment ago is given some seconds.
 
-    def fetch(self, producer: Any) -> None:
-        """Blocks. The producer asks for what it has to know about the topics before it sends."""
+        Raises KafkaFailed, TopicMissing.
+        """
+        deadline = time.monotonic() + _METADATA_TIMEOUT_S
+        while True:
+            # Not topic by topic: a broker may create those that it is asked for.
+            known = client.partition_counts()
+            missing = [topic for topic in topics if not known.get(topic)]
+            if not missing:
+                self._counts = {topic: known[topic] for topic in topics}
+                return
+            if time.monotonic() > deadline:
+                raise TopicMissing(
+                    f"topic {missing[0]} does not exist, or may not be described; create it with `inflight topics` and start "
+                    "again"
+                )
+            time.sleep(_METADATA_PAUSE_S)
+
+    def ask(self, client: Describing) -> None:
+        """Blocks until the client has an answer to a question about the topics. Raises KafkaFailed."""
         for topic in self._counts:
-            with contextlib.suppress(KafkaError):
-                producer.partitions_for(topic)
+            client.partition_count(topic)
 
     def count(self, topic: str) -> int:
         return self._counts[topic]
 
-    def watch(self, producer: Callable[[], Any]) -> None:
-        """On the loop, until `stop`. producer: whom to ask, None while there is none."""
-        self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._compare, producer)
+    def watch(self, client: Callable[[], Describing | None]) -> None:
+        """On the loop, until `stop`. client: whom to ask, None while there is none."""
+        self._looking = asyncio.get_running_loop().create_task(self._look(client))
 
     def stop(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
     def check(self) -> None:
         """Raises PartitionsAdded."""
         if self._added is not None:
             raise self._added
 
-    def _compare(self, producer: Callable[[], Any]) -> None:
+    async def _look(self, client: Callable[[], Describing | None]) -> None:
+        while self._added is None:
+            await asyncio.sleep(_LOOK_S)
+            asked = client()
+            if asked is not None:
+                await self._compare(asked)
+
+    async def _compare(self, client: Describing) -> None:
         for topic, count in self._counts.items():
-            now = _known_partitions(producer(), topic)
-            if now is not None and now != count:
+            try:
+                now = await asyncio.to_thread(client.partition_count, topic)
+            except KafkaFailed:
+                return
+            if now not in (0, count):
                 self._added = PartitionsAdded(
                     f"{topic} has {now} partitions now, and had {count} when this process started. It stops, so that the order "
                     "of each client's records is kept; start it again (docs/operations.md, Adding partitions)"
                 )
                 self._on_added()
                 return
-        self.watch(producer)
-
-
-def _known_partitions(producer: Any, topic: str) -> int | None:
-    """What kafka-python knows without asking; it asks by itself every METADATA_AGE_MS."""
-    if producer is None:
-        return None
-    try:
-        return len(producer.partitions_for(topic) or ()) or None
-    except KafkaError:
-        return None
-
-
-def _partition_count(producer: Any, topic: str) -> int:
-    """Blocks. A topic that was created a moment ago is given some seconds."""
-    deadline = time.monotonic() + _METADATA_TIMEOUT_S
-    while True:
-        try:
-            if partitions := producer.partitions_for(topic):
-                return len(partitions)
-        except KafkaError as error:
-            cause = error
-        else:
-            cause = None
-        if time.monotonic() > deadline:
-            raise TopicMissing(
-                f"topic {topic} does not exist, or may not be described; create it with `inflight topics` and start again"
-            ) from cause
-        time.sleep(_METADATA_PAUSE_S)

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Undecided:
-    """One append. deadline_s: on the loop's clock. written_ms: the record's time; None = kafka-python says it."""
+    """One append. deadline_s: on the loop's clock. written_ms: the record's time; None = the producer says it."""
 
     partition: "Partition"
     key: bytes

@@ -49,7 +49,7 @@ async def serve(
     on_ready: called once with the bound host and port when devices can connect. counters, health: to watch from outside.
     reload: set it to have configuration, users, keys and certificates read again; the gateway clears it. They are read when they
     change, too. configuration: None = the settings stay.
-    Raises OSError when a port cannot be bound, UnusableFile for a file of users, keys or certificates, kafka.errors.KafkaError
+    Raises OSError when a port cannot be bound, UnusableFile for a file of users, keys or certificates, KafkaFailed
     when no broker answers, TopicMissing, GroupInstanceTaken when another process has the same `group_instance_id`, also later,
     PartitionsAdded when a topic gets more partitions: `stop` is set then.
     Otherwise nothing that a device or Kafka does ends it once it is ready.

@@ -70,7 +70,7 @@ class GatewaySettings:
     producer_linger_ms: int = 0
     fetch_max_wait_ms: int = 250
     kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Given to every kafka-python client as they are (security_protocol, ssl_…, sasl_…)."""
+    """By librdkafka's names (security.protocol, ssl.…, sasl.…), and others of Kafka's, of which it takes those that it has."""
     device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
     limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet

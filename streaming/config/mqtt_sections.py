@@ -55,14 +55,13 @@ _Processes = Annotated[
 
 def kafka_side(kafka: KafkaSection, topics: TopicsSection) -> dict[str, Any]:
     """The fields that gateway and bridge take from [kafka] and [topics]."""
-    options = kafka.client_options()
     return {
-        "bootstrap_servers": options.pop("bootstrap_servers"),
+        "bootstrap_servers": kafka.bootstrap_servers,
         "events_topic": topics.events,
         "commands_topic": topics.commands,
         "uplink_topic": topics.uplink,
         "leases_topic": topics.leases,
-        "kafka_options": options,
+        "kafka_options": kafka.librdkafka_options(),
     }
 
 

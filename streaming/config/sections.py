@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 
 from sinks.kafka.security.java_client import java_options
+from sinks.kafka.security.librdkafka_client import librdkafka_options
 from sinks.kafka.security.python_client import python_options
 from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism, SecurityProtocol
 from state.model import MAX_PACKET_ID
@@ -74,7 +75,10 @@ class KafkaSection(Section, configures=KafkaSecurity()):
     sasl_token_scope: str = key("OAUTHBEARER: the scope that is asked for; empty = none")
     sasl_token_file: str = key("OAUTHBEARER: a file with a token that somebody else keeps fresh, instead of sasl_token_url")
     options: Options = key(
-        'more client options by Kafka\'s names, given to every client, for example "request.timeout.ms" = 30000', {}, repr=False
+        'more client options by Kafka\'s names, given to every client, for example "request.timeout.ms" = 30000; gateways and '
+        "bridges do without those that librdkafka does not have",
+        {},
+        repr=False,
     )
 
     def to_kafka_security(self) -> KafkaSecurity:
@@ -92,6 +96,10 @@ class KafkaSection(Section, configures=KafkaSecurity()):
         """For every kafka-python client, `bootstrap_servers` included."""
         options = {"bootstrap_servers": self.bootstrap_servers, **python_options(self.to_kafka_security())}
         return options | {name.replace(".", "_"): value for name, value in self.options.items()}
+
+    def librdkafka_options(self) -> dict[str, Any]:
+        """For every client of librdkafka, without the bootstrap servers."""
+        return librdkafka_options(self.to_kafka_security()) | self.options
 
     def spark_options(self) -> dict[str, str]:
         """For Spark's Kafka source and sink, with their `kafka.` in front, bootstrap servers included."""

@@ -1,4 +1,5 @@
-"""Tokens of OAUTHBEARER for kafka-python, which asks for one at each login. Java's clients have this built in.
+"""Tokens of OAUTHBEARER for kafka-python, which asks for one at each login, and for librdkafka, which asks for one in time before
+the last one ends. Java's clients have this built in.
 
 From a token endpoint (RFC 6749, section 4.4, client credentials) or from a file that somebody else keeps fresh.
 """
@@ -32,8 +33,8 @@ class TokenUnavailable(KafkaError):  # type: ignore[misc]
     retriable = True
 
 
-def token_provider(security: KafkaSecurity) -> AbstractTokenProvider:
-    """For `sasl_oauth_token_provider`. Nothing is asked for before the first login."""
+def token_provider(security: KafkaSecurity) -> "FileTokens | EndpointTokens":
+    """For `sasl_oauth_token_provider`, and for librdkafka. Nothing is asked for before the first login."""
     return FileTokens(Path(security.sasl_token_file)) if security.sasl_token_file else EndpointTokens(security)
 
 
@@ -50,6 +51,10 @@ class FileTokens(AbstractTokenProvider):  # type: ignore[misc]
         except (OSError, ValueError) as error:
             raise TokenUnavailable(f"{self._path} has no token: {type(error).__name__}") from error
 
+    def token_and_life_s(self) -> tuple[str, float]:
+        """With the seconds after which the file should be read again. Raises TokenUnavailable."""
+        return self.token(), _DEFAULT_LIFE_S
+
 
 class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
     """Tokens of an endpoint, each used for most of its life. Several threads may ask."""
@@ -59,10 +64,14 @@ class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._token: str | None = None
-        self._use_until_s = 0.0
+        self._use_until_s = self._ends_s = 0.0
 
     def token(self) -> str:
         """Raises TokenUnavailable after ten seconds at most, with neither secret nor token in the text."""
+        return self.token_and_life_s()[0]
+
+    def token_and_life_s(self) -> tuple[str, float]:
+        """With the seconds that it goes on to live. Raises as `token` does."""
         with self._lock:
             now_s = self._monotonic()
             if self._token is None or now_s >= self._use_until_s:
@@ -73,8 +82,8 @@ class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
                         f"{self._security.sasl_token_url} gave no token: {error}. Check kafka.sasl_token_url, "
                         "kafka.sasl_username and the secret."
                     ) from error
-                self._use_until_s = now_s + _USED * life_s
-            return self._token
+                self._use_until_s, self._ends_s = now_s + _USED * life_s, now_s + life_s
+            return self._token, self._ends_s - now_s
 
     def _request(self) -> Any:
         security = self._security

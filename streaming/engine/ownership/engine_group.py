@@ -22,7 +22,7 @@ import structlog
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import FencedInstanceIdError, GroupIdNotFoundError, KafkaError
 
-from sinks.kafka.polling import subscribe
+from sinks.kafka.subscribing import subscribe
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import EngineFenced, EngineRuns

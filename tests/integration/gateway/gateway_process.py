@@ -23,8 +23,8 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.local.child_process import start_child
 from sinks.broker_clock import BrokerClock
-from sinks.kafka.polling import subscribe
 from sinks.kafka.producers import abandon
+from sinks.kafka.subscribing import subscribe
 from sinks.mqtt import process
 from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings

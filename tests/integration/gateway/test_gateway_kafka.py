@@ -14,9 +14,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
-from sinks.kafka import append, topic_partitions
-from sinks.kafka.polling import subscribe
+from sinks.kafka import topic_partitions
 from sinks.kafka.producers import abandon
+from sinks.kafka.subscribing import subscribe
 from sinks.kafka.topic_partitions import PartitionsAdded
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve
@@ -274,7 +274,6 @@ def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices_and_takes_
 
 
 def test_a_gateway_stops_when_a_topic_gets_more_partitions(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append, "METADATA_AGE_MS", 300)
     monkeypatch.setattr(topic_partitions, "_LOOK_S", 0.2)
     expected = f"{settings.events_topic} has 6 partitions now, and had 4 when this process started"
 

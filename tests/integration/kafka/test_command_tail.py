@@ -1,83 +1,172 @@
-"""The command tail on a real broker, with an assignor that takes longer than a poll, as on a busy machine."""
+"""The command tail on a real broker: where it begins, what it commits, who has a partition."""
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.structs import MemberState
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from sinks.kafka import tail
+from sinks.kafka.group_instance import GroupInstanceTaken
 from sinks.kafka.tail import KafkaCommandTail
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
-
-class SlowAssignor(CooperativeStickyAssignor):  # type: ignore[misc]
-    def assign(self, cluster: Any, members: Any) -> Any:
-        time.sleep(1.5 * tail._POLL_TIMEOUT_MS / 1_000)
-        return super().assign(cluster, members)
-
-
-class SeenConsumer(KafkaConsumer):  # type: ignore[misc]
-    made: ClassVar[list[KafkaConsumer]] = []
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__(**config)
-        self.made.append(self)
+PARTITIONS = 4
 
 
 class Listener:
+    """assignments: how often a partition came."""
+
     def __init__(self) -> None:
         self.owned: set[int] = set()
+        self.assignments = 0
+        self.values: list[bytes] = []
+        self.certain: list[bytes] = []
 
     def partitions_assigned(self, partitions: frozenset[int]) -> None:
+        assert not self.owned & partitions
         self.owned |= partitions
+        self.assignments += len(partitions)
 
     def partitions_revoked(self, partitions: frozenset[int]) -> None:
         self.owned -= partitions
 
     def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
-        return []
+        self.values += values
+        return [partial(self.certain.append, value) for value in values]
 
 
-def tail_of(kafka: SharedKafka, topic: str) -> KafkaCommandTail:
-    """In a group of its own."""
-    return KafkaCommandTail(
+@pytest.fixture
+def topic(kafka: SharedKafka, request: pytest.FixtureRequest) -> str:
+    name = f"commands-{request.node.name.replace('_', '-')}"
+    create_topics(kafka.bootstrap_servers, name, partitions=PARTITIONS)
+    return name
+
+
+@asynccontextmanager
+async def tail(
+    kafka: SharedKafka, topic: str, listener: Listener, *, name: str | None = None, session_timeout_ms: int = 6_000
+) -> AsyncIterator[KafkaCommandTail]:
+    """In a group that has the topic's name. name: as a static member."""
+    reader = KafkaCommandTail(
         bootstrap_servers=kafka.bootstrap_servers,
         topic=topic,
         group_id=topic,
-        group_instance_id=None,
-        session_timeout_ms=6_000,
+        group_instance_id=name,
+        session_timeout_ms=session_timeout_ms,
         fetch_max_wait_ms=20,
-        options={"partition_assignment_strategy": (SlowAssignor,)},
+        options={},
     )
+    reader.start(listener)
+    try:
+        yield reader
+    finally:
+        await reader.close(10)
 
 
-def test_a_member_that_has_joined_is_not_lost_in_a_second_join(kafka: SharedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three groups of one, one after the other: in the first, Kafka is slower than the metadata, which must not come too late."""
-    monkeypatch.setattr(tail, "KafkaConsumer", SeenConsumer)
-    monkeypatch.setattr(SeenConsumer, "made", [])
+def write(kafka: SharedKafka, topic: str, *values: bytes, partition: int = 0) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    for value in values:
+        producer.send(topic, value=value, partition=partition)
+    producer.close()
 
-    async def main(topic: str) -> None:
-        reader, listener = tail_of(kafka, topic), Listener()
-        reader.start(listener)
-        try:
-            await until(lambda: listener.owned == {0, 1, 2, 3}, "it has its partitions", within_s=30)
-            await asyncio.sleep(0.5)  # in which it would join again
-            consumer = SeenConsumer.made[-1]
-            await until(lambda: consumer.group_metadata().state == MemberState.STABLE, "it is in the group", within_s=4)
-        finally:
-            await reader.close(5)
 
-    for number in range(1, 4):
-        topic = f"command-tail-{number}"
-        create_topics(kafka.bootstrap_servers, topic, partitions=4)
-        asyncio.run(main(topic))
-        assert len(SeenConsumer.made) == number
+def committed(kafka: SharedKafka, topic: str) -> dict[int, int]:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        offsets = admin.list_group_offsets({topic: None})[topic]
+    finally:
+        admin.close()
+    return {partition.partition: offset.offset for partition, offset in offsets.items()}
+
+
+def all_of(listener: Listener) -> bool:
+    return listener.owned == set(range(PARTITIONS))
+
+
+def test_it_begins_at_the_end_and_goes_on_where_it_was(kafka: SharedKafka, topic: str) -> None:
+    async def main() -> None:
+        write(kafka, topic, b"before anybody came")
+        first, second = Listener(), Listener()
+        async with tail(kafka, topic, first):
+            await until(lambda: all_of(first), "it has its partitions", within_s=30)
+            write(kafka, topic, b"1", b"2")
+            await until(lambda: first.certain == [b"1", b"2"], "a commit has shown that the partition is still ours", within_s=20)
+        assert committed(kafka, topic) == {0: 3, 1: 0, 2: 0, 3: 0}
+        write(kafka, topic, b"3")
+        async with tail(kafka, topic, second):
+            await until(lambda: second.values, "the next process reads on", within_s=30)
+        assert (first.values, second.values) == ([b"1", b"2"], [b"3"])
+
+    asyncio.run(main())
+
+
+def test_a_second_process_gets_partitions_and_the_first_keeps_the_others(kafka: SharedKafka, topic: str) -> None:
+    async def main() -> None:
+        first, second = Listener(), Listener()
+        async with tail(kafka, topic, first):
+            await until(lambda: all_of(first), "the first has all", within_s=30)
+            async with tail(kafka, topic, second):
+                await until(lambda: len(second.owned) == len(first.owned) == 2, "they share", within_s=30)
+                assert not first.owned & second.owned
+                assert first.assignments == PARTITIONS, "what it keeps it has not given up in between"
+                for partition in range(PARTITIONS):
+                    write(kafka, topic, b"%d" % partition, partition=partition)
+                await until(lambda: len(first.values + second.values) == PARTITIONS, "each record is read", within_s=20)
+                assert {int(value) for value in first.values} == first.owned
+            await until(lambda: all_of(first), "the first has all again, at once", within_s=5)
+
+    asyncio.run(main())
+
+
+def test_offsets_that_the_log_does_not_have_any_more_cost_no_new_record(kafka: SharedKafka, topic: str) -> None:
+    """Retention has deleted what was committed, while nobody read."""
+
+    async def main() -> None:
+        listener = Listener()
+        async with tail(kafka, topic, listener):
+            await until(lambda: all_of(listener), "it has its partitions", within_s=30)
+        write(kafka, topic, b"deleted", b"deleted, too")
+        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+        admin.delete_records({TopicPartition(topic, 0): 2})
+        admin.close()
+        async with tail(kafka, topic, listener):
+            await until(lambda: all_of(listener), "it has its partitions", within_s=30)
+            write(kafka, topic, b"new")
+            await until(lambda: listener.values, "it reads", within_s=20)
+        assert listener.values == [b"new"]
+
+    asyncio.run(main())
+
+
+def test_a_name_is_taken_over_by_the_newest_process_and_the_older_one_ends(kafka: SharedKafka, topic: str) -> None:
+    async def main() -> None:
+        old, new = Listener(), Listener()
+        async with tail(kafka, topic, old, name="gateway-0") as older:
+            await until(lambda: all_of(old), "the older one has all", within_s=30)
+            async with tail(kafka, topic, new, name="gateway-0") as newer:
+                await until(lambda: all_of(new), "the newer one has all", within_s=30)
+                await until(lambda: not old.owned, "the older one has none", within_s=20)
+                with pytest.raises(GroupInstanceTaken, match="has taken the partitions over"):
+                    await until(lambda: older.check() or False, "it is told", within_s=20)
+                newer.check()
+
+    asyncio.run(main())
+
+
+def test_a_restart_under_a_name_gets_its_partitions_back_although_another_one_waits(kafka: SharedKafka, topic: str) -> None:
+    async def main() -> None:
+        stays, first, again = Listener(), Listener(), Listener()
+        async with tail(kafka, topic, stays, name="stays", session_timeout_ms=20_000):
+            async with tail(kafka, topic, first, name="restarts", session_timeout_ms=20_000):
+                await until(lambda: len(stays.owned) == len(first.owned) == 2, "they share", within_s=30)
+                its = set(first.owned)
+            async with tail(kafka, topic, again, name="restarts", session_timeout_ms=20_000):
+                await until(lambda: again.owned == its, "it has the same", within_s=15)
+            assert len(stays.owned) == 2
+
+    asyncio.run(main())

@@ -1,13 +1,17 @@
-"""Every way to log in, by the one description in [kafka]: Python's clients against a real broker."""
+"""Every way to log in, by the one description in [kafka]: kafka-python's clients and librdkafka's against a real broker."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAuthorizationFailedError
 
 from inflight.local.jars import Jars
+from sinks.kafka.librdkafka import KafkaFailed
+from sinks.kafka.record_producer import RecordProducer
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.config.topics import check_topics
@@ -15,6 +19,7 @@ from tests.integration.gateway.certificates import Authority
 from tests.integration.kafka.security.acl_table import Rule
 from tests.integration.kafka.security.logins import LOGINS, TOPIC, Secured, broker_for_logins, by_password
 from tests.support.kafka_topics import create_topics
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -43,6 +48,25 @@ def test_clients_of_python_log_in(secured: Secured, tmp_path: Path, login: str) 
     admin.close()
 
 
+def record_producer(kafka: dict[str, Any]) -> RecordProducer:
+    section = Settings(kafka=kafka).kafka
+    return RecordProducer(bootstrap_servers=section.bootstrap_servers, options=section.librdkafka_options(), config={})
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_clients_of_librdkafka_log_in(secured: Secured, tmp_path: Path, login: str) -> None:
+    producer = record_producer(LOGINS[login](*secured, tmp_path))
+    try:
+        assert producer.partition_counts()[TOPIC] == 1
+        answers: list[object] = []
+        record: dict[str, Any] = {"key": b"", "value": login.encode(), "headers": None, "timestamp_ms": None}
+        producer.send(TOPIC, 0, **record, answer=lambda error, _: answers.append(error))
+        wait_until(lambda: answers, "the record is confirmed")
+        assert answers == [None]
+    finally:
+        producer.abandon()
+
+
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_username": "scram-512"}
 TOKENS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_username": "token"}
 WRONG: dict[str, dict[str, str]] = {
@@ -65,6 +89,37 @@ def test_a_wrong_login_is_refused_and_its_secret_not_logged(
     ):
         check_topics(Settings(kafka=broker.section(**keys) | {"options": {"bootstrap.timeout.ms": 1_500}}))
     assert "hunter3" not in str(caught.value) + caplog.text
+
+
+def ask_for_topics(kafka: dict[str, Any]) -> None:
+    producer = record_producer(kafka)
+    try:
+        producer.partition_counts()
+    finally:
+        producer.abandon()
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("password", "[Aa]uthentication failed"),
+        ("user", "[Aa]uthentication failed"),
+        ("client secret", "OAuth token not set"),
+        ("certificate", "certificate"),
+    ],
+)
+def test_a_wrong_login_of_librdkafka_is_named_and_its_secret_not_logged(
+    secured: Secured, what: str, why: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.kafka.record_producer._CONNECT_S", 2.0)
+    broker, tokens = secured
+    keys = {name: tokens.url if value == "TOKENS" else value for name, value in WRONG[what].items()}
+    section = broker.section(**keys)
+    with structlog.testing.capture_logs() as logs, pytest.raises(KafkaFailed, match=why) as caught:
+        ask_for_topics(section)
+    said = str(caught.value) + str(logs) + "".join(capfd.readouterr())
+    assert "hunter3" not in said
+    assert what != "client secret" or "gave no token: HTTP status 401" in said
 
 
 def test_a_broker_of_another_authority_is_not_talked_to(secured: Secured, tmp_path: Path) -> None:

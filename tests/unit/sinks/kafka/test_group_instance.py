@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import OffsetAndMetadata, TopicPartition
-from kafka.errors import GroupAuthorizationFailedError, GroupIdNotFoundError
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka import group_instance
 from sinks.kafka.group_instance import GroupInstanceTaken, Stamps, await_instance_free
@@ -20,17 +20,29 @@ class Admin:
         self.looks = 0
         self.error: Exception | None = None
 
-    def describe_groups(self, names: list[str]) -> dict[str, Any]:
+    def describe_consumer_groups(self, names: list[str], **_: Any) -> dict[str, Any]:
         if self.error is not None:
-            raise self.error
+            return {"g": Failed(self.error)}
         self.looks += 1
-        members = [] if self.member is None else [{"group_instance_id": self.member, "client_host": "/10.0.0.7"}]
-        return {"g": {"members": members}}
+        members = [] if self.member is None else [SimpleNamespace(group_instance_id=self.member, host="/10.0.0.7")]
+        return {"g": Done(SimpleNamespace(members=members))}
 
-    def list_group_offsets(self, specs: Any) -> Any:
-        return {"g": {TopicPartition("t", n): OffsetAndMetadata(0, text, -1) for n, text in enumerate(self.stamps())}}
+    def list_consumer_group_offsets(self, asked: list[ConsumerGroupTopicPartitions], **_: Any) -> dict[str, Any]:
+        partitions = [TopicPartition("t", number, 0, text) for number, text in enumerate(self.stamps())]
+        return {asked[0].group_id: Done(SimpleNamespace(topic_partitions=partitions))}
 
-    def close(self) -> None: ...
+
+class Done:
+    def __init__(self, result: Any) -> None:
+        self.result = lambda: result
+
+
+class Failed:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def result(self) -> Any:
+        raise self.error
 
 
 @pytest.fixture
@@ -39,7 +51,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
     monkeypatch.setattr(group_instance, "WATCH_S", 0.02)
 
     def look(admin: Admin) -> None:
-        monkeypatch.setattr(group_instance, "KafkaAdminClient", lambda **_: admin)
+        monkeypatch.setattr(group_instance, "AdminClient", lambda _: admin)
         await_instance_free(bootstrap_servers="x", group_id="g", group_instance_id="a", options={})
 
     return look
@@ -72,15 +84,15 @@ def test_a_name_whose_process_has_said_goodbye_is_free_at_once(look: Callable[[A
     assert admin.looks == 1
 
 
-@pytest.mark.parametrize("error", [GroupIdNotFoundError(), GroupAuthorizationFailedError()])
-def test_without_an_answer_the_process_goes_on(look: Callable[[Admin], None], error: Exception) -> None:
+@pytest.mark.parametrize("error", [KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED])
+def test_without_an_answer_the_process_goes_on(look: Callable[[Admin], None], error: int) -> None:
     admin = Admin("a", list)
-    admin.error = error
+    admin.error = KafkaException(KafkaError(error))
     look(admin)
 
 
 def test_a_process_without_a_name_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_instance, "KafkaAdminClient", None)
+    monkeypatch.setattr(group_instance, "AdminClient", None)
     await_instance_free(bootstrap_servers="x", group_id="g", group_instance_id=None, options={})
 
 

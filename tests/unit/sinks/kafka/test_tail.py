@@ -1,77 +1,82 @@
-"""The consumer behind the gateways' command tail, with one that behaves as told in place of kafka-python's."""
+"""The gateways' command tail, with a consumer that behaves as told."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
-from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaTimeoutError, RebalanceInProgressError
-from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from sinks.kafka import tail
+from sinks.kafka.group_consumer import Assigned, CommitRefused, MemberFenced, Record, Revoked
 from sinks.kafka.group_instance import GroupInstanceTaken
+from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.tail import KafkaCommandTail
 from tests.support.waiting import until
 
+PASSING = CommitRefused("the group is rebalancing", is_passing=True)
+LASTING = CommitRefused("too few replicas", is_passing=False)
 
-class StuckConsumer:
-    """Gets partition 0, one record, and then waits for the end of a rebalance for ever."""
 
-    made: list["StuckConsumer"] = []  # noqa: RUF012 - a fresh one for each test
-    state = MemberState.REBALANCING
+class Consumer:
+    """A GroupConsumer that gets partition 0 with the first poll. `outcome` says what becomes of the next commit."""
 
-    def __init__(self, **config: Any) -> None:
-        self.listener: Any = None
+    made: list["Consumer"] = []  # noqa: RUF012 - a fresh one for each test
+
+    def __init__(self, topic: str, *, on_commit: Callable[[Mapping[int, int], CommitRefused | None], None], **_: Any) -> None:
+        self.changes: deque[Assigned | Revoked] = deque()
         self.is_closed = False
+        self.polls = 0
+        self.stamps: list[str] = []
+        self._on_commit = on_commit
+        self._answers: list[tuple[Mapping[int, int], CommitRefused | None]] = []
         self.made.append(self)
 
-    def subscribe(self, topics: list[str], listener: Any) -> None:
-        self.listener = listener
+    def poll(self, timeout_s: float, most: int) -> dict[int, list[Record]]:
+        time.sleep(0.001)
+        self.polls += 1
+        if self.polls == 1:
+            self.changes.append(Assigned({0: 0}))
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            self._on_commit(*answer)
+        return self.read()
 
-    def topics(self) -> set[str]:
-        assert self.listener is not None, "what is learnt before it subscribes makes it join twice"
-        return {"commands"}
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        return ConsumerGroupMetadata("gateways", 2, "this one", None, self.state)
-
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        if self.listener is not None:
-            self.listener.on_partitions_assigned([TopicPartition("commands", 0)])
-            self.listener = None
+    def read(self) -> dict[int, list[Record]]:
         return {}
 
-    def position(self, partition: TopicPartition, timeout_ms: int) -> int:
-        return 0
+    def outcome(self, offsets: Mapping[int, int]) -> CommitRefused | None:
+        return None
 
-    def commit_async(self, offsets: Any, callback: Any) -> None:
-        callback(offsets, RebalanceInProgressError("the group is rebalancing"))
+    def commit(self, offsets: Mapping[int, int], metadata: str) -> None:
+        self.stamps.append(metadata)
+        self._answers.append((offsets, self.outcome(offsets)))
 
-    def commit(self, offsets: Any, timeout_ms: int) -> None: ...
-
-    def close(self, autocommit: bool, timeout_ms: int) -> None:
+    def close(self) -> None:
         self.is_closed = True
+
+
+def record(value: bytes, offset: int) -> Record:
+    return Record(offset, b"key", value, [], 0)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_COMMIT_INTERVAL_S", "_RESTART_PAUSE_S"):
         monkeypatch.setattr(tail, name, 0.01)
-    monkeypatch.setattr(StuckConsumer, "made", [])
+    monkeypatch.setattr(Consumer, "made", [])
 
 
 def tail_on(
     monkeypatch: pytest.MonkeyPatch,
-    consumer: type[StuckConsumer],
+    consumer: type[Consumer],
     *,
     group_instance_id: str | None = None,
     on_taken: Callable[[], None] = lambda: None,
 ) -> KafkaCommandTail:
-    monkeypatch.setattr(tail, "KafkaConsumer", consumer)
+    monkeypatch.setattr(tail, "GroupConsumer", consumer)
     return KafkaCommandTail(
         bootstrap_servers="",
         topic="commands",
@@ -88,6 +93,7 @@ class Listener:
     def __init__(self) -> None:
         self.calls: list[tuple[str, frozenset[int]]] = []
         self.done: list[bytes] = []
+        self.read: list[bytes] = []
 
     def partitions_assigned(self, partitions: frozenset[int]) -> None:
         self.calls.append(("assigned", partitions))
@@ -96,17 +102,23 @@ class Listener:
         self.calls.append(("revoked", partitions))
 
     def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
+        self.read += values
         return [partial(self.done.append, value) for value in values]
 
 
+class Failing(Consumer):
+    def read(self) -> dict[int, list[Record]]:
+        if self.polls == 3:
+            raise KafkaFailed("offset out of range")
+        return {}
+
+
 @pytest.mark.usefixtures("quick")
-def test_a_member_that_a_rebalance_has_forgotten_gives_its_partitions_up_and_joins_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_consumer_that_fails_gives_its_partitions_up_and_another_one_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = frozenset((0,))
 
     async def main() -> list[tuple[str, frozenset[int]]]:
-        listener, reader = Listener(), tail_on(monkeypatch, StuckConsumer)
+        listener, reader = Listener(), tail_on(monkeypatch, Failing)
         reader.start(listener)
         await until(lambda: len(listener.calls) >= 3, "the partition is given up and got again", within_s=20)
         await reader.close(5)
@@ -114,26 +126,39 @@ def test_a_member_that_a_rebalance_has_forgotten_gives_its_partitions_up_and_joi
 
     calls = asyncio.run(main())
     assert calls[:3] == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
-    assert StuckConsumer.made[0].is_closed
+    assert Consumer.made[0].is_closed
 
 
-class FencedConsumer(StuckConsumer):
-    """Commits until somebody else joins under its name: kafka-python says so in the poll after the commit."""
+class Losing(Consumer):
+    """Partition 0 goes with the second record."""
 
-    state = MemberState.STABLE
+    def read(self) -> dict[int, list[Record]]:
+        if self.polls == 4:
+            self.changes.append(Revoked(frozenset((0,))))
+        return {0: [record(b"%d" % self.polls, self.polls)]} if self.polls in (3, 4) else {}
 
-    def __init__(self, **config: Any) -> None:
-        super().__init__(**config)
-        self.stamps: list[str] = []
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+@pytest.mark.usefixtures("quick")
+def test_what_comes_with_the_loss_of_its_partition_is_the_next_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> Listener:
+        listener, reader = Listener(), tail_on(monkeypatch, Losing)
+        reader.start(listener)
+        await until(lambda: len(listener.calls) == 2, "the partition comes and goes", within_s=20)
+        await reader.close(5)
+        return listener
+
+    listener = asyncio.run(main())
+    assert listener.calls[1] == ("revoked", frozenset((0,)))
+    assert listener.read == [b"3"]
+
+
+class FencedConsumer(Consumer):
+    """Commits until somebody else joins under its name."""
+
+    def read(self) -> dict[int, list[Record]]:
         if len(self.stamps) == 3:
-            raise FencedInstanceIdError("gateway-0")
-        return super().poll(timeout_ms)
-
-    def commit_async(self, offsets: Any, callback: Any) -> None:
-        self.stamps += [offset.metadata for offset in offsets.values()]
-        callback(offsets, None)
+            raise MemberFenced("gateway-0")
+        return {}
 
 
 @pytest.mark.usefixtures("quick")
@@ -150,49 +175,47 @@ def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeyp
         return listener.calls
 
     assert asyncio.run(main()) == [("assigned", frozenset((0,))), ("revoked", frozenset((0,)))]
-    (consumer,) = StuckConsumer.made
-    assert isinstance(consumer, FencedConsumer)
+    (consumer,) = Consumer.made
     assert consumer.is_closed
     assert len(set(consumer.stamps)) == 3, "it stamps although there is nothing new to commit"
 
 
-class Reading(StuckConsumer):
-    """Reads one record. refusals: so many commits are refused first; who was left behind is refused until it joins again."""
+class Reading(Consumer):
+    """Reads one record. refusals: so many commits are refused first."""
 
     refusals = 0
     commits = 0
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        if self.listener is None:
-            return {}
-        super().poll(timeout_ms)
-        return {TopicPartition("commands", 0): [SimpleNamespace(value=b"for nobody here", offset=6)]}
+    def read(self) -> dict[int, list[Record]]:
+        return {0: [record(b"for nobody here", 6)]} if self.polls == 1 else {}
 
-    def commit_async(self, offsets: Any, callback: Any) -> None:
+    def outcome(self, offsets: Mapping[int, int]) -> CommitRefused | None:
         Reading.commits += 1
-        if Reading.commits <= Reading.refusals:
-            callback(offsets, RebalanceInProgressError("the group is rebalancing"))
-        else:
-            callback(offsets, None)
+        return PASSING if Reading.commits <= Reading.refusals else None
+
+
+class Forgotten(Reading):
+    """The group goes on without it, and tells it later than it refuses its commits."""
+
+    def read(self) -> dict[int, list[Record]]:
+        if self.polls == 20:
+            self.changes.append(Revoked(frozenset((0,))))
+        return super().read()
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("refusals", "state", "done"),
-    [
-        (0, MemberState.STABLE, [b"for nobody here"]),
-        (3, MemberState.STABLE, [b"for nobody here"]),
-        (10**9, MemberState.REBALANCING, []),
-    ],
+    ("consumer", "refusals", "done"),
+    [(Reading, 0, [b"for nobody here"]), (Reading, 3, [b"for nobody here"]), (Forgotten, 10**9, [])],
 )
 def test_what_needs_certainty_waits_until_kafka_has_taken_a_commit(
-    monkeypatch: pytest.MonkeyPatch, refusals: int, state: str, done: list[bytes]
+    monkeypatch: pytest.MonkeyPatch, consumer: type[Consumer], refusals: int, done: list[bytes]
 ) -> None:
-    for name, value in (("refusals", refusals), ("commits", 0), ("state", state)):
+    for name, value in (("refusals", refusals), ("commits", 0)):
         monkeypatch.setattr(Reading, name, value)
 
     async def main() -> Listener:
-        listener, reader = Listener(), tail_on(monkeypatch, Reading)
+        listener, reader = Listener(), tail_on(monkeypatch, consumer)
         reader.start(listener)
         await until(lambda: listener.done or len(listener.calls) >= 2, "a commit, or the end of the membership", within_s=20)
         assert Reading.commits > refusals or not listener.done
@@ -205,26 +228,16 @@ def test_what_needs_certainty_waits_until_kafka_has_taken_a_commit(
 class Unpermitted(Reading):
     """Five batches of one record. The group takes no commit until the last of them."""
 
-    state = MemberState.STABLE
-    read = 0
+    def read(self) -> dict[int, list[Record]]:
+        return {0: [record(b"%d" % self.polls, self.polls)]} if self.polls <= 5 else {}
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        super().poll(timeout_ms)
-        if Unpermitted.read == 5:
-            return {}
-        Unpermitted.read += 1
-        value = b"%d" % Unpermitted.read
-        return {TopicPartition("commands", 0): [SimpleNamespace(value=value, offset=Unpermitted.read)]}
-
-    def commit_async(self, offsets: Any, callback: Any) -> None:
-        ((_, offset),) = offsets.items()
-        callback(offsets, None if offset.offset == 6 else KafkaTimeoutError("too few replicas"))
+    def outcome(self, offsets: Mapping[int, int]) -> CommitRefused | None:
+        return None if offsets == {0: 6} else LASTING
 
 
 @pytest.mark.usefixtures("quick")
 def test_of_what_waits_for_a_commit_that_does_not_come_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_UNCERTAIN_BATCHES", 3)
-    monkeypatch.setattr(Unpermitted, "read", 0)
 
     async def main() -> list[bytes]:
         listener, reader = Listener(), tail_on(monkeypatch, Unpermitted)
@@ -237,32 +250,35 @@ def test_of_what_waits_for_a_commit_that_does_not_come_the_newest_is_kept(monkey
 
 
 class Leaving(Reading):
-    """outcomes: of the commits at the end, one after the other; None is taken, and the last one holds for all that follow."""
+    """outcomes: of the commits at the end, one after the other; None is taken, and the last one holds for all that follow.
+    SILENT is not answered."""
 
-    state = MemberState.STABLE
-    outcomes: tuple[Exception | None, ...] = ()
+    outcomes: tuple[Any, ...] = ()
     last_commits = 0
 
-    def commit(self, offsets: Any, timeout_ms: int) -> None:
+    def commit(self, offsets: Mapping[int, int], metadata: str) -> None:
+        if not metadata.endswith("left"):
+            super().commit(offsets, metadata)
+            return
         outcome = self.outcomes[min(Leaving.last_commits, len(self.outcomes) - 1)]
         Leaving.last_commits += 1
-        if outcome is not None:
-            raise outcome
+        if outcome is not SILENT:
+            self._answers.append((offsets, outcome))
+
+
+SILENT = object()
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("outcomes", "tries"),
-    [
-        ((RebalanceInProgressError("it shares out"), CommitFailedError("it did"), None), 3),
-        ((KafkaTimeoutError("Kafka is away"),), 1),
-        ((FencedInstanceIdError("another one"),), 1),
-    ],
-    ids=["a rebalance ends", "Kafka is away", "fenced"],
+    [((PASSING, PASSING, None), 3), ((LASTING,), 1), ((SILENT,), 1)],
+    ids=["a rebalance ends", "refused for good", "Kafka is away"],
 )
 def test_the_last_commit_waits_for_the_end_of_a_rebalance_and_for_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Exception | None, ...], tries: int
+    monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Any, ...], tries: int
 ) -> None:
+    monkeypatch.setattr(tail, "_LAST_COMMIT_S", 1.0)
     monkeypatch.setattr(Leaving, "outcomes", outcomes)
     assert last_commits(monkeypatch, stop_timeout_s=5) == tries
 
@@ -270,7 +286,7 @@ def test_the_last_commit_waits_for_the_end_of_a_rebalance_and_for_nothing_else(
 @pytest.mark.usefixtures("quick")
 def test_the_last_commit_does_not_wait_for_longer_than_the_process_has_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_LEAVE_S", 0.5)
-    monkeypatch.setattr(Leaving, "outcomes", (RebalanceInProgressError("for ever"),))
+    monkeypatch.setattr(Leaving, "outcomes", (PASSING,))
     started = time.monotonic()
     assert last_commits(monkeypatch, stop_timeout_s=0.8) > 1
     assert time.monotonic() - started < tail._LAST_COMMIT_S  # without a look at when the process has to stop
@@ -281,11 +297,11 @@ def last_commits(monkeypatch: pytest.MonkeyPatch, *, stop_timeout_s: float) -> i
     monkeypatch.setattr(Leaving, "last_commits", 0)
 
     async def main() -> None:
-        listener, reader = Listener(), tail_on(monkeypatch, Leaving)
+        listener, reader = Listener(), tail_on(monkeypatch, Leaving, group_instance_id="gateway-0")
         reader.start(listener)
         await until(lambda: listener.done, "a commit", within_s=20)
         await reader.close(stop_timeout_s)
-        await until(lambda: StuckConsumer.made[0].is_closed, "its thread ends", within_s=20)
+        await until(lambda: Consumer.made[0].is_closed, "its thread ends", within_s=20)
 
     asyncio.run(main())
     return Leaving.last_commits

@@ -1,11 +1,11 @@
-"""sinks.kafka.topic_partitions, on a producer that knows what the test tells it. In the event log: test_append.py."""
+"""sinks.kafka.topic_partitions, on a client that knows what the test tells it. In the event log: test_append.py."""
 
 import asyncio
 
 import pytest
-from kafka.errors import KafkaTimeoutError
 
 from sinks.kafka import topic_partitions
+from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.topic_partitions import PartitionsAdded, TopicMissing, TopicPartitions
 from tests.support.waiting import until
 
@@ -17,12 +17,29 @@ class Answering:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    def partitions_for(self, topic: str) -> set[int]:
+    def partition_counts(self) -> dict[str, int]:
+        """Topics without partitions are not there."""
+        return {topic: count for topic in ("events", "uplink") if (count := self._next())}
+
+    def partition_count(self, topic: str) -> int:
         self.asked.append(topic)
+        return self._next()
+
+    def _next(self) -> int:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return set(range(answer))
+        return answer
+
+
+class Half(Answering):
+    """Without `uplink`."""
+
+    def partition_counts(self) -> dict[str, int]:
+        return {"events": self._next()}
+
+
+NO_ANSWER = KafkaFailed("no broker answers")
 
 
 @pytest.fixture
@@ -38,35 +55,38 @@ def topics(told: list[str]) -> TopicPartitions:
 
 
 def test_a_topic_that_was_created_a_moment_ago_is_waited_for(topics: TopicPartitions) -> None:
-    topics.learn(Answering(KafkaTimeoutError("no metadata"), 0, 3), ["events"])
+    topics.learn(Answering(0, 0, 3), ["events"])
     assert topics.count("events") == 3
 
 
-@pytest.mark.parametrize("answer", [0, KafkaTimeoutError("no metadata")])
-def test_one_that_does_not_come_is_named(
-    topics: TopicPartitions, monkeypatch: pytest.MonkeyPatch, answer: int | Exception
-) -> None:
+def test_one_that_does_not_come_is_named(topics: TopicPartitions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_partitions, "_METADATA_TIMEOUT_S", 0.01)
-    with pytest.raises(TopicMissing, match="topic events does not exist, or may not be described") as missing:
-        topics.learn(Answering(answer), ["events"])
-    assert missing.value.__cause__ is (answer if isinstance(answer, Exception) else None)
+    with pytest.raises(TopicMissing, match="topic uplink does not exist, or may not be described"):
+        topics.learn(Half(3), ["events", "uplink"])
 
 
-def test_the_next_producer_knows_all_topics_whether_or_not_it_answers(topics: TopicPartitions) -> None:
+def test_a_broker_that_does_not_answer_is_not_a_missing_topic(topics: TopicPartitions) -> None:
+    with pytest.raises(KafkaFailed, match="no broker answers"):
+        topics.learn(Answering(NO_ANSWER), ["events"])
+
+
+def test_the_next_producer_is_asked_until_it_has_answered_for_all_topics(topics: TopicPartitions) -> None:
     topics.learn(Answering(1), ["events", "uplink"])
-    following = Answering(KafkaTimeoutError("no metadata"), 1)
-    topics.fetch(following)
+    following = Answering(1)
+    topics.ask(following)
     assert following.asked == ["events", "uplink"]
+    with pytest.raises(KafkaFailed):
+        topics.ask(Answering(NO_ANSWER))
 
 
 def test_only_another_number_is_told_and_only_once(topics: TopicPartitions, told: list[str]) -> None:
     topics.learn(Answering(3), ["events"])
 
     async def main() -> None:
-        producers = [None, Answering(3), Answering(KafkaTimeoutError("no metadata")), Answering(0), Answering(7)]
-        topics.watch(lambda: producers.pop(0))
+        clients = [None, Answering(3), Answering(NO_ANSWER), Answering(0), Answering(7)]
+        topics.watch(lambda: clients.pop(0))
         await until(lambda: told, "the growth is noticed", within_s=20)
-        assert not producers, "nothing before it counted"
+        assert not clients, "nothing before it counted"
         await asyncio.sleep(0.01)
 
     asyncio.run(main())

@@ -1,12 +1,14 @@
-"""The same security in the words of Python's and of Java's clients."""
+"""The same security in the words of kafka-python, of librdkafka and of Java's clients."""
 
 import ssl
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from confluent_kafka import Producer
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -14,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from sinks.kafka.librdkafka import Failures, client_config, make
 from sinks.kafka.security.java_client import java_options
+from sinks.kafka.security.librdkafka_client import librdkafka_options
 from sinks.kafka.security.python_client import python_options
 from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism, SecurityProtocol
 from sinks.kafka.security.tokens import EndpointTokens, FileTokens
@@ -25,6 +29,7 @@ SASL: dict[str, Any] = {"security_protocol": SecurityProtocol.SASL_PLAINTEXT, "s
 def test_without_security_only_the_protocol_is_said() -> None:
     nothing = KafkaSecurity(ssl_cafile="ca.pem", sasl_username="ann", sasl_password="p")
     assert python_options(nothing) == {"security_protocol": "PLAINTEXT"}
+    assert librdkafka_options(nothing) == {"security.protocol": "PLAINTEXT"}
     assert java_options(nothing) == {"security.protocol": "PLAINTEXT"}
 
 
@@ -43,6 +48,12 @@ def test_user_and_password(mechanism: SaslMechanism, module: str) -> None:
         "sasl_mechanism": mechanism.value,
         "sasl_plain_username": "ann",
         "sasl_plain_password": 'a"b\\c',
+    }
+    assert librdkafka_options(security) == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism.value,
+        "sasl.username": "ann",
+        "sasl.password": 'a"b\\c',
     }
     assert java_options(security) == {
         "security.protocol": "SASL_PLAINTEXT",
@@ -77,6 +88,10 @@ def test_a_token_in_a_file(tmp_path: Path) -> None:
         security_protocol=SecurityProtocol.SASL_SSL, sasl_mechanism=SaslMechanism.OAUTHBEARER, sasl_token_file=str(file)
     )
     assert isinstance(python_options(security)["sasl_oauth_token_provider"], FileTokens)
+    file.write_text("header.claims.signature\n")
+    token, until_s = librdkafka_options(security)["oauth_cb"]("")
+    assert token == "header.claims.signature"
+    assert 30 < until_s - time.time() <= 60, "the file is read again in time"
     java = java_options(security)
     assert java["sasl.oauthbearer.token.endpoint.url"] == file.as_uri()
     assert java["sasl.jaas.config"].endswith("OAuthBearerLoginModule required;")
@@ -106,6 +121,8 @@ def test_a_client_certificate(tmp_path: Path, password: bytes | None, together: 
     assert list(security.problems()) == []
     python = python_options(security)
     ssl.create_default_context().load_cert_chain(python["ssl_certfile"], python.get("ssl_keyfile"), python.get("ssl_password"))
+    producer = make(Producer, client_config("x:1", librdkafka_options(security), Failures()))
+    del producer
     java = java_options(security)
     assert java["ssl.keystore.type"] == "PEM"
     assert java["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----\n")
@@ -123,6 +140,7 @@ def test_a_password_that_the_key_does_not_have_is_no_error(tmp_path: Path) -> No
 def test_authorities_are_named_by_their_file() -> None:
     security = KafkaSecurity(security_protocol=SecurityProtocol.SSL, ssl_cafile="/ca.pem")
     assert python_options(security)["ssl_cafile"] == "/ca.pem"
+    assert librdkafka_options(security)["ssl.ca.location"] == "/ca.pem"
     assert java_options(security) == {
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",

@@ -1,4 +1,4 @@
-"""Tokens for kafka-python: from a real endpoint on loopback, and from files."""
+"""Tokens for kafka-python and librdkafka: from a real endpoint on loopback, and from files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +40,15 @@ def test_a_token_is_asked_for_once_and_again_before_it_ends(endpoint: TokenEndpo
     now[0] += 1
     tokens.token()
     assert endpoint.asked == [("ann", "kafka")] * 2
+
+
+def test_a_token_is_given_with_the_time_that_is_left_of_it(endpoint: TokenEndpoint) -> None:
+    now = [1_000.0]
+    tokens = EndpointTokens(security(endpoint), monotonic=lambda: now[0])
+    first = tokens.token_and_life_s()
+    assert first[1] == endpoint.life_s
+    now[0] += 10
+    assert tokens.token_and_life_s() == (first[0], endpoint.life_s - 10)
 
 
 def test_a_refusal_says_neither_secret_nor_token(endpoint: TokenEndpoint) -> None:

@@ -1,16 +1,12 @@
-"""Subscribing and polling a consumer of kafka-python."""
+"""Subscribing a consumer of kafka-python."""
 
 import threading
 import time
 from collections.abc import Collection
 from typing import Any, Final
 
-import structlog
-from kafka import ConsumerRebalanceListener, TopicPartition
-from kafka.errors import KafkaConnectionError
+from kafka import ConsumerRebalanceListener
 
-_log: Final = structlog.get_logger(__name__)
-_WITHOUT_BROKER_S: Final = 0.2
 _METADATA_PAUSE_S: Final = 0.2
 
 
@@ -35,18 +31,3 @@ def subscribe(
         elif stopping.wait(_METADATA_PAUSE_S):
             return False
     return True
-
-
-def poll(consumer: Any, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-    """The next records, none when the broker cannot be reached.
-
-    kafka-python passes over most failures of a connection, and raises some. None is a reason for another consumer: it would be a
-    stranger to the group, and give up the partitions, while the group waits for the member that it knows.
-    """
-    try:
-        records: dict[TopicPartition, list[Any]] = consumer.poll(timeout_ms=timeout_ms)
-    except KafkaConnectionError as error:
-        _log.debug("broker_away", error=repr(error))
-        time.sleep(_WITHOUT_BROKER_S)
-        return {}
-    return records

@@ -1,0 +1,101 @@
+"""librdkafka, by the package confluent-kafka: what all its clients here have in common.
+
+Gateways and bridges read and append with it, because a record costs it a seventh of what it costs kafka-python
+(docs/decisions/0028-librdkafka.md). It has threads of its own; Python hears of what they do when it polls.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from state.errors import InflightError
+
+METADATA_AGE_MS: Final = 30_000
+"""How often a client asks for what it knows about the topics."""
+_UNKNOWN_OPTION: Final = "No such configuration property"
+_CONNECTIONS: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
+"""These come and go by themselves, and as often as a client dials."""
+
+_log: Final = structlog.get_logger(__name__)
+
+
+class KafkaFailed(InflightError):
+    """Kafka has not answered, or has refused; the text says why."""
+
+
+class Failures:
+    """What a client says of its connections, given to it as `error_cb`. Any thread may ask for the last one.
+
+    Those that say that nobody may log in come with every new connection: each is logged once.
+    """
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._told: set[int] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, error: KafkaError) -> None:
+        code = error.code()
+        with self._lock:
+            if code != KafkaError._ALL_BROKERS_DOWN:  # follows the one that says why
+                self._last = error.str()
+            is_new = code not in self._told
+            self._told.add(code)
+        if code in _CONNECTIONS:
+            _log.debug("kafka_connection", error=error.str())
+        elif is_new:
+            _log.warning("kafka_client", error=error.str())
+
+    def failed(self, what: str, error: Exception) -> KafkaFailed:
+        """error: of the call that has failed; it says less than what came before it."""
+        reason = self._last or str(reason_of(error))
+        return KafkaFailed(f"{what}: {reason}")
+
+
+def reason_of(error: BaseException) -> object:
+    """What a KafkaException carries is shorter to read than itself."""
+    return error.args[0].str() if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError) else error
+
+
+def client_config(bootstrap_servers: str, options: Mapping[str, Any], failures: Failures) -> dict[str, Any]:
+    """Of every client. options: as `librdkafka_options` makes them, and the user's."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "error_cb": failures,
+        "log_level": 0,  # its lines repeat what `error_cb` says
+        "reconnect.backoff.max.ms": 1_000,
+        "topic.metadata.refresh.interval.ms": METADATA_AGE_MS,
+        "socket.nagle.disable": True,
+        "enable.metrics.push": False,
+        **_known(options),
+    }
+
+
+def make(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+    """A client. Raises KafkaFailed when a file or a value is of no use."""
+    try:
+        return kind(config)
+    except KafkaException as error:
+        raise KafkaFailed(f"a client of Kafka cannot be made: {reason_of(error)}") from error
+
+
+def _known(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that only the other clients of Kafka know: they are for all of them."""
+    return {name: value for name, value in options.items() if callable(value) or _is_known(name)}
+
+
+@lru_cache(maxsize=256)
+def _is_known(name: str) -> bool:
+    try:
+        Producer({name: "", "log_level": 0})
+    except KafkaException as error:
+        if _UNKNOWN_OPTION in str(error):
+            _log.debug("kafka_option_unknown", option=name)
+            return False
+    except (TypeError, ValueError):
+        pass
+    return True

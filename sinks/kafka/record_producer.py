@@ -1,0 +1,130 @@
+"""An idempotent producer of librdkafka, which confirms what all in-sync replicas have.
+
+A thread of its own waits for confirmations, and calls back on it. Once a record has been given up, everything has: what came
+after it must not get into the log without it. Then, and when it is ended, no record that is undecided is written any more, except
+for what is on its way to a broker already.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make
+
+_log: Final = structlog.get_logger(__name__)
+_POLL_S: Final = 0.2
+_CONNECT_S: Final = 5.0
+_CLOSE_S: Final = 1.0
+_END_S: Final = 10.0
+
+Answer = Callable[[KafkaError | None, int], None]
+"""Called once, on the producer's thread: with None and the record's time (milliseconds since 1970), or why it was given up."""
+
+
+class NotSent(Exception):
+    """The producer has not taken a record. error: why, None = because it has given one up before."""
+
+    def __init__(self, error: KafkaError | None, text: str) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+class RecordProducer:
+    """config: more of librdkafka's. Raises KafkaFailed for a file or value that is of no use."""
+
+    def __init__(self, *, bootstrap_servers: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self._failures = Failures()
+        common = client_config(bootstrap_servers, options, self._failures)
+        self._client: Any = make(Producer, {**config, **common, "enable.idempotence": True, "acks": "all"})
+        self._has_given_up = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(self._client,), name="inflight-confirmations", daemon=True)
+        self._thread.start()
+
+    def _serve(self, client: Any) -> None:
+        while not self._ending.is_set():
+            try:
+                client.poll(_POLL_S)
+            except Exception as error:  # noqa: BLE001 - a bug of ours in a callback must not end all confirmations
+                _log.error("confirmation_failed", exc_info=error, action="please report this")
+
+    def partition_counts(self) -> dict[str, int]:
+        """Of all topics that may be described. Blocks. Raises KafkaFailed when no broker answers."""
+        return {name: len(topic.partitions) for name, topic in self._metadata().items() if topic.error is None}
+
+    def partition_count(self, topic: str) -> int:
+        """Of one that exists; 0 = it does not, or may not be described. Blocks. Raises KafkaFailed when no broker answers."""
+        described = self._metadata(topic).get(topic)
+        return 0 if described is None or described.error is not None else len(described.partitions)
+
+    def _metadata(self, *topic: str) -> Mapping[str, Any]:
+        try:
+            topics: Mapping[str, Any] = self._client.list_topics(*topic, timeout=_CONNECT_S).topics
+        except KafkaException as error:
+            raise self._failures.failed("no broker answers", error) from error
+        return topics
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        key: bytes,
+        value: bytes,
+        headers: list[tuple[str, bytes]] | None,
+        timestamp_ms: int | None,
+        answer: Answer,
+    ) -> None:
+        """Does not wait. timestamp_ms: None = now. Raises NotSent."""
+        if self._has_given_up:
+            raise NotSent(None, "this producer has given a record up")
+        try:
+            self._client.produce(
+                topic,
+                value,
+                key,
+                partition,
+                on_delivery=partial(self._delivered, answer),
+                timestamp=timestamp_ms or 0,
+                headers=headers or [],
+            )
+        except KafkaException as error:
+            raise NotSent(error.args[0], error.args[0].str()) from error
+        except BufferError as error:
+            raise NotSent(None, str(error)) from error
+
+    def _delivered(self, answer: Answer, error: KafkaError | None, message: Any) -> None:
+        if error is not None and not self._has_given_up:
+            self._has_given_up = True
+            self._client.purge(blocking=False)
+        answer(error, message.timestamp()[1])
+
+    def close(self) -> None:
+        """Lets go of a producer whose records are decided, or are not waited for. Blocks for about a second."""
+        self._client.flush(_CLOSE_S)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Ends it at once; what is undecided is given up. Blocks for seconds at most."""
+        if self._ending.is_set():
+            return
+        self._has_given_up = True
+        self._client.purge()
+        deadline = time.monotonic() + _END_S
+        while len(self._client) and time.monotonic() < deadline:
+            self._client.poll(_POLL_S)
+        self._ending.set()
+        self._thread.join(_END_S)
+        self._client = _Ended()  # the last reference: librdkafka closes its connections
+
+
+class _Ended:
+    """In place of a client that is gone."""
+
+    def list_topics(self, *args: object, **more: object) -> Any:
+        raise KafkaFailed("this producer has ended")

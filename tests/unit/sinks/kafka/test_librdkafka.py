@@ -1,0 +1,37 @@
+"""sinks.kafka.librdkafka"""
+
+import pytest
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make
+
+
+def test_options_that_only_other_clients_know_are_left_out() -> None:
+    config = client_config("x:1", {"client.id": "me", "bootstrap.timeout.ms": 5, "request.timeout.ms": 7}, Failures())
+    assert (config["client.id"], config["request.timeout.ms"], config["bootstrap.servers"]) == ("me", 7, "x:1")
+    assert "bootstrap.timeout.ms" not in config
+
+
+@pytest.mark.parametrize(
+    "options", [{"ssl.ca.location": "/no/such/file", "security.protocol": "ssl"}, {"request.timeout.ms": "soon"}]
+)
+def test_a_value_that_is_of_no_use_is_named_before_anything_starts(options: dict[str, str]) -> None:
+    with pytest.raises(KafkaFailed, match=r"a client of Kafka cannot be made: .*(ssl\.ca\.location|request\.timeout\.ms)"):
+        make(Producer, client_config("x:1", options, Failures()))
+
+
+def test_why_nobody_is_let_in_is_logged_once_and_a_lost_connection_not_at_all() -> None:
+    failures = Failures()
+    with structlog.testing.capture_logs() as logs:
+        for code in (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._AUTHENTICATION):
+            failures(KafkaError(code))
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["kafka_client"]
+
+
+def test_a_failure_says_what_the_client_said_before_it() -> None:
+    failures, error = Failures(), KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    assert str(failures.failed("no broker answers", error)) == f"no broker answers: {KafkaError(KafkaError._TIMED_OUT).str()}"
+    for code in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN):
+        failures(KafkaError(code))
+    assert str(failures.failed("no broker answers", error)).endswith(KafkaError(KafkaError._AUTHENTICATION).str())

@@ -1,0 +1,172 @@
+"""sinks.kafka.record_producer, on a client that answers what the test says. With a broker: tests/integration/kafka."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from sinks.kafka import record_producer
+from sinks.kafka.librdkafka import KafkaFailed
+from sinks.kafka.record_producer import NotSent, RecordProducer
+from tests.support.waiting import wait_until
+
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+class Message:
+    def __init__(self, timestamp_ms: int) -> None:
+        self.timestamp = lambda: (1, timestamp_ms)
+
+
+class Client:
+    """confluent_kafka.Producer, as far as a RecordProducer uses it. Delivery reports wait for `poll`."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.under_way: list[tuple[str, bytes, Callable[..., None]]] = []
+        self.reports: list[Callable[[], None]] = []
+        self.refuse: Exception | None = None
+        self.timestamps: list[int] = []
+        self.purged = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.under_way) + len(self.reports)
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes, partition: int, *, on_delivery: Any, timestamp: int, headers: Any
+    ) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.timestamps.append(timestamp)
+        self.under_way.append((topic, value, on_delivery))
+
+    def answer(self, error: KafkaError | None) -> None:
+        """The oldest."""
+        _, _, on_delivery = self.under_way.pop(0)
+        self.reports.append(lambda: on_delivery(error, Message(1_234)))
+
+    def poll(self, timeout: float) -> None:
+        with self._lock:
+            reports, self.reports = self.reports, []
+        for report in reports:
+            report()
+        threading.Event().wait(0.001)
+
+    def purge(self, blocking: bool = True) -> None:
+        self.purged += 1
+        while self.under_way:
+            self.answer(KafkaError(KafkaError._PURGE_QUEUE))
+
+    def flush(self, timeout: float) -> None:
+        self.poll(timeout)
+
+    def list_topics(self, *topic: str, timeout: float) -> Any:
+        self.config["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.got: list[tuple[bytes, int | None, int]] = []
+
+    def to(self, value: bytes) -> Callable[[KafkaError | None, int], None]:
+        return lambda error, timestamp_ms: self.got.append((value, None if error is None else error.code(), timestamp_ms))
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordProducer]:
+    monkeypatch.setattr(record_producer, "Producer", Client)
+    made = RecordProducer(bootstrap_servers="x:1", options={"client.id": "me"}, config={"linger.ms": 3, "acks": "1"})
+    yield made
+    made.abandon()
+
+
+def send(producer: RecordProducer, value: bytes, answers: Answers, timestamp_ms: int | None = None) -> None:
+    producer.send("t", 0, key=b"k", value=value, headers=None, timestamp_ms=timestamp_ms, answer=answers.to(value))
+
+
+def test_it_is_idempotent_whatever_it_is_told(producer: RecordProducer) -> None:
+    config = producer._client.config
+    assert (config["acks"], config["enable.idempotence"], config["client.id"], config["linger.ms"]) == ("all", True, "me", 3)
+
+
+def test_a_confirmation_brings_the_time_of_the_record(producer: RecordProducer) -> None:
+    answers = Answers()
+    send(producer, b"one", answers)
+    send(producer, b"two", answers, 77)
+    assert producer._client.timestamps == [0, 77]
+    producer._client.answer(None)
+    wait_until(lambda: answers.got, "it is confirmed")
+    assert answers.got == [(b"one", None, 1_234)]
+
+
+def test_once_a_record_is_given_up_everything_is(producer: RecordProducer) -> None:
+    answers = Answers()
+    for value in b"one", b"two", b"three":
+        send(producer, value, answers)
+    producer._client.answer(TOO_LARGE)
+    wait_until(lambda: len(answers.got) == 3, "all are given up")
+    assert [(value, code) for value, code, _ in answers.got] == [
+        (b"one", KafkaError.MSG_SIZE_TOO_LARGE),
+        (b"two", KafkaError._PURGE_QUEUE),
+        (b"three", KafkaError._PURGE_QUEUE),
+    ]
+    with pytest.raises(NotSent, match="has given a record up"):
+        send(producer, b"four", answers)
+
+
+def test_a_bug_in_one_callback_costs_no_other(producer: RecordProducer) -> None:
+    answers = Answers()
+
+    def fails(error: KafkaError | None, timestamp_ms: int) -> None:
+        raise ValueError("a bug")
+
+    producer.send("t", 0, key=b"k", value=b"one", headers=None, timestamp_ms=None, answer=fails)
+    producer._client.answer(None)
+    wait_until(lambda: not len(producer._client), "the first callback was called")
+    send(producer, b"two", answers)
+    producer._client.answer(None)
+    wait_until(lambda: answers.got, "the next one is, too")
+
+
+@pytest.mark.parametrize(("error", "code"), [(KafkaException(TOO_LARGE), TOO_LARGE.code()), (BufferError("queue full"), None)])
+def test_a_record_that_is_not_taken_is_said_at_once_and_costs_no_other(
+    producer: RecordProducer, error: Exception, code: int | None
+) -> None:
+    answers = Answers()
+    producer._client.refuse = error
+    with pytest.raises(NotSent) as refused:
+        send(producer, b"large", answers)
+    assert (None if refused.value.error is None else refused.value.error.code()) == code
+    producer._client.refuse = None
+    send(producer, b"small", answers)
+    assert not answers.got
+
+
+def test_what_is_undecided_at_the_end_is_given_up_before_the_end(producer: RecordProducer) -> None:
+    answers = Answers()
+    send(producer, b"one", answers)
+    client = producer._client
+    producer.abandon()
+    assert [code for _, code, _ in answers.got] == [KafkaError._PURGE_QUEUE]
+    assert client.purged
+    with pytest.raises(NotSent):
+        send(producer, b"two", answers)
+    with pytest.raises(KafkaFailed, match="has ended"):
+        producer.partition_count("t")
+
+
+def test_whoever_closes_waits_for_what_is_confirmed_meanwhile(producer: RecordProducer) -> None:
+    answers = Answers()
+    send(producer, b"one", answers)
+    producer._client.answer(None)
+    producer.close()
+    assert answers.got == [(b"one", None, 1_234)]
+
+
+def test_a_broker_that_lets_nobody_in_is_told_from_one_that_is_away(producer: RecordProducer) -> None:
+    with pytest.raises(KafkaFailed, match=f"no broker answers: {KafkaError(KafkaError._AUTHENTICATION).str()}"):
+        producer.partition_counts()
