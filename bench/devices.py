@@ -45,7 +45,8 @@ class Habits:
 
 @dataclass
 class Tally:
-    """What all devices together have seen. latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH.
+    """What all devices together have seen. latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH; began,
+    last_connected: of the first connection and the last CONNACK.
 
     granted_qos: the lowest of a SUBACK. completed, last_completed: PUBCOMPs as the last step of a QoS 2 handshake, each counted
     once, and the monotonic time of the last one. acknowledged, last_acknowledged: the same of PUBACKs to the devices.
@@ -62,6 +63,8 @@ class Tally:
     duplicates: int = 0
     latencies_ms: list[float] = field(default_factory=list)
     connect_ms: list[float] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    last_connected: float = 0.0
     first: float = 0.0
     last: float = 0.0
     last_completed: float = 0.0
@@ -196,7 +199,8 @@ class Device(Connection):
         elif kind == CONNACK:
             if buffer[body + 1] == 0:
                 tally.connected += 1
-                tally.connect_ms.append((time.monotonic() - self._started) * 1_000)
+                tally.last_connected = time.monotonic()
+                tally.connect_ms.append((tally.last_connected - self._started) * 1_000)
                 if self._habits.subscribe:
                     topic_filter = self._habits.subscribe.encode().replace(b"%c", self._client_id)
                     answers += subscribe_packet(topic_filter, self._habits.qos)
@@ -283,6 +287,7 @@ def report(tally: Tally) -> dict[str, float]:
         "connected": tally.connected,
         "connect_p50_ms": round(percentile(tally.connect_ms, 0.5), 1),
         "connect_p99_ms": round(percentile(tally.connect_ms, 0.99), 1),
+        "connections_per_s": round(tally.connected / max(1e-9, tally.last_connected - tally.began), 1),
         "publishes": tally.publishes,
         "duplicates": tally.duplicates,
         "messages": tally.publishes - tally.duplicates,

@@ -3,6 +3,7 @@
     python -m bench.end_to_end                       # some minutes; prints a table and writes bench/results/end_to_end.json
     python -m bench.end_to_end --compare             # the same again without the fast path
     python -m bench.end_to_end --devices 100 --burst 2000 --seconds 5
+    python -m bench.end_to_end --connections 10000   # only connects, clean starts and kept sessions, and then looks at the memory
 
 Starts `inflight up` on a directory of its own. Backend, broker, engine, gateway and all devices share the cores, so a machine for
 each would do better; the latency is from the call of the backend's producer to the device's socket.
@@ -21,6 +22,7 @@ from statistics import median
 from typing import Any
 
 import msgspec
+import psutil
 from kafka import KafkaProducer
 from rich.console import Console
 from rich.progress import Progress
@@ -28,6 +30,7 @@ from rich.table import Table
 
 from bench.simulated_devices import COUNTED_BURSTS, stamped, unstamped
 from inflight.demo.up import UpProcess
+from inflight.local.endpoints import Endpoints
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 
 RATES = (20, 200, 500, 1_000)
@@ -38,6 +41,16 @@ ROWS = (
     ("QoS 1 messages/s, a burst over all devices, cold", "cold_burst_per_s"),
     ("QoS 1 messages/s, a burst over all devices, warm", "burst_per_s"),
     ("idle micro-batch p50, ms", "idle_ms"),
+)
+CONNECTION_ROWS = tuple(
+    (f"{title}, {text}", f"{name}_{key}")
+    for name, text in (("clean", "clean starts"), ("kept", "kept sessions"))
+    for title, key in (
+        ("connections/s", "connections_per_s"),
+        ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
+        ("CONNECT → CONNACK p99, ms", "connect_p99_ms"),
+        ("KiB of the gateway's memory for each", "kib"),
+    )
 )
 WITHOUT = "without_fast_path_"
 """Before the names of what was measured with `fast_path.enabled = false`."""
@@ -142,6 +155,26 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
     return result
 
 
+def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, float]:
+    """A thousand devices come and go before, so that the gateway has what it needs for itself."""
+    gateway, result = psutil.Process(Endpoints.read(up.data_dir).pids["gateway"]), {}
+    task = bar.add_task("the first thousand", total=3)
+    first = Devices(up.mqtt, 1_000, "first-", 0)
+    first.await_connected()
+    first.result()
+    for name, is_clean in ("clean", True), ("kept", False):
+        bar.update(task, advance=1, description=f"{count:,} connections, {name}")
+        before = gateway.memory_info().rss  # of the second ones most is what the first ones have left
+        devices = Devices(up.mqtt, count, f"{name}-", 1, clean=is_clean)  # they wait for a message that does not come
+        devices.await_connected()
+        result[f"{name}_kib"] = (gateway.memory_info().rss - before) / count / 1_024
+        Backend(up.kafka).greet(f"{name}-", 1)
+        measured = devices.result()
+        result |= {f"{name}_{key}": measured[key] for key in ("connections_per_s", "connect_p50_ms", "connect_p99_ms")}
+    bar.update(task, advance=1)
+    return result
+
+
 def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:
     """The last `count` micro-batches, as soon as none of them had a record. Raises TimeoutError."""
     deadline = time.monotonic() + timeout_s
@@ -158,7 +191,7 @@ def run(arguments: argparse.Namespace, bar: Progress, *overrides: str) -> dict[s
     """With an `inflight up` of its own."""
     options = [part for override in (*arguments.set, *overrides) for part in ("--set", override)]
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, UpProcess(Path(name) / "data", *options) as up, bar:
-        return measure(up, arguments, bar)
+        return measure_connections(up, arguments.connections, bar) if arguments.connections else measure(up, arguments, bar)
 
 
 def main() -> None:
@@ -169,17 +202,19 @@ def main() -> None:
         "--bursts", type=int, default=8, help="the first ones warm the JVM up, the median of the last three counts"
     )
     parser.add_argument("--seconds", type=int, default=30, help="for each rate")
+    parser.add_argument("--connections", type=int, default=0, help="measure only so many connections")
     parser.add_argument("--compare", action="store_true", help="measure everything once more without the fast path")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     result = run(arguments, Progress(console=Console(stderr=True)))
-    table = Table("measured", "", title=f"{arguments.devices} devices, {os.cpu_count()} cores for everything")
+    devices = arguments.connections or arguments.devices
+    table = Table("measured", "", title=f"{devices} devices, {os.cpu_count()} cores for everything")
     if arguments.compare:
         off = run(arguments, Progress(console=Console(stderr=True)), "fast_path.enabled=false")
         result |= {f"{WITHOUT}{key}": value for key, value in off.items()}
         table.add_column("without the fast path")
-    for title, key in ROWS:
+    for title, key in CONNECTION_ROWS if arguments.connections else ROWS:
         table.add_row(title, *(f"{result[name]:,.0f}" for name in (key, f"{WITHOUT}{key}") if name in result))
     Console().print(table)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from inflight.cli.metrics_server import serving_metrics
     from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
+    from sinks.garbage import spare_what_stays
     from sinks.health import LoopHealth
     from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
@@ -32,12 +33,15 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     configure_logging(json=json_logs)
     counters, health = BridgeCounters(), LoopHealth()
 
+    def ready() -> None:
+        spare_what_stays()
+        typer.echo(f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}")
+
     async def run() -> None:
         stop = asyncio.Event()
         for number in signal.SIGINT, signal.SIGTERM:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        ready = f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}"
-        await serve(settings, on_ready=lambda: typer.echo(ready), stop=stop, counters=counters, health=health)
+        await serve(settings, on_ready=ready, stop=stop, counters=counters, health=health)
 
     try:
         with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters), health) as served:

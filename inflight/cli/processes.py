@@ -160,6 +160,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
 
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.gateway_processes import metrics_port
+    from sinks.garbage import spare_what_stays
     from sinks.health import LoopHealth
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
     from sinks.mqtt.process import serve
@@ -172,6 +173,10 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
         settings, port = replace(settings, shares_ports=True, group_instance_id=own), metrics_port(port, number)
     counters, health = GatewayCounters(), LoopHealth()
 
+    def ready(host: str, port: int) -> None:
+        spare_what_stays()
+        typer.echo(f"ready mqtt={host}:{port}{served}")
+
     async def run() -> None:
         stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
         for signal_number in signal.SIGINT, signal.SIGTERM:
@@ -180,7 +185,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         await serve(
             settings,
-            on_ready=lambda host, port: typer.echo(f"ready mqtt={host}:{port}{served}"),
+            on_ready=ready,
             stop=stop,
             hurry=hurry,
             counters=counters,
