@@ -94,6 +94,8 @@ class KafkaRouter:
             self._routes, topic=settings.routes_topic, group_id=settings.group_id, config=self._client_config
         )
         self._owned: frozenset[int] = frozenset()
+        self._of = 0
+        """So many partitions the topic had when the last one came; 0 = not asked."""
         self._stopping = threading.Event()
         self._made = 0  # offers handed to the loop; on the thread
         self._looked_at = 0  # … and looked at; on the loop
@@ -157,23 +159,24 @@ class KafkaRouter:
     def _follow_assignment(self, consumer: GroupConsumer) -> None:
         if not consumer.changes:
             return
-        owned = self._owned
+        owned, of = self._owned, self._of
         while consumer.changes:
             change = consumer.changes.popleft()
             if isinstance(change, Assigned):
                 for partition, next_offset in change.starts.items():
                     self._memory.assigned(partition, next_offset)
                 owned |= change.starts.keys()
+                of = 0
             else:
                 for partition in change.partitions:
                     self._memory.revoked(partition)
                 owned -= change.partitions
-        self._own(owned, consumer.partition_count())
+        self._own(owned, of or consumer.partition_count())
 
     def _own(self, partitions: frozenset[int], of: int) -> None:
         for partition in self._owned - partitions:
             self._memory.revoked(partition)
-        self._owned = partitions
+        self._owned, self._of = partitions, of
         self._route_reader.follow(partitions, of)
 
     def _skip_if_behind(self, consumer: GroupConsumer, partition: int, last: int) -> bool:

@@ -182,6 +182,8 @@ class KafkaEventLog:
             )
         except NotSent as error:
             del partition.sent[append]
+            if producer.has_given_up:
+                self._failed(producer)
             self._refuse(append, _failure(error.error, str(error)))
 
     def _refuse(self, append: Undecided, error: AppendFailed) -> None:

@@ -100,16 +100,16 @@ class GroupConsumer:
             "queued.max.messages.kbytes": 16_384,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "check.crcs": True,
             "isolation.level": "read_committed",  # as the engine reads
             "partition.assignment.strategy": "cooperative-sticky",
             "on_commit": self._committed,
-            **client_config(bootstrap_servers, options, self._failures),
-            # Nothing is passed over silently: whoever reads has promised to see every record.
-            "auto.offset.reset": "error",
         }
         if group_instance_id is not None:
             config["group.instance.id"] = group_instance_id
-        self._client: Any = make(Consumer, config)
+        theirs = client_config(bootstrap_servers, options, self._failures, config)
+        # Nothing is passed over silently: whoever reads has promised to see every record.
+        self._client: Any = make(Consumer, {**theirs, "auto.offset.reset": "error"})
         self._client.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def poll(self, timeout_s: float, most: int) -> dict[int, list[Record]]:

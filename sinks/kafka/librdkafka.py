@@ -16,6 +16,8 @@ from state.errors import InflightError
 
 METADATA_AGE_MS: Final = 30_000
 """How often a client asks for what it knows about the topics."""
+_ANSWER_MS: Final = 10_000
+"""Who has not answered by then is dialled again: a broker whose machine is gone says nothing. Longer than a fetch waits."""
 _UNKNOWN_OPTION: Final = "No such configuration property"
 _CONNECTIONS: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 """These come and go by themselves, and as often as a client dials."""
@@ -61,8 +63,10 @@ def reason_of(error: BaseException) -> object:
     return error.args[0].str() if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError) else error
 
 
-def client_config(bootstrap_servers: str, options: Mapping[str, Any], failures: Failures) -> dict[str, Any]:
-    """Of every client. options: as `librdkafka_options` makes them, and the user's."""
+def client_config(
+    bootstrap_servers: str, options: Mapping[str, Any], failures: Failures, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Of every client. config: of this one. options: as `librdkafka_options` makes them, and the user's, which win."""
     return {
         "bootstrap.servers": bootstrap_servers,
         "error_cb": failures,
@@ -70,7 +74,10 @@ def client_config(bootstrap_servers: str, options: Mapping[str, Any], failures: 
         "reconnect.backoff.max.ms": 1_000,
         "topic.metadata.refresh.interval.ms": METADATA_AGE_MS,
         "socket.nagle.disable": True,
+        "socket.keepalive.enable": True,
+        "socket.timeout.ms": _ANSWER_MS,
         "enable.metrics.push": False,
+        **(config or {}),
         **_known(options),
     }
 

@@ -35,13 +35,16 @@ class NotSent(Exception):
 
 
 class RecordProducer:
-    """config: more of librdkafka's. Raises KafkaFailed for a file or value that is of no use."""
+    """config: more of librdkafka's. Raises KafkaFailed for a file or value that is of no use.
+
+    has_given_up: it takes nothing any more, and another one is needed.
+    """
 
     def __init__(self, *, bootstrap_servers: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self._failures = Failures()
-        common = client_config(bootstrap_servers, options, self._failures)
-        self._client: Any = make(Producer, {**config, **common, "enable.idempotence": True, "acks": "all"})
-        self._has_given_up = False
+        theirs = client_config(bootstrap_servers, options, self._failures, config)
+        self._client: Any = make(Producer, {**theirs, "enable.idempotence": True, "acks": "all"})
+        self.has_given_up = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(self._client,), name="inflight-confirmations", daemon=True)
         self._thread.start()
@@ -81,7 +84,7 @@ class RecordProducer:
         answer: Answer,
     ) -> None:
         """Does not wait. timestamp_ms: None = now. Raises NotSent."""
-        if self._has_given_up:
+        if self.has_given_up:
             raise NotSent(None, "this producer has given a record up")
         try:
             self._client.produce(
@@ -94,15 +97,21 @@ class RecordProducer:
                 headers=headers or [],
             )
         except KafkaException as error:
-            raise NotSent(error.args[0], error.args[0].str()) from error
+            reason = error.args[0]
+            if reason.fatal() or reason.code() == KafkaError._FATAL:
+                self._give_up()
+            raise NotSent(reason, reason.str()) from error
         except BufferError as error:
             raise NotSent(None, str(error)) from error
 
     def _delivered(self, answer: Answer, error: KafkaError | None, message: Any) -> None:
-        if error is not None and not self._has_given_up:
-            self._has_given_up = True
-            self._client.purge(blocking=False)
+        if error is not None and not self.has_given_up:
+            self._give_up()
         answer(error, message.timestamp()[1])
+
+    def _give_up(self) -> None:
+        self.has_given_up = True
+        self._client.purge(blocking=False)
 
     def close(self) -> None:
         """Lets go of a producer whose records are decided, or are not waited for. Blocks for about a second."""
@@ -113,7 +122,7 @@ class RecordProducer:
         """Ends it at once; what is undecided is given up. Blocks for seconds at most."""
         if self._ending.is_set():
             return
-        self._has_given_up = True
+        self.has_given_up = True
         self._client.purge()
         deadline = time.monotonic() + _END_S
         while len(self._client) and time.monotonic() < deadline:

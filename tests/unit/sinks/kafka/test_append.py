@@ -38,6 +38,7 @@ class FakeProducer:
     def __init__(self, **config: Any) -> None:
         self.config = config
         self.refuse: NotSent | None = None
+        self.has_given_up = False
         self.closed = False
         self.topics = {"events": 3, "leases": 1}
         self.times: list[int | None] = []
@@ -372,6 +373,25 @@ def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: 
             told_.append(partition, b"%d" % partition)
             on_another_thread(lambda partition=partition: kafka.producers[2].confirm(partition))  # type: ignore[misc]
         await told_.confirmed(b"0", b"1", b"2")
+        await told_.log.close(1)
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_that_takes_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka(monkeypatch)
+
+    async def scenario() -> None:
+        told_ = await told()
+        (old,) = kafka.producers
+        old.refuse, old.has_given_up = NotSent(LATE, "fenced"), True
+        told_.append(0, b"refused")
+        await told_.failed(b"refused")
+        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer", within_s=20)
+        assert old.closed
+        told_.append(0, b"fine")
+        on_another_thread(lambda: kafka.producers[1].confirm(0))
+        await told_.confirmed(b"fine")
         await told_.log.close(1)
 
     asyncio.run(scenario())

@@ -144,6 +144,18 @@ def test_a_record_that_is_not_taken_is_said_at_once_and_costs_no_other(
     producer._client.refuse = None
     send(producer, b"small", answers)
     assert not answers.got
+    assert not producer.has_given_up
+
+
+def test_after_a_fatal_error_it_takes_nothing_and_gives_everything_up(producer: RecordProducer) -> None:
+    answers = Answers()
+    send(producer, b"one", answers)
+    producer._client.refuse = KafkaException(KafkaError(KafkaError._FATAL))
+    with pytest.raises(NotSent):
+        send(producer, b"two", answers)
+    assert producer.has_given_up
+    wait_until(lambda: answers.got, "the other one is given up")
+    assert answers.got[0][:2] == (b"one", KafkaError._PURGE_QUEUE)
 
 
 def test_what_is_undecided_at_the_end_is_given_up_before_the_end(producer: RecordProducer) -> None:
