@@ -26,8 +26,8 @@ class End(StrEnum):
 class Attempt:
     """One CONNECT of a device and what came of it. will: its payload, like no other.
 
-    accepted_s: CONNACK 0; None = it never came. heard_s: the last byte of the gateway, or the CONNECT.
-    ended_s: None while it lasts. absent_since_s: heard_s of the accepted attempt before; None = there was none.
+    accepted_s: CONNACK 0; None = it never came. heard_s: the last byte of the gateway that says that there is a session, or the
+    CONNECT. ended_s: None while it lasts. absent_since_s: heard_s of the accepted attempt before; None = there was none.
     """
 
     gateway: str

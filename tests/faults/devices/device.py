@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.faults.account.facts import Attempt, DeviceFacts, End, Publication
-from tests.faults.devices.device_session import CONNACK, DeviceSession
+from tests.faults.devices.device_session import CONNACK, DISCONNECT, DeviceSession
 from tests.faults.plan.characters import EXPIRY_S, Character, Keeping
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
 
 Addresses = Mapping[str, tuple[str, int]]
 
+SERVER_BUSY = b"\x89"
 MOST_OUTGOING = 10
 _CONNECT_S = 3.0
 _CONNACK_S = 15.0
@@ -91,6 +92,12 @@ class Signals:
     leave: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+def says_nothing_of_the_session(kind: int, body: bytes) -> bool:
+    """The goodbye of a gateway that has lost its lease, or a partition: it may have stood still, and be the last one to know. Its
+    session may have ended before."""
+    return kind == DISCONNECT and body[:1] == SERVER_BUSY
+
+
 class Device:
     """facts: for the account. publish_every_s: mean time between its publications while it is connected."""
 
@@ -143,13 +150,14 @@ class Device:
 
         def arrived(kind: int, flags: int, body: bytes) -> None:
             assert attempt is not None
-            attempt.heard_s = time.time()
+            if not says_nothing_of_the_session(kind, body):
+                attempt.heard_s = time.time()
             if kind == CONNACK and attempt.accepted_s is None:
                 self._answered(attempt, wire, body)
             elif attempt.accepted_s is None:
                 self.facts.oddities.append((f"packet type {kind} before CONNACK", b""))
             else:
-                wire.write(self.session.receive(kind, flags, body, attempt.heard_s))
+                wire.write(self.session.receive(kind, flags, body, time.time()))
 
         loop = asyncio.get_running_loop()
         try:

@@ -3,11 +3,13 @@
 import pytest
 
 from tests.faults.account.facts import DeviceFacts, Publication
+from tests.faults.devices.device import says_nothing_of_the_session
 from tests.faults.devices.device_session import CONNACK, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, DeviceSession
 from tests.faults.plan.characters import Character, Keeping
 from tests.unit.sinks.mqtt.mqtt_bytes import body_start, publish
 
 QOS_1, QOS_2, DUP = 2, 4, 8
+DISCONNECT = 14
 ID_5 = b"\x00\x05"
 
 
@@ -84,3 +86,19 @@ def test_an_answer_of_the_wrong_kind_and_a_foreign_packet_are_odd(session: Devic
     session.receive(PUBACK, 0, b"\x00\x01", 1.0)
     session.receive(CONNACK, 0, b"\x00\x00", 1.0)
     assert len(session.facts.oddities) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says_nothing"),
+    [
+        (DISCONNECT, b"\x89", True),
+        (DISCONNECT, b"\x89\x00", True),
+        (DISCONNECT, b"\x8b", False),
+        (DISCONNECT, b"", False),
+        (PUBACK, b"\x89", False),
+    ],
+)
+def test_the_goodbye_of_a_gateway_that_stood_still_says_nothing_of_the_session(
+    kind: int, body: bytes, says_nothing: bool
+) -> None:
+    assert says_nothing_of_the_session(kind, body) == says_nothing
