@@ -26,8 +26,8 @@ from state.records.leases import Lease, encode_lease
 _log: Final = structlog.get_logger(__name__)
 _RENEWALS: Final = 6
 """In one duration: a few may fail."""
-_ROUGH_MS: Final = 30
-_TRIES: Final = 3
+_ROUGH_MS: Final = 20
+_TRIES: Final = 10
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -80,20 +80,20 @@ def test_there_is_no_lease_before_kafka_has_it(holder: Holder) -> None:
     assert (lease_id, lease) == (holder.lease.lease_id, Lease(holder="gateway a:1", duration_ms=DURATION_MS))
 
 
-@pytest.mark.parametrize("slow", [1, 3, 4])
+@pytest.mark.parametrize("slow", [1, 10, 11])
 def test_a_first_renewal_that_says_the_time_roughly_is_followed_by_another_one_but_not_for_ever(
     holder: Holder, slow: int
 ) -> None:
     for _ in range(slow):
         assert not holder.lease.holds()
-        holder.now_ms += 31
+        holder.now_ms += 21
         holder.confirm()
-    if slow <= 3:
+    if slow <= 10:
         assert holder.said == []
         holder.now_ms += 5
         holder.confirm()
     assert holder.said == ["taken"]
-    assert len(holder.appended) == min(slow, 3) + 1
+    assert len(holder.appended) == min(slow, 10) + 1
     assert len(holder.loop.timers) == 1, "the others come at their time"
 
 
