@@ -125,7 +125,6 @@ def gateway(
     Limits, rules and ways to log in are taken from the configuration file when it changes, and on SIGHUP; users, keys and
     certificates are read again with their files. With gateway.processes several processes share the ports.
     """
-
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen
     from inflight.local.gateway_processes import process_count

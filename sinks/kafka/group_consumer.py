@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make, reason_of
+from sinks.kafka.librdkafka import Failures, KafkaFailed, Sparing, client_config, make, reason_of
 
 _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
@@ -87,7 +87,7 @@ class GroupConsumer:
         self._resumes = resumes
         self._on_commit = on_commit
         self._failures = Failures()
-        self._told: set[int] = set()
+        self._sparing = Sparing()
         self._broken: Exception | None = None
         config: dict[str, Any] = {
             "group.id": group_id,
@@ -139,8 +139,7 @@ class GroupConsumer:
             raise MemberFenced(text)
         if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
             raise KafkaFailed(text)
-        if code not in self._told:  # a missing right or topic: it tries again by itself
-            self._told.add(code)
+        if self._sparing.is_due(code):  # a missing right or topic: it tries again by itself
             _log.warning("kafka_consumer", topic=self._topic, error=text)
 
     # --- partitions ---------------------------------------------------------------------------------------------------------

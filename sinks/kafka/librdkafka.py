@@ -5,6 +5,7 @@ Gateways and bridges read and append with it, because a record costs it a sevent
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +23,8 @@ _UNKNOWN_OPTION: Final = "No such configuration property"
 _CONNECTIONS: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 """These come and go by themselves, and as often as a client dials."""
 
+_SPARING_S: Final = 60.0
+_RECENT_S: Final = 30.0
 _log: Final = structlog.get_logger(__name__)
 
 
@@ -29,32 +32,50 @@ class KafkaFailed(InflightError):
     """Kafka has not answered, or has refused; the text says why."""
 
 
+class Sparing:
+    """One line a minute for each error: what is said once only is forgotten when it happens again weeks later."""
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._said_s: dict[int, float] = {}
+
+    def is_due(self, code: int) -> bool:
+        now_s = self._monotonic()
+        if now_s - self._said_s.get(code, -_SPARING_S) < _SPARING_S:
+            return False
+        self._said_s[code] = now_s
+        return True
+
+
 class Failures:
     """What a client says of its connections, given to it as `error_cb`. Any thread may ask for the last one.
 
-    Those that say that nobody may log in come with every new connection: each is logged once.
+    Those that say that nobody may log in come with every new connection: see Sparing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._last = ""
-        self._told: set[int] = set()
+        self._last_s = 0.0
+        self._sparing = Sparing(monotonic=monotonic)
         self._lock = threading.Lock()
 
     def __call__(self, error: KafkaError) -> None:
         code = error.code()
         with self._lock:
             if code != KafkaError._ALL_BROKERS_DOWN:  # follows the one that says why
-                self._last = error.str()
-            is_new = code not in self._told
-            self._told.add(code)
+                self._last, self._last_s = error.str(), self._monotonic()
+            is_due = code not in _CONNECTIONS and self._sparing.is_due(code)
         if code in _CONNECTIONS:
             _log.debug("kafka_connection", error=error.str())
-        elif is_new:
+        elif is_due:
             _log.warning("kafka_client", error=error.str())
 
     def failed(self, what: str, error: Exception) -> KafkaFailed:
         """error: of the call that has failed; it says less than what came before it."""
-        reason = self._last or str(reason_of(error))
+        with self._lock:
+            is_recent = bool(self._last) and self._monotonic() - self._last_s < _RECENT_S
+            reason = self._last if is_recent else str(reason_of(error))
         return KafkaFailed(f"{what}: {reason}")
 
 

@@ -29,6 +29,19 @@ def test_why_nobody_is_let_in_is_logged_once_and_a_lost_connection_not_at_all() 
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["kafka_client"]
 
 
+def test_what_happens_again_later_is_said_again() -> None:
+    now_s = [5.0]
+    failures, denied = Failures(monotonic=lambda: now_s[0]), KafkaError(KafkaError._AUTHENTICATION)
+    with structlog.testing.capture_logs() as logs:
+        for seconds in (0.0, 59.9, 0.1, 1.0):
+            now_s[0] += seconds
+            failures(denied)
+    assert len(logs) == 2
+    now_s[0] += 30
+    error = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    assert denied.str() not in str(failures.failed("no broker answers", error)), "that was another failure"
+
+
 def test_a_failure_says_what_the_client_said_before_it() -> None:
     failures, error = Failures(), KafkaException(KafkaError(KafkaError._TIMED_OUT))
     assert str(failures.failed("no broker answers", error)) == f"no broker answers: {KafkaError(KafkaError._TIMED_OUT).str()}"
