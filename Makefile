@@ -77,14 +77,14 @@ mosquitto-check:
 # Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one). They
 # take longest, so what only computes runs beside them.
 .PHONY: test
-test: jars ## Lint, types, layers and all tests that need nothing from outside: about six minutes on two cores
+test: jars ## Lint, types, layers and the tests that share one Kafka and one Spark: about four minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside 'tests with other processes' '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(PROCESS_TESTS)' \
-		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
+		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" -n 2 --dist loadfile --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
-TEST_PROCESSES := 3
-everywhere := not interop and not rabbitmq and not faults and not slow and not wheel
+TEST_PROCESSES := 5
+everywhere := not servers and not interop and not rabbitmq and not faults and not slow and not wheel
 
 PROCESS_TESTS := tests/integration tests/spark
 
@@ -95,6 +95,10 @@ coverage = $(BIN)/pytest -q $(SESSION_TESTS) --cov=state --cov-branch --cov-repo
 .PHONY: coverage
 coverage: setup ## The tests of state/; a branch of it that they do not reach is a failure
 	@$(coverage)
+
+.PHONY: test-servers
+test-servers: jars ## The tests that start a Kafka or gateways of their own, or a query once more; two minutes
+	@$(call step,servers,$(BIN)/pytest -q -m "servers and not faults" -n 2 --dist loadfile --no-loadscope-reorder --durations=5 $(PROCESS_TESTS))
 
 .PHONY: test-unit
 test-unit: setup ## Only what needs neither Java nor other processes, with a tenth of the random examples: a minute
@@ -117,6 +121,10 @@ bandit: setup ## What is known to be unsafe in Python
 	@$(call step,bandit,$(bandit))
 
 bandit = $(BIN)/bandit --quiet --recursive --configfile pyproject.toml inflight streaming sinks state
+
+.PHONY: properties
+properties: setup ## A thousand random histories for each property of the session, its codecs and the fast path
+	@$(call step,properties,HYPOTHESIS_PROFILE=thousand $(BIN)/pytest -q -n 2 --dist worksteal tests/properties)
 
 .PHONY: mutation
 mutation: setup ## Break each row of the transition tables and each rule of the fast path in turn: a test has to fail each time

@@ -1,7 +1,8 @@
 """The fast path: nothing lost, nothing twice, in order, one outcome, whatever the order of what happens (docs/protocol.md, 7).
 
-Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` tells two hundred
-histories, `make soak` a hundred thousand, and breaks the rules one by one (tests/properties/fast_path/mutants.py).
+Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` tells a hundred
+histories, `make properties` a thousand, `make soak` a hundred thousand; it breaks the rules one by one, too
+(tests/properties/fast_path/mutants.py).
 """
 
 import os

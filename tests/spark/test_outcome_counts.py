@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
+@pytest.mark.servers
 def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> None:
     topics = pipeline.settings.topics
     query = pipeline.start()

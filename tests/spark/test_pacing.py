@@ -59,6 +59,7 @@ def test_a_record_starts_a_micro_batch_at_once_and_nothing_else_does(pipeline: P
         assert query.may_have_news()
 
 
+@pytest.mark.servers
 def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None:
     """Twice: in a micro-batch, which has begun when its offsets are there, and in a pause."""
 

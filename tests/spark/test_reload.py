@@ -32,7 +32,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 _numbers = itertools.count(1)

@@ -1,9 +1,9 @@
 """How long property tests look for a counterexample.
 
-`test` is for every `make test`, that of `.ci/run` too, and always looks at the same examples; so does `few`, for
-`make test-unit`. `quick` is for while you edit. HYPOTHESIS_PROFILE chooses one of them. INFLIGHT_SOAK=NUMBER looks at that many
-examples, longer ones and other ones each time; `make soak` sets it, and is the way to look for what nobody knows yet. A failure
-prints the shortest story that shows it; its seed is kept in .hypothesis and tried first next time.
+`test` is for every `make test` and always looks at the same examples; so do `few`, for `make test-unit`, and `thousand`, for
+`make properties`, which .ci/run calls. `quick` is for while you edit. HYPOTHESIS_PROFILE chooses one of them. INFLIGHT_SOAK=N
+looks at N examples, longer ones and other ones each time; `make soak` sets it, and is the way to look for what nobody
+knows yet. A failure prints the shortest story that shows it; its seed is kept in .hypothesis and tried first next time.
 """
 
 import os
@@ -15,7 +15,8 @@ _EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]
 
 def load() -> None:
     """Called by tests/conftest.py, before any module with property tests is imported."""
-    settings.register_profile("test", max_examples=200, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
+    settings.register_profile("test", max_examples=100, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
+    settings.register_profile("thousand", max_examples=1_000, stateful_step_count=60, derandomize=True, **_EVERYWHERE)
     soak = os.environ.get("INFLIGHT_SOAK")
     if soak:
         settings.register_profile("soak", max_examples=int(soak), stateful_step_count=120, **_EVERYWHERE)

@@ -1,11 +1,13 @@
 """Gateways in processes of their own, for tests that freeze, kill and misdate them, and real sessions behind a real Kafka.
 
-The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect,
-and reads from the file `clock` how many seconds its clock is ahead when it makes a connection id.
+The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect
+and the file `partitions` with the number of partitions of commands that it has, and reads from the file `clock` how many seconds
+its clock is ahead when it makes a connection id.
 """
 
 import asyncio
 import contextlib
+import math
 import pickle
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from sinks.broker_clock import BrokerClock
 from sinks.kafka.producers import abandon
 from sinks.kafka.subscribing import subscribe
 from sinks.mqtt import process
+from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import Command, CommandBatch, GatewayCommand
@@ -35,7 +38,7 @@ from state.records.events import decode_event
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 _BATCH_MS: Final = 50
 _START_S: Final = 60.0
@@ -47,22 +50,30 @@ class GatewayProcess:
 
     child: "subprocess.Popen[bytes]"
     under_test: GatewayUnderTest
-    clock: Path
+    directory: Path
 
     @property
     def pid(self) -> int:
         return self.child.pid
 
     def set_clock_ahead(self, seconds: int) -> None:
-        self.clock.write_text(str(seconds))
+        (self.directory / "clock").write_text(str(seconds))
+
+    def partitions(self) -> int:
+        return int((self.directory / "partitions").read_text())
+
+
+def await_shared(*gateways: GatewayProcess, partitions: int = 4) -> None:
+    """Until each has its part of them: a gateway closes the connections that it has in those that it hands over."""
+    each = partitions // len(gateways)
+    wait_until(lambda: all(gateway.partitions() == each for gateway in gateways), "each gateway has its partitions")
 
 
 @contextlib.contextmanager
 def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s: int = 0) -> Iterator[GatewayProcess]:
     """Killed at the end, frozen or not."""
     directory.mkdir()
-    clock = directory / "clock"
-    clock.write_text(str(clock_ahead_s))
+    (directory / "clock").write_text(str(clock_ahead_s))
     port, log = directory / "port", directory / "log"
     with log.open("wb") as output:
         (directory / "settings").write_bytes(pickle.dumps(settings))
@@ -71,7 +82,7 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
         try:
             wait_until(port.exists, lambda: f"the gateway is ready: {log.read_text()[-2_000:]}", within_s=_START_S)
             address = GatewayUnderTest(None, None, "127.0.0.1", int(port.read_text()), child.terminate)  # type: ignore[arg-type]
-            yield GatewayProcess(child, address, clock)
+            yield GatewayProcess(child, address, directory)
         finally:
             child.kill()
             child.wait()
@@ -145,15 +156,25 @@ def main() -> None:
     def clock_ns() -> int:
         return time.time_ns() + int((directory / "clock").read_text()) * 1_000_000_000
 
-    def ready(host: str, port: int) -> None:
-        whole = directory / "port.new"
-        whole.write_text(str(port))
-        whole.rename(directory / "port")
+    def write(name: str, number: int) -> None:
+        whole = directory / f"{name}.new"
+        whole.write_text(str(number))
+        whole.rename(directory / name)
 
     process.BrokerClock = partial(BrokerClock, wall_ns=clock_ns)  # type: ignore[misc,assignment]
 
     async def run() -> None:
-        await serve(settings, on_ready=ready, stop=asyncio.Event())
+        counters = GatewayCounters()
+
+        async def tell_partitions() -> None:
+            while True:
+                told = counters.partitions_owned
+                write("partitions", told)
+                await until(lambda told=told: counters.partitions_owned != told, "other partitions", within_s=math.inf)
+
+        telling = asyncio.create_task(tell_partitions())
+        await serve(settings, on_ready=lambda _, port: write("port", port), stop=asyncio.Event(), counters=counters)
+        telling.cancel()
 
     uvloop.run(run())
 

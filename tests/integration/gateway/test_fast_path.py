@@ -190,10 +190,16 @@ def test_a_grant_that_ends_leaves_the_rest_to_the_session(settings: GatewaySetti
         assert kinds[-3:] == [FastSent, FastPathClosed, FastSent]
 
 
+def await_shared(first: GatewayUnderTest, second: GatewayUnderTest) -> None:
+    """Until each has two partitions of commands: the first one closes the connections of those that it hands over."""
+    wait_until(lambda: [each.counters.partitions_owned for each in (first, second)] == [2, 2], "each has its partitions")
+
+
 def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings: GatewaySettings) -> None:
     """Each of two gateways has a client in every partition of messages; so some of them are read by the other one's router."""
     clients = [f"d{number}" for number in range(8)]
     with GrantingEngine(settings) as engine, running(settings) as first, running(settings) as second:
+        await_shared(first, second)
         devices = {name: accepted((first, second)[number % 2], name) for number, name in enumerate(clients)}
         for name in clients:
             engine.backend.set_route(name, engine.wait_for(name, ClientConnected)[-1])
@@ -210,7 +216,7 @@ def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings:
 
 def test_a_gateway_that_takes_over_reads_from_the_end(settings: GatewaySettings) -> None:
     with GrantingEngine(settings) as engine, running(settings) as stays, ExitStack() as leaving:
-        leaving.enter_context(running(settings))
+        await_shared(stays, leaving.enter_context(running(settings)))
         with accepted(stays, "d1") as device:
             engine.backend.set_route("d1", engine.wait_for("d1", ClientConnected)[-1])
             engine.open_for("d1", device)

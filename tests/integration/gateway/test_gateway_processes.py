@@ -22,7 +22,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(180)]
 
 DEVICES = 32
 """So many that no process is left without one: all at the same of two are a chance of one in two billion."""

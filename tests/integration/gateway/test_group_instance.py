@@ -17,7 +17,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(180)]
 
 START_S = 60.0
 REFUSED = "is in the consumer group gateways-{0} as 'gateway-0': stop that one"

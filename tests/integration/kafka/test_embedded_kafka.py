@@ -22,7 +22,7 @@ from tests.support.processes import is_gone
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.servers]
 TOPIC = "survivors"
 
 

@@ -29,7 +29,7 @@ from state.settings import BackoffSettings
 from streaming.config.settings import load_settings
 from streaming.engine.back_pressure import KafkaThrottleTopic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.servers]
 
 MESSAGES = 10_000
 SYNC_THREADS = 4
