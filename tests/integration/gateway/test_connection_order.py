@@ -1,11 +1,13 @@
 """Which connection of a client wins: gateways in processes of their own, frozen and with wrong clocks, and the real session."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import ForwardPublication, RecordTransition, Transition
 from tests.integration.gateway.gateway_fakes import RawClient
@@ -173,7 +175,7 @@ def test_a_connect_that_was_read_before_the_freeze_is_older(
         answer = device.packet()
         assert answer in (ACCEPTED, PRESENT)
         thaw(freezes.pid)
-        opened(freezes, f"witness-{number}").packet()
+        opened(freezes, f"behind-{number}").packet()
         device.send("c000")
         device.expect("d000")
         device.socket.close()
@@ -197,15 +199,21 @@ def test_a_publication_that_waited_in_a_frozen_gateway_is_handed_on_once(
         device.expect("50020007")
         device.send("62020007")
         device.expect("70020007")
-    witness, answer = connack(freezes, "witness")  # it has worked off what was in its sockets
+    # What was in the socket has been read, or its connection was closed first. Kafka has the witness behind it, if anything.
+    witness, answer = connack(freezes, beside("thawed"))
     assert answer == ACCEPTED
     device.send("c000")
     device.expect("d000")
-    wait_until(lambda: "publication_repeated" in rows_of(engine, "thawed") or count_of(engine, "thawed") > 1, "it was read")
     assert count_of(engine, "thawed") == 1
     assert not engine.sessions["thawed"].inbound.awaiting_rel.entries
     witness.socket.close()
     device.socket.close()
+
+
+def beside(client_id: str) -> str:
+    """A client whose events are in the same partition."""
+    names = (f"beside-{number}" for number in itertools.count())
+    return next(name for name in names if partition_of(name.encode(), 4) == partition_of(client_id.encode(), 4))
 
 
 def rows_of(engine: SessionsOnKafka, client_id: str) -> list[Transition]:
