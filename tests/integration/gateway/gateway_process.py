@@ -63,10 +63,9 @@ class GatewayProcess:
         return int((self.directory / "partitions").read_text())
 
 
-def await_shared(*gateways: GatewayProcess, partitions: int = 4) -> None:
-    """Until each has its part of them: a gateway closes the connections that it has in those that it hands over."""
-    each = partitions // len(gateways)
-    wait_until(lambda: all(gateway.partitions() == each for gateway in gateways), "each gateway has its partitions")
+def await_shared(first: GatewayProcess, second: GatewayProcess) -> None:
+    """Until each has two of four partitions: a gateway closes the connections that it has in those that it hands over."""
+    wait_until(lambda: first.partitions() == second.partitions() == 2, "each gateway has its partitions")
 
 
 @contextlib.contextmanager

@@ -175,7 +175,7 @@ def test_a_connect_that_was_read_before_the_freeze_is_older(
         answer = device.packet()
         assert answer in (ACCEPTED, PRESENT)
         thaw(freezes.pid)
-        opened(freezes, f"behind-{number}").packet()
+        opened(freezes, f"witness-{number}").packet()
         device.send("c000")
         device.expect("d000")
         device.socket.close()

@@ -16,7 +16,7 @@ from tests.fuzz.packets import greeting, valid_packets
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-FEW, MANY = 300, 10_000
+FEW, MORE, MANY = 300, 1_000, 10_000
 STRANGERS_AT_ONCE, GROUP = 64, 500
 STRANGER_DEADLINE_S = 60.0
 
@@ -101,7 +101,9 @@ async def good_device(gateway: GatewayUnderTest, done: asyncio.Event) -> tuple[i
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "count", [FEW, pytest.param(MORE, marks=pytest.mark.servers), pytest.param(MANY, marks=pytest.mark.faults)]
+)
 @pytest.mark.parametrize("make", [random_bytes, nearly_right])
 def test_strangers_are_answered_or_closed_and_a_good_device_loses_nothing(
     make: Callable[[random.Random], bytes], count: int, capfd: pytest.CaptureFixture[str]

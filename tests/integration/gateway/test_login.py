@@ -173,14 +173,15 @@ def test_removed_users_and_new_passwords_count_at_once(tmp_path: Path) -> None:
         wait_until(lambda: connack("new") == 0x86, "the user is gone")
 
 
-def test_connected_devices_are_answered_while_many_log_in(gateway: GatewayUnderTest) -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(200, marks=pytest.mark.servers)])
+def test_connected_devices_are_answered_while_many_log_in(gateway: GatewayUnderTest, count: int) -> None:
     """A hundred wrong passwords take the threads seconds."""
     with gateway.socket() as device:
         device.send(login_bytes("ada/here", "ada", "right"))
         assert device.packet()[3] == 0
         refused = gateway.counters.connections_refused
         before = refused.total()
-        guessers = [gateway.socket() for _ in range(100)]
+        guessers = [gateway.socket() for _ in range(count)]
         for number, guesser in enumerate(guessers):
             guesser.send(login_bytes("ada", "ada", f"guess {number}"))
         for _ in range(20):
