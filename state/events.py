@@ -212,6 +212,8 @@ GatewayEvent: TypeAlias = (
     | FastSent
     | FastPathClosed
 )
+Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived | PubRelReceived
+"""Of the device: a step of an exchange that says nothing but which one."""
 QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
 """Not for the session itself, which may be unreadable: state/dead_letters/quarantine.py has what becomes of them."""
 LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest

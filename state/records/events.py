@@ -1,36 +1,58 @@
 """The records of `inflight.events`: what gateways, bridges and the engine tell a session.
 
-Key: the client id. No headers. Value: the version byte, then a `LoggedEvent` (state/events.py) as msgpack.
+Key: the client id. No headers. Value, by its version byte (state/records/record.py):
+
+- version 1: one `LoggedEvent` (state/events.py) as msgpack;
+- version 2: an array of `Acknowledgement`s, in their order. What a gateway has read of a device at once is in one record: on its
+  way to the session a record costs more than what is in it.
+
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import msgspec
 
 from state.errors import UNDECODABLE, UnreadableRecord
-from state.events import FastSent, LoggedEvent, MessageReturned, PublishReceived
+from state.events import Acknowledgement, FastSent, LoggedEvent, MessageReturned, PublishReceived
 from state.model import ClientId, Message
-from state.records.record import VERSION_BYTE, SinkRecord, accepted_at, position, without_version
+from state.records.record import NEWER_MARK, VERSION_BYTE, SinkRecord, accepted_at, position, without_version
 
 WAKE_UP_KEY: Final = b"\x00engine-start"
 """Of the record that only moves an offset (streaming/engine/lifecycle/wake_up.py). MQTT allows no U+0000 in a client id
 [MQTT-1.5.4-2]."""
 
+EVENTS_VERSION: Final = 2
+EVENTS_VERSION_BYTE: Final = bytes([EVENTS_VERSION])
+MAX_EVENTS_IN_RECORD: Final = 32
+"""That a gateway writes: the engine limits its micro-batches by records."""
+
+_SEVERAL: Final = EVENTS_VERSION_BYTE + NEWER_MARK
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
+_decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]] = msgspec.msgpack.Decoder(
+    Annotated[tuple[Acknowledgement, ...], msgspec.Meta(min_length=1)]
+)
 
 
 def encode_event(event: LoggedEvent) -> bytes:
-    """The value."""
+    """The value of a record with one event."""
     return VERSION_BYTE + _encoder.encode(event)
 
 
-def decode_event(data: bytes) -> LoggedEvent:
-    """Raises UnreadableRecord for anything but the output of `encode_event` of this or an older version."""
-    encoded = without_version(data)
+def joined(values: Sequence[bytes]) -> bytes:
+    """The value of one record in place of several. values: of each, with an `Acknowledgement`; at least one, in their order."""
+    return _SEVERAL + _encoder.encode([msgspec.Raw(value[1:]) for value in values])
+
+
+def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
+    """At least one. Raises UnreadableRecord for anything but the output of `encode_event` or `joined` of this or an older
+    version."""
     try:
-        return _decoder.decode(encoded)
+        if data.startswith(_SEVERAL):
+            return _decoder_of_several.decode(memoryview(data)[len(_SEVERAL) :])
+        return (_decoder.decode(without_version(data, EVENTS_VERSION)),)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not an event of a gateway: {error}") from error
 

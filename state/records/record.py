@@ -19,6 +19,7 @@ import msgspec
 from state.errors import NewerRecord, UnreadableRecord
 
 WIRE_VERSION: Final = 1
+"""Of all of them; events have another one besides (state/records/events.py)."""
 VERSION_BYTE: Final = bytes([WIRE_VERSION])
 NEWER_MARK: Final = b"\xc1inflight"
 """0xC1 begins nothing in msgpack."""
@@ -45,14 +46,15 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int | None = None
 
 
-def without_version(data: bytes) -> memoryview:
-    """What follows the version byte. Raises NewerRecord for a newer version, UnreadableRecord for what is of no version."""
+def without_version(data: bytes, newest: int = WIRE_VERSION) -> memoryview:
+    """What follows the version byte. newest: the version up to which this Inflight reads such records. Raises NewerRecord for a
+    newer version, UnreadableRecord for what is not of version 1."""
     if data[:1] == VERSION_BYTE:
         return memoryview(data)[1:]
     found = data[0] if data else "nothing"
-    if data[:1] > VERSION_BYTE and data[1:].startswith(NEWER_MARK):
+    if data[1:].startswith(NEWER_MARK) and data[0] > newest:
         todo = "start the version that wrote it, or a newer one"
-        raise NewerRecord(f"record version {found}, this Inflight reads {WIRE_VERSION}: {todo}")
+        raise NewerRecord(f"record version {found}, this Inflight reads {newest}: {todo}")
     raise UnreadableRecord(f"record version {found}, expected {WIRE_VERSION}: not written by Inflight, or damaged")
 
 

@@ -18,7 +18,7 @@ from kafka.errors import KafkaError
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
 from state.records.commands import decode_command_batch
-from state.records.events import WAKE_UP_KEY, decode_event
+from state.records.events import WAKE_UP_KEY, decode_events
 from state.records.uplink import INFLIGHT_ID
 from tests.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SessionRow, Step
 
@@ -44,7 +44,7 @@ class LogRecord:
     def decoded(self) -> Any:
         """For people and for the account."""
         if self.topic == "events":
-            return decode_event(self.value)
+            return decode_events(self.value)
         if self.topic == "commands":
             return decode_command_batch(self.value).commands
         if self.topic in ("receipts", "ledger"):
@@ -169,8 +169,7 @@ class LogReader:
             elif isinstance(command, CloseConnection):
                 closed.add(identity)
         events: dict[str, list[tuple[float, Any]]] = defaultdict(list)
-        for record in self.records["events"]:
-            event = record.decoded()
+        for record, event in self._events():
             if isinstance(event, ClientConnected):
                 if (record.client_id, event.connection_id) not in accepted:
                     continue
@@ -185,8 +184,8 @@ class LogReader:
         """As Facts.refused says; without those that the same CONNECT was accepted under another id."""
         wills = {
             (record.client_id, event.connection_id): event.will.payload
-            for record in self.records["events"]
-            if isinstance(event := record.decoded(), ClientConnected) and event.clean_start and event.will is not None
+            for record, event in self._events()
+            if isinstance(event, ClientConnected) and event.clean_start and event.will is not None
         }
         refused, accepted = set(), set()
         for identity, command in self._commands():
@@ -195,6 +194,12 @@ class LogReader:
             elif isinstance(command, CloseConnection) and command.newest_connection_id and identity in wills:
                 refused.add(wills[identity])
         return frozenset(refused - accepted)
+
+    def _events(self) -> Iterator[tuple[LogRecord, Any]]:
+        """All of them, with their records."""
+        for record in self.records["events"]:
+            for event in record.decoded():
+                yield record, event
 
     def _commands(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """All of them, with client and connection."""

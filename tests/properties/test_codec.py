@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from state import commands, events
 from state.commands import CommandBatch, SendPublish
 from state.errors import UnreadableRecord
-from state.events import ConnectionLost, PublishReceived
+from state.events import ConnectionLost, PubAckReceived, PublishReceived, PubRelReceived
 from state.model import NO_PROPERTIES, Position, PublishProperties, QoS, ReasonCode, Subscription, Will
 from state.records.commands import decode_command_batch, encode_command_batch
-from state.records.events import decode_event, encode_event
+from state.records.events import decode_events, encode_event, joined
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
@@ -80,7 +80,7 @@ def fast_session() -> bytes:
 def decode_with_every_reader(data: bytes) -> None:
     """Whatever escapes fails the test, but for UnreadableRecord."""
     with suppress(UnreadableRecord):
-        decode_event(data)
+        decode_events(data)
     with suppress(UnreadableRecord):
         decode_command_batch(data)
     with suppress(UnreadableRecord):
@@ -89,7 +89,7 @@ def decode_with_every_reader(data: bytes) -> None:
 
 @given(values(events.LoggedEvent))
 def test_every_event_survives_its_codec(event: Any) -> None:
-    assert decode_event(encode_event(event)) == event
+    assert decode_events(encode_event(event)) == (event,)
 
 
 @given(text, st.lists(values(commands.GatewayCommand), max_size=4).map(tuple))
@@ -99,11 +99,14 @@ def test_every_batch_of_commands_survives_its_codec(client_id: str, batch: Any) 
 
 
 DEEP = b"\x01" + b"\x91" * 20_000
+SEVERAL = b"\x02\xc1inflight"
 HUGE = b"\x01\x93\x07\xdd\xff\xff\xff\xff"
 
 
-@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda tail: b"\x01" + tail))
+@given(st.binary(max_size=200) | st.tuples(st.sampled_from([b"\x01", SEVERAL]), st.binary(max_size=200)).map(b"".join))
 @example(b"")
+@example(SEVERAL + DEEP[1:])
+@example(SEVERAL + b"\xdd\xff\xff\xff\xff")
 @example(DEEP)
 @example(HUGE)
 @example(b"\x01\x92" + b"\x90" + b"\x91" * 20_000)
@@ -132,6 +135,7 @@ GOOD = (
     full_session(),
     fast_session(),
     encode_event(PublishReceived(connection_id=1, packet_id=2, topic="t", payload=b"p")),
+    joined([encode_event(PubRelReceived(connection_id=1, packet_id=2)), encode_event(PubAckReceived(1, 3, 0x87, "not you"))]),
     encode_command_batch(
         CommandBatch(
             client_id=CLIENT,
@@ -148,7 +152,7 @@ GOOD = (
 def test_a_record_of_a_newer_version_says_what_to_do() -> None:
     newer = b"\x02" + encode_event(ConnectionLost(connection_id=1))[1:]
     with pytest.raises(UnreadableRecord, match="record version 2, expected 1"):
-        decode_event(newer)
+        decode_events(newer)
     blob = encode_session(Session(client_id=CLIENT, settings=SETTINGS))
     with pytest.raises(UnreadableRecord, match="start the version that wrote the checkpoint, or a newer one"):
         decode_session(b"\x02" + blob[1:], client_id=CLIENT, settings=SETTINGS)
@@ -160,11 +164,11 @@ def test_a_writer_may_add_fields_at_the_end_and_old_readers_ignore_them() -> Non
     """The rule of state/records/record.py: no new version for a field with a default."""
     record = msgspec.msgpack.decode(encode_event(ConnectionLost(connection_id=1, reason="x"))[1:])
     longer = b"\x01" + msgspec.msgpack.encode([*record, "a field of tomorrow"])
-    assert decode_event(longer) == ConnectionLost(connection_id=1, reason="x")
+    assert decode_events(longer) == (ConnectionLost(connection_id=1, reason="x"),)
     before_the_grace = b"\x01" + msgspec.msgpack.encode(record[:-1])
-    assert decode_event(before_the_grace) == ConnectionLost(connection_id=1, reason="x")
+    assert decode_events(before_the_grace) == (ConnectionLost(connection_id=1, reason="x"),)
     before_the_reason = b"\x01" + msgspec.msgpack.encode(record[:-2])
-    assert decode_event(before_the_reason) == ConnectionLost(connection_id=1)
+    assert decode_events(before_the_reason) == (ConnectionLost(connection_id=1),)
 
 
 def test_equal_sessions_give_equal_bytes_and_a_blob_is_a_fixed_point() -> None:

@@ -29,7 +29,7 @@ from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings, Profile, SettingsOfClients
-from streaming.engine.operator.to_events import to_event
+from streaming.engine.operator.to_events import to_events
 from streaming.engine.operator.to_records import to_records
 
 START_MS = 1_700_000_000_000
@@ -152,7 +152,7 @@ class EngineModel:
         session = Session(client_id=client_id, settings=settings)
         if blob is not None:
             session = decode_session(blob, client_id=client_id, settings=settings)
-        events = [to_event(record, self.settings, now_ms=self.now_ms) for record in records]
+        events = [event for record in records for event in to_events(record, self.settings, now_ms=self.now_ms)]
         commands = session.handle_all(events or [DeadlineReached()], now_ms=self.now_ms)
         written = to_records(commands, client_id=client_id, now_ms=self.now_ms, settings=self.settings)
         return written, None if session.is_empty else encode_session(session)

@@ -11,12 +11,12 @@ from streaming.engine.operator.frames import Frames, cells_of, frames_of
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 
-NEXT_VERSION_BYTE = b"\x02"
+NEXT_VERSION_BYTE = b"\x03"
 _NEXT = NEXT_VERSION_BYTE + NEWER_MARK
 
 
 class NextVersion:
-    """The session operator of a version that reads events of version 2, which here are those of version 1 under another name."""
+    """The session operator of a version that reads events of version 3, which here are those of version 1 under another name."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self.settings = settings

@@ -56,11 +56,11 @@ def test_an_event_of_a_newer_version_stops_the_query_undone_and_the_newer_versio
     error = wait_until(query.exception, "the query ends")
     said = newer_event(str(error))
     assert said is not None, error
-    assert f"of {topics.events} has version 2, and this Inflight reads 1" in said
+    assert f"of {topics.events} has version 3, and this Inflight reads 2" in said
     assert written(pipeline) == before
     assert committed(pipeline) <= batches
 
-    monkeypatch.setattr(newer_events, "VERSION_BYTE", NEXT_VERSION_BYTE)
+    monkeypatch.setattr(newer_events, "EVENTS_VERSION_BYTE", NEXT_VERSION_BYTE)
     pipeline.start(NextVersion(pipeline.settings))
     (receipt,) = pipeline.read(topics.receipts, 1)
     assert json.loads(receipt.value or b"")["outcome"] == "delivered"
@@ -78,4 +78,4 @@ def test_who_gives_newer_events_up_finds_them_among_the_dead_letters(pipeline: P
     pipeline.send_message("other", event)  # a payload may be anything
     (letter,) = pipeline.read(topics.dead_letters, 1)
     assert letter.value == event
-    assert b"record version 2, this Inflight reads 1: start the version" in dict(letter.headers)["x-detail"]
+    assert b"record version 3, this Inflight reads 2: start the version" in dict(letter.headers)["x-detail"]

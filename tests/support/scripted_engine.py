@@ -10,7 +10,7 @@ import msgspec
 from state.commands import AcceptConnection, CommandBatch, GatewayCommand
 from state.events import ClientConnected, GatewayEvent
 from state.records.commands import encode_command_batch
-from state.records.events import decode_event
+from state.records.events import decode_events
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
@@ -44,7 +44,10 @@ class ScriptedEngine:
         action()
 
     def heard(self, client_id: str, value: bytes) -> None:
-        event: Any = decode_event(value)
+        for event in decode_events(value):
+            self._heard(client_id, event)
+
+    def _heard(self, client_id: str, event: Any) -> None:
         fields = self.accepting.fields
         if isinstance(event, ClientConnected) and fields is not None:
             self.soon(lambda: self.answer(client_id, event, AcceptConnection, **fields))

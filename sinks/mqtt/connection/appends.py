@@ -7,6 +7,7 @@ from sinks.mqtt.connection.outbound import FastSend
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.model import MAX_PACKET_ID
+from state.records.events import MAX_EVENTS_IN_RECORD, joined
 
 _RESUME_BELOW: Final = 2
 """Reading starts again when a number has fallen to a half of its limit: not at every confirmation."""
@@ -14,6 +15,8 @@ _HEADER_BYTES: Final = 128
 """What a header takes in memory besides its name and value: a device may send very many small ones."""
 _ANSWER_BYTES: Final = 256
 """The same of an answer that waits."""
+_MAX_JOINED_BYTES: Final = 8_192
+"""From here on a record takes nothing more in: Reason Strings of acknowledgements may be long."""
 
 
 class Answer:
@@ -35,9 +38,10 @@ class Append:
     is_uplink: of `inflight.uplink`, else of `inflight.events`. is_farewell: the engine knows by it that the connection is over.
     fast_send: what may be written when this is confirmed.
     counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
+    joined: of an acknowledgement, which may share its record: the values of those that do. None = of anything else.
     """
 
-    __slots__ = ("answer", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "size_bytes", "value")
+    __slots__ = ("answer", "counts", "fast_send", "headers", "is_farewell", "is_uplink", "joined", "size_bytes", "value")
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.value = value
@@ -50,6 +54,14 @@ class Append:
         self.is_farewell = False
         self.counts = False
         self.fast_send: FastSend | None = None
+        self.joined: list[bytes] | None = None
+
+    def close(self) -> None:
+        """It is on its way, and takes nothing more in."""
+        if self.joined is not None:
+            if len(self.joined) > 1:
+                self.value = joined(self.joined)
+            self.joined = None
 
 
 class AppendQueue:
@@ -106,6 +118,36 @@ class AppendQueue:
             self._await_turn(append.answer)
         self._stop_if_there_is_no_room()
 
+    def add_acknowledgement(self, value: bytes, answer: bytes | None) -> None:
+        """It shares the record of the acknowledgement before it, if nothing has come between, and that is still here."""
+        if not self._join(value, answer):
+            append = Append(value, answer)
+            append.joined = [value]
+            self.add(append)
+
+    def _join(self, value: bytes, answer: bytes | None) -> bool:
+        newest = self._new[-1] if self._new else None
+        if newest is None or newest.joined is None:
+            return False
+        if len(newest.joined) >= MAX_EVENTS_IN_RECORD or newest.size_bytes >= _MAX_JOINED_BYTES:
+            return False
+        if answer is not None:
+            if newest.answer is None:
+                newest.answer = Answer(answer)
+                self._await_turn(newest.answer)
+            elif self._answers[-1] is newest.answer:
+                newest.answer.data += answer
+                self.unwritten_bytes += len(answer)
+                self._total.hold(len(answer))
+            else:
+                return False  # another answer goes between
+        newest.joined.append(value)
+        newest.size_bytes += len(value)
+        self.unconfirmed_bytes += len(value)
+        self._total.hold(len(value))
+        self._stop_if_there_is_no_room()
+        return True
+
     def add_answer(self, answer: bytes) -> None:
         """An answer that needs no record, and still its turn."""
         self._await_turn(Answer(answer, is_free=True))
@@ -120,6 +162,8 @@ class AppendQueue:
         new = self._new
         if new:
             self._new = []
+            for append in new:
+                append.close()
         return new
 
     def settle(self, append: Append, *, confirmed: bool) -> None:

@@ -178,14 +178,14 @@ class ConnectedDevice:
         match decoded:
             case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
                 self._outbound.acknowledged(packet_id, now_ms)
-                self._output.tell(
+                self._output.tell_acknowledgement(
                     PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
                 )
             case Publish():
                 self._on_publish(decoded, now_ms)
             case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
                 answers = self._outbound.received(packet_id, reason_code, now_ms)
-                self._output.tell(
+                self._output.tell_acknowledgement(
                     PubRecReceived(
                         connection_id=connection_id,
                         packet_id=packet_id,
@@ -197,10 +197,12 @@ class ConnectedDevice:
                 )
             case PubComp(packet_id=packet_id, reason_code=reason_code):
                 self._outbound.completed(packet_id, now_ms)
-                self._output.tell(PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
+                self._output.tell_acknowledgement(
+                    PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code)
+                )
             case PubRel(packet_id=packet_id, reason_code=reason_code):
                 known = self._inbound.release(packet_id)
-                self._output.tell(
+                self._output.tell_acknowledgement(
                     PubRelReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code),
                     PubComp(packet_id=packet_id, reason_code=ReasonCode.SUCCESS if known else ReasonCode.PACKET_ID_NOT_FOUND),
                 )

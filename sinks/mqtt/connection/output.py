@@ -9,7 +9,7 @@ from sinks.mqtt.connection.handshake import V311, Codec
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.errors import ProtocolViolation
-from state.events import ClientDisconnected, ConnectionLost, GatewayEvent
+from state.events import Acknowledgement, ClientDisconnected, ConnectionLost, GatewayEvent
 from state.model import ReasonCode
 from state.records.events import encode_event
 
@@ -93,6 +93,10 @@ class ConnectionOutput:
         append = Append(encode_event(event), None if answer is None else self._answer(answer))
         self.records.add(append)
         return append
+
+    def tell_acknowledgement(self, event: Acknowledgement, answer: ServerPacket | None = None) -> None:
+        """The same of what may share its record with others."""
+        self.records.add_acknowledgement(encode_event(event), None if answer is None else self._answer(answer))
 
     def tell_end(self, event: ClientDisconnected | ConnectionLost) -> None:
         """The last event of the connection."""

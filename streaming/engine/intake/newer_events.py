@@ -13,7 +13,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from state.records.record import NEWER_MARK, VERSION_BYTE, WIRE_VERSION
+from state.records.events import EVENTS_VERSION, EVENTS_VERSION_BYTE
+from state.records.record import NEWER_MARK
 
 _ERROR: Final = "inflight-newer-event"
 _SAID: Final = re.compile(rf"{_ERROR} (\d+) (\S+)-(\d+)-(\d+);")
@@ -25,7 +26,7 @@ def refused_if_newer(value: Column) -> Column:
     In a DataFrame with the columns of Kafka's source.
     """
     version, mark = F.substring(value, 1, 1), F.substring(value, 2, len(NEWER_MARK))
-    is_newer = (mark == F.lit(NEWER_MARK)) & (version > F.lit(VERSION_BYTE))
+    is_newer = (mark == F.lit(NEWER_MARK)) & (version > F.lit(EVENTS_VERSION_BYTE))
     said = F.concat_ws(
         "-",
         F.concat(F.lit(f"{_ERROR} "), F.conv(F.hex(version), 16, 10), F.lit(" "), F.col("topic")),
@@ -43,7 +44,7 @@ def newer_event(error: str) -> str | None:
     version, topic, partition, offset = found.groups()
     return (
         f"the event at offset {offset} in partition {partition} of {topic} has version {version}, and this Inflight reads "
-        f"{WIRE_VERSION}. Nothing of its micro-batch was sent or stored. Start the version of Inflight that the gateways and "
+        f"{EVENTS_VERSION}. Nothing of its micro-batch was sent or stored. Start the version of Inflight that the gateways and "
         "bridges have, or a newer one: it goes on with this event. Only to give such events up, set "
         "engine.stop_at_newer_events = false (docs/operations.md, The way back)"
     )

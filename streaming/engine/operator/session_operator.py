@@ -65,7 +65,7 @@ from streaming.engine.operator.state_row import (
     row_of,
     store,
 )
-from streaming.engine.operator.to_events import message_event, source_topic, to_event, unread_message
+from streaming.engine.operator.to_events import message_event, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
 
 OUTPUT_SCHEMA: Final = f"{OUTPUT_COLUMN} binary"
@@ -128,7 +128,7 @@ class SessionOperator:
         refused: list[SinkRecord] = []
         for record in records:
             try:
-                events.append((record, to_event(record, self._settings, now_ms=now_ms)))
+                events += [(record, event) for event in to_events(record, self._settings, now_ms=now_ms)]
             except UnreadableRecord as error:
                 refused += self._unreadable(record, client_id, str(error), now_ms)
         return events, refused

@@ -1,25 +1,29 @@
-"""A record of Kafka → an event of the session. Deterministic: the same record and the same `now_ms` give the same event.
+"""A record of Kafka → events of the session. Deterministic: the same record and the same `now_ms` give the same events.
 
-Whatever bytes a record has, the result is an event or `UnreadableRecord`; both end as something that leaves the query, never as
+Whatever bytes a record has, the result is events or `UnreadableRecord`; both end as something that leaves the query, never as
 an exception that stops it. The formats are in state/records/messages.py and state/records/events.py.
 """
+
+from collections.abc import Sequence
 
 from state.dead_letters.refused_record import unread
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, LoggedEvent, MessageRefused, MessageSubmitted
 from state.model import Message, Position
 from state.records import messages
-from state.records.events import completed, decode_event
+from state.records.events import completed, decode_events
 from state.records.record import accepted_at, position
 from streaming.engine.operator.cells import EVENTS, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 
 
-def to_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> LoggedEvent | MessageSubmitted | MessageRefused:
-    """The event that `record` is for its client. Raises state.errors.UnreadableRecord for what no gateway wrote."""
+def to_events(
+    record: SourceRecord, settings: PipelineSettings, *, now_ms: int
+) -> Sequence[LoggedEvent | MessageSubmitted | MessageRefused]:
+    """What `record` is for its client, in order. Raises state.errors.UnreadableRecord for what no gateway wrote."""
     if record.source == EVENTS:
-        return _logged_event(record, settings, now_ms)
-    return message_event(record, settings, now_ms=now_ms)
+        return [_completed(event, record, settings, now_ms) for event in decode_events(record.value or b"")]
+    return (message_event(record, settings, now_ms=now_ms),)
 
 
 def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageSubmitted | MessageRefused:
@@ -48,8 +52,7 @@ def source_topic(record: SourceRecord, settings: PipelineSettings) -> str:
     return settings.topics.events if record.source == EVENTS else settings.topics.messages
 
 
-def _logged_event(record: SourceRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
-    event = decode_event(record.value or b"")
+def _completed(event: LoggedEvent, record: SourceRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
     if isinstance(event, ClientConnected) and not 0 <= event.commands_partition < settings.commands_partitions:
         raise UnreadableRecord(
             f"the gateway names partition {event.commands_partition} of {settings.topics.commands}, which had "

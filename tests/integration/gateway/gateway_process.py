@@ -34,7 +34,7 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import Command, CommandBatch, GatewayCommand
 from state.events import DeadlineReached, Event
 from state.records.commands import encode_command_batch
-from state.records.events import decode_event
+from state.records.events import decode_events
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest
@@ -126,7 +126,7 @@ class SessionsOnKafka:
             events: dict[str, list[Event]] = defaultdict(list)
             for records in consumer.poll(timeout_ms=_BATCH_MS).values():
                 for record in records:
-                    events[record.key.decode()].append(decode_event(record.value))
+                    events[record.key.decode()] += decode_events(record.value)
             now_ms = int(time.time() * 1_000)
             for client_id, session in self.sessions.items():
                 deadline_ms = session.next_deadline_ms()

@@ -21,7 +21,7 @@ from state.commands import Command, CommandBatch, GatewayCommand, SendReceipt
 from state.events import DeadlineReached, Event, MessageSubmitted
 from state.model import Message
 from state.records.commands import encode_command_batch
-from state.records.events import decode_event
+from state.records.events import decode_events
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import DEADLINE_S, carry_out
@@ -56,7 +56,7 @@ class SessionEngine:
         self._events.setdefault(client_id, []).append(MessageSubmitted(message=message, explicit_id=True))
 
     def happened(self, client_id: str, value: bytes) -> None:
-        self._events.setdefault(client_id, []).append(decode_event(value))
+        self._events.setdefault(client_id, []).extend(decode_events(value))
 
     def joined(self, port: "Port") -> None:
         self._ports.append(port)

@@ -4,10 +4,12 @@ On real sockets, with the in-process stand-in for Kafka: what a packet is answer
 """
 
 from collections.abc import Iterator
+from unittest.mock import ANY
 
 import pytest
 
-from state.events import ClientConnected, ConnectionLost
+from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRelReceived
+from state.records.events import decode_events
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.unit.sinks.mqtt.invalid_packets import NO_PROPERTIES, V5, V311
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
@@ -104,6 +106,28 @@ def test_disconnect_is_answered_by_nothing_but_the_end(gateway: GatewayUnderTest
     with accepted(gateway, level) as device:
         device.send(b"\xe0\x00" + PINGREQ)
         device.expect_closed()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_acknowledgements_that_come_together_are_one_record_and_its_confirmation_answers_all(
+    gateway: GatewayUnderTest, level: int
+) -> None:
+    kafka = gateway.kafka
+    with accepted(gateway, level) as device:
+        before = len(kafka.records)
+        kafka.holding = lambda record: True
+        device.send(bytes.fromhex("40020001 62020007 62020008 70020002") + PINGREQ)
+        device.expect(PINGRESP)
+        records = [decode_events(record.value) for record in kafka.records[before:]]
+        (record,) = (events for events in records if not isinstance(events[0], ConnectionLost))  # of another test's device
+        assert record == (
+            PubAckReceived(connection_id=ANY, packet_id=1),
+            PubRelReceived(connection_id=ANY, packet_id=7),
+            PubRelReceived(connection_id=ANY, packet_id=8),
+            PubCompReceived(connection_id=ANY, packet_id=2),
+        )
+        kafka.release()
+        device.expect("70020007 70020008" if level == 4 else "7003000792 7003000892")
 
 
 # --- what is not ------------------------------------------------------------------------------------------------------------

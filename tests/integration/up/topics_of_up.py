@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from state.events import ClientDisconnected, ConnectionLost
-from state.records.events import decode_event
+from state.records.events import decode_events
 from streaming.engine.progress import last_progress
 from tests.integration.up.conftest import SharedUp
 from tests.support.kafka_topics import ReadRecord, read_topic
@@ -41,7 +41,7 @@ def await_gone(up: SharedUp, client_id: str) -> None:
 
     def ends(records: list[ReadRecord]) -> list[ReadRecord]:
         own = [record for record in records if record.key == client_id.encode()]
-        return own[-1:] if own and isinstance(decode_event(own[-1].value or b""), ClientDisconnected | ConnectionLost) else []
+        return own[-1:] if own and isinstance(decode_events(own[-1].value or b"")[0], ClientDisconnected | ConnectionLost) else []
 
     (end,) = ends(read_topic(up.kafka, "inflight.events", lambda found: bool(ends(found))))
 

@@ -10,7 +10,7 @@ from state.commands import AcceptConnection, ClearRoute, Command, SendReceipt, S
 from state.errors import ProtocolViolation
 from state.events import DeadlineReached, Event
 from state.model import Position
-from state.records.events import completed, decode_event
+from state.records.events import completed, decode_events
 from state.records.messages import message_event
 from state.records.record import accepted_at, position
 from state.records.settings import RecordLimits
@@ -144,8 +144,8 @@ class Engine:
     def _happened(self, batch: MicroBatch) -> list[Event]:
         happened: list[Event] = []
         for offset in range(self._events_read, self._events_read + batch.events):
-            event = decode_event(self._kafka.events[offset])
-            happened.append(completed(event, topic="events", partition=0, offset=offset, accepted_ms=batch.now_ms))
+            for event in decode_events(self._kafka.events[offset]):
+                happened.append(completed(event, topic="events", partition=0, offset=offset, accepted_ms=batch.now_ms))
         for record in self._kafka.messages[self._messages_read : self._messages_read + batch.messages]:
             if record.name:
                 happened.append(_message(record, batch.now_ms))

@@ -7,7 +7,7 @@ from sinks.ended_connections import EndedConnections
 from sinks.kafka.append import AppendFailed, Confirmation
 from state.commands import CloseConnection, SendPubRel
 from state.events import ConnectionLost
-from state.records.events import decode_event
+from state.records.events import decode_events
 
 OURS = ConnectionIds(ConnectionKind.GATEWAY).next()
 THEIRS = ConnectionIds(ConnectionKind.BRIDGE).next()
@@ -35,7 +35,7 @@ def test_the_engine_is_told_once_of_a_connection_that_nobody_holds(told: Told) -
     assert [told.command(), told.command()] == [True, False]
     [(key, value, _)] = told.records
     assert key == b"d"
-    assert decode_event(value) == ConnectionLost(connection_id=OURS, reason="nobody holds it")
+    assert decode_events(value) == (ConnectionLost(connection_id=OURS, reason="nobody holds it"),)
 
 
 def test_it_is_told_again_when_kafka_did_not_take_the_record(told: Told) -> None:

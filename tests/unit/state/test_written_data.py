@@ -20,7 +20,7 @@ from state.dead_letters.quarantine import decode_quarantine
 from state.events import FastSent, LoggedEvent, MessageSubmitted
 from state.records.commands import decode_command_batch
 from state.records.dead_letters import parse_death_headers
-from state.records.events import WAKE_UP_KEY, decode_event
+from state.records.events import WAKE_UP_KEY, decode_events
 from state.records.leases import decode_lease
 from state.records.ledger import LedgerRow
 from state.records.messages import message_event
@@ -70,7 +70,8 @@ def values(archive: Path, topic: str) -> Iterator[bytes]:
 
 
 def event_of(record: Record) -> LoggedEvent:
-    return decode_event(record.value or b"")
+    (event,) = decode_events(record.value or b"")
+    return event
 
 
 def message_of(record: Record) -> MessageSubmitted:

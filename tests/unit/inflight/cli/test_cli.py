@@ -17,7 +17,7 @@ from inflight.local.child_process import free_port, is_free
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import MissingPrerequisite
 from state.events import DropRequested, RestoreRequested, SessionPurged
-from state.records.events import decode_event
+from state.records.events import decode_events
 from streaming.config.resources import conf_file
 
 RUNNER = CliRunner()
@@ -196,7 +196,7 @@ def test_the_end_of_a_quarantine_is_an_event_for_each_client(
     options = ["--data-dir", str(tmp_path), "--set", "kafka.bootstrap_servers=kafka:1"]
     result = RUNNER.invoke(app, ["sessions", command, "lamp-1", "lämp-2", *options])
     assert result.exit_code == 0, result.output
-    assert [(topic, key.decode(), decode_event(value)) for topic, key, value in sent] == [
+    assert [(topic, key.decode(), *decode_events(value)) for topic, key, value in sent] == [
         ("inflight.events", "lamp-1", request_),
         ("inflight.events", "lämp-2", request_),
     ]

@@ -20,7 +20,7 @@ from state.records.dead_letters import (
     parse_death_headers,
     source_headers,
 )
-from state.records.events import decode_event
+from state.records.events import decode_events
 from state.records.messages import parse_message
 from state.records.record import Header, SinkRecord
 from state.records.settings import RecordLimits, Topics
@@ -187,7 +187,7 @@ def headers_of(record: SinkRecord) -> dict[str, bytes | None]:
 def test_a_dead_letter_for_the_queue_of_a_client_is_an_event_with_its_history() -> None:
     record = record_of(letter(Destination(kind=DestinationKind.CLIENT, name="ü")))
     assert (record.topic, record.key, record.headers) == ("inflight.events", "ü".encode(), None)
-    assert decode_event(record.value or b"") == MessageReturned(message=message())
+    assert decode_events(record.value or b"") == (MessageReturned(message=message()),)
 
 
 def test_a_dead_letter_for_a_client_that_cannot_exist_says_so_in_the_dead_letter_topic() -> None:

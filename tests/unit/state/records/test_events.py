@@ -1,12 +1,22 @@
-"""state.records.events: what only the record of an event can say. tests/properties/test_codec.py has the codec."""
+"""state.records.events: what a record adds to its event, and records of several. tests/properties/test_codec.py has the codec."""
 
 import msgspec
 import pytest
 
 from state.errors import UnreadableRecord
-from state.events import ConnectionLost, FastSent, LoggedEvent, MessageReturned, PublishReceived
+from state.events import (
+    ConnectionLost,
+    FastSent,
+    LoggedEvent,
+    MessageReturned,
+    PubAckReceived,
+    PubCompReceived,
+    PublishReceived,
+    PubRecReceived,
+    PubRelReceived,
+)
 from state.model import Message, Position, QoS
-from state.records.events import completed, decode_event
+from state.records.events import completed, decode_events, encode_event, joined
 from state.records.record import VERSION_BYTE
 
 MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=0)
@@ -47,4 +57,30 @@ def test_what_a_gateway_sent_was_accepted_when_kafka_took_it_and_not_after_the_e
 
 def test_bytes_that_are_no_event_are_an_unreadable_record() -> None:
     with pytest.raises(UnreadableRecord, match="not an event of a gateway"):
-        decode_event(VERSION_BYTE + b"\xc1")
+        decode_events(VERSION_BYTE + b"\xc1")
+
+
+ACKNOWLEDGEMENTS = (
+    PubAckReceived(connection_id=1, packet_id=2, reason_code=0x97, reason="full"),
+    PubRecReceived(connection_id=1, packet_id=3, pubrel_sent=True),
+    PubCompReceived(connection_id=1, packet_id=3),
+    PubRelReceived(connection_id=1, packet_id=1),
+)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 20])
+def test_acknowledgements_share_a_record_in_their_order(count: int) -> None:
+    events = (ACKNOWLEDGEMENTS * 5)[:count]
+    assert decode_events(joined([encode_event(event) for event in events])) == events
+
+
+@pytest.mark.parametrize("other", [PUBLICATION, ConnectionLost(connection_id=1), MessageReturned(message=MESSAGE)])
+def test_nothing_else_shares_a_record(other: LoggedEvent) -> None:
+    """What has an id by its position would have it twice."""
+    with pytest.raises(UnreadableRecord, match="not an event of a gateway"):
+        decode_events(joined([encode_event(ACKNOWLEDGEMENTS[0]), encode_event(other)]))
+
+
+def test_a_record_with_no_event_at_all_is_unreadable() -> None:
+    with pytest.raises(UnreadableRecord, match="not an event of a gateway"):
+        decode_events(joined([]))

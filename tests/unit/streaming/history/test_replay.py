@@ -9,7 +9,7 @@ from state.dead_letters.dead_letter import with_death
 from state.events import MessageReturned
 from state.model import Message, Outcome, PublishProperties, QoS
 from state.records.dead_letters import REPLAY_OF, REPLAYS, carried_headers, death_headers
-from state.records.events import decode_event
+from state.records.events import decode_events
 from state.records.messages import format_message, parse_message
 from state.records.record import Header
 from streaming.config.settings import Settings
@@ -47,7 +47,7 @@ def document(*more: Header, replays: int = 0) -> dict[str, Any]:
 
 
 def sent(letter: Letter, options: ReplayOptions = OPTIONS) -> MessageReturned:
-    event = decode_event(Replayer(None, Settings(), options).event(letter))
+    (event,) = decode_events(Replayer(None, Settings(), options).event(letter))
     assert isinstance(event, MessageReturned)
     return event
 

@@ -20,7 +20,7 @@ from state.events import (
     GatewayEvent,
 )
 from state.model import QoS
-from state.records.events import decode_event
+from state.records.events import decode_events
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -78,9 +78,10 @@ class Harness:
             output += self.connection.take_output()
             appends = self.connection.take_appends()
             for append in appends:
-                (self.uplink if append.is_uplink else self.events).append(
-                    append if append.is_uplink else decode_event(append.value)
-                )  # type: ignore[attr-defined]
+                if append.is_uplink:
+                    self.uplink.append(append)
+                else:
+                    self.events += decode_events(append.value)
             self.waiting += appends
             if not (self.confirming and self.waiting):
                 return output

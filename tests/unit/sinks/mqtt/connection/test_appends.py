@@ -6,10 +6,21 @@ from sinks.mqtt.connection.appends import Append, AppendQueue
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
+from state.events import PubAckReceived, PubRecReceived
+from state.records.events import MAX_EVENTS_IN_RECORD, decode_events, encode_event
 
 
 def queue(**settings: int) -> AppendQueue:
     return AppendQueue(GatewaySettings(**settings))  # type: ignore[arg-type]
+
+
+def acknowledgement(packet_id: int, reason: str = "") -> bytes:
+    return encode_event(PubAckReceived(connection_id=1, packet_id=packet_id, reason=reason))
+
+
+def packet_ids(record: Append) -> list[int]:
+    events = decode_events(record.value)
+    return [event.packet_id for event in events if isinstance(event, PubAckReceived | PubRecReceived)]
 
 
 def answers(appends: AppendQueue) -> list[bytes]:
@@ -199,3 +210,84 @@ def test_a_confirmed_record_is_let_go_while_its_answer_waits_for_another() -> No
     assert sys.getrefcount(second) == 2, "this test has it, and nobody else"
     appends.settle(first, confirmed=True)
     assert answers(appends) == [b"A", b"B"]
+
+
+class TestAcknowledgements:
+    def test_those_that_follow_one_another_share_a_record(self) -> None:
+        appends = queue()
+        for packet_id in (1, 2, 3):
+            appends.add_acknowledgement(acknowledgement(packet_id), None)
+        appends.add(Append(b"other"))
+        appends.add_acknowledgement(acknowledgement(4), None)
+        first, other, last = appends.take_new()
+        assert (packet_ids(first), other.value, packet_ids(last)) == ([1, 2, 3], b"other", [4])
+        assert last.value == acknowledgement(4), "one alone is written as ever"
+        assert appends.unconfirmed == 3
+
+    def test_one_that_is_on_its_way_takes_nothing_more_in(self) -> None:
+        appends = queue()
+        appends.add_acknowledgement(acknowledgement(1), None)
+        (first,) = appends.take_new()
+        appends.add_acknowledgement(acknowledgement(2), None)
+        (second,) = appends.take_new()
+        assert (packet_ids(first), packet_ids(second)) == ([1], [2])
+
+    def test_their_answers_leave_in_their_order_when_the_record_is_confirmed(self) -> None:
+        """[MQTT-4.6.0-2]"""
+        appends = queue()
+        before = Append(b"before", b"A")
+        appends.add(before)
+        appends.add_acknowledgement(acknowledgement(1), None)
+        for packet_id, answer in ((2, b"B"), (3, b"C"), (4, None), (5, b"D")):
+            appends.add_acknowledgement(acknowledgement(packet_id), answer)
+        _, record = appends.take_new()
+        assert packet_ids(record) == [1, 2, 3, 4, 5]
+        appends.settle(record, confirmed=True)
+        assert answers(appends) == []
+        appends.settle(before, confirmed=True)
+        assert b"".join(answers(appends)) == b"ABCD"
+
+    def test_one_whose_answer_comes_behind_another_has_a_record_of_its_own(self) -> None:
+        appends = queue()
+        appends.add_acknowledgement(acknowledgement(1), b"A")
+        appends.add_answer(b"B")
+        appends.add_acknowledgement(acknowledgement(2), None)
+        appends.add_acknowledgement(acknowledgement(3), b"C")
+        first, second = appends.take_new()
+        assert (packet_ids(first), packet_ids(second)) == ([1, 2], [3])
+        appends.settle(second, confirmed=True)
+        assert answers(appends) == []
+        appends.settle(first, confirmed=True)
+        assert b"".join(answers(appends)) == b"ABC"
+
+    def test_a_record_that_fails_sets_no_answer_free(self) -> None:
+        appends = queue()
+        for packet_id, answer in ((1, b"A"), (2, b"B")):
+            appends.add_acknowledgement(acknowledgement(packet_id), answer)
+        (record,) = appends.take_new()
+        appends.settle(record, confirmed=False)
+        assert answers(appends) == []
+
+    def test_a_record_has_room_for_so_many_and_for_so_many_bytes(self) -> None:
+        appends = queue()
+        for packet_id in range(1, MAX_EVENTS_IN_RECORD + 2):
+            appends.add_acknowledgement(acknowledgement(packet_id), None)
+        full, rest = appends.take_new()
+        assert (len(packet_ids(full)), packet_ids(rest)) == (MAX_EVENTS_IN_RECORD, [MAX_EVENTS_IN_RECORD + 1])
+        for packet_id in (1, 2, 3):
+            appends.add_acknowledgement(acknowledgement(packet_id, "why" * 2_000), None)
+        assert [packet_ids(record) for record in appends.take_new()] == [[1, 2], [3]]
+
+    def test_all_of_them_count_until_they_are_confirmed_and_their_answers_written(self) -> None:
+        total = Unconfirmed(DeviceLimits())
+        appends = AppendQueue(GatewaySettings(max_unconfirmed_bytes=100), total)
+        for packet_id, answer in ((1, None), (2, b"A"), (3, b"B"), (4, None)):
+            assert not appends.is_full
+            appends.add_acknowledgement(acknowledgement(packet_id, "x" * 20), answer)
+        assert appends.is_full
+        (record,) = appends.take_new()
+        assert (total.records, appends.unwritten_bytes) == (1, 2)
+        appends.settle(record, confirmed=True)
+        assert answers(appends) == [b"AB"]
+        assert (total.records, total.size_bytes) == (0, 0)
+        assert (appends.unconfirmed_bytes, appends.unwritten_bytes, appends.is_full) == (0, 0, False)

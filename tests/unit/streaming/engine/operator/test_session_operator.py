@@ -14,7 +14,7 @@ from state.commands import AcceptConnection, OpenFastPath, SendPublish
 from state.events import Capability, ClientConnected, ConnectionLost, FastSent, PubAckReceived, Subscribed
 from state.model import Message, Position, QoS
 from state.records.commands import decode_command_batch
-from state.records.events import encode_event
+from state.records.events import encode_event, joined
 from state.session import Session
 from state.settings import SessionSettings
 from streaming.engine.operator import cells as cell_forms
@@ -199,6 +199,32 @@ def test_an_event_on_which_the_session_fails_is_a_dead_letter_and_the_others_are
     (letter,) = of(records, "dead-letters")
     assert letter["value"] == b"poison"
     assert b"a mistake of ours" in letter["headers"]["x-detail"]
+
+
+def test_acknowledgements_that_share_a_record_are_applied_one_after_the_other() -> None:
+    host = Host()
+    host.run(host.connected(), host.message(b"1"), host.message(b"2"), host.message(b"3"))
+    events = [PubAckReceived(connection_id=1, packet_id=packet_id) for packet_id in (1, 2, 3)]
+    records = host.run(host.cell(EVENTS, joined([encode_event(event) for event in events])))
+    assert [json.loads(receipt["value"])["outcome"] for receipt in of(records, "receipts")] == ["delivered"] * 3
+
+
+def test_one_of_them_on_which_the_session_fails_makes_a_dead_letter_of_the_record_and_the_others_are_applied(monkeypatch) -> None:
+    apply = Session._apply
+
+    def failing(self: Session, event: Any, activation: Any) -> None:
+        if getattr(event, "packet_id", 0) == 2:
+            raise ZeroDivisionError("a mistake of ours")
+        apply(self, event, activation)
+
+    monkeypatch.setattr(Session, "_apply", failing)
+    host = Host()
+    host.run(host.connected(), host.message(b"1"), host.message(b"2"), host.message(b"3"))
+    record = joined([encode_event(PubAckReceived(connection_id=1, packet_id=packet_id)) for packet_id in (1, 2, 3)])
+    records = host.run(host.cell(EVENTS, record))
+    assert len(of(records, "receipts")) == 2
+    (letter,) = of(records, "dead-letters")
+    assert letter["value"] == record
 
 
 def test_numbers_that_only_a_damaged_event_can_have_do_not_stop_the_query() -> None:

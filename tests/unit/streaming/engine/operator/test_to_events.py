@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived
+from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived, PubRecReceived
 from state.model import Message, Position, PublishProperties, QoS
-from state.records.events import encode_event
+from state.records.events import encode_event, joined
 from state.records.record import Header
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.to_events import to_event
+from streaming.engine.operator.to_events import to_events
 
 SETTINGS = PipelineSettings(commands_partitions=4)
 NOW = 1_700_000_000_000
@@ -32,19 +32,19 @@ def event_record(value: bytes | None) -> SourceRecord:
 
 
 def submitted(*headers: tuple[str, bytes | None], **fields) -> Message:
-    event = to_event(message_record(*headers, **fields), SETTINGS, now_ms=NOW)
+    (event,) = to_events(message_record(*headers, **fields), SETTINGS, now_ms=NOW)
     assert isinstance(event, MessageSubmitted), event
     return event.message
 
 
 def refused(*headers: tuple[str, bytes | None], **fields) -> MessageRefused:
-    event = to_event(message_record(*headers, **fields), SETTINGS, now_ms=NOW)
+    (event,) = to_events(message_record(*headers, **fields), SETTINGS, now_ms=NOW)
     assert isinstance(event, MessageRefused), event
     return event
 
 
 def test_a_topic_is_all_that_a_message_needs() -> None:
-    event = to_event(message_record(TOPIC), SETTINGS, now_ms=NOW)
+    (event,) = to_events(message_record(TOPIC), SETTINGS, now_ms=NOW)
     message = Message(message_id="inflight.messages-2-7", topic="a/b", payload=b"p", accepted_ms=SENT)
     assert event == MessageSubmitted(message=message, explicit_id=False, position=Position(2, 7))
 
@@ -163,19 +163,25 @@ names = st.sampled_from(_NAMES) | st.text()
 )
 def test_any_record_of_messages_is_an_event(headers, value: bytes | None, timestamp_ms: int) -> None:
     record = message_record(*headers, value=value, timestamp_ms=timestamp_ms)
-    event = to_event(record, SETTINGS, now_ms=NOW)
+    (event,) = to_events(record, SETTINGS, now_ms=NOW)
     assert isinstance(event, MessageSubmitted | MessageRefused)
-    assert event == to_event(record, SETTINGS, now_ms=NOW)
+    assert (event,) == tuple(to_events(record, SETTINGS, now_ms=NOW))
 
 
 def test_an_event_of_a_gateway_is_decoded() -> None:
     event = PubAckReceived(connection_id=3, packet_id=9)
-    assert to_event(event_record(encode_event(event)), SETTINGS, now_ms=NOW) == event
+    assert to_events(event_record(encode_event(event)), SETTINGS, now_ms=NOW) == [event]
+
+
+def test_a_record_with_several_acknowledgements_is_as_many_events() -> None:
+    events = [PubRecReceived(connection_id=3, packet_id=9, pubrel_sent=True), PubAckReceived(connection_id=3, packet_id=8)]
+    record = event_record(joined([encode_event(event) for event in events]))
+    assert to_events(record, SETTINGS, now_ms=NOW) == events
 
 
 def test_a_publication_gets_its_id_from_its_position() -> None:
     event = PublishReceived(connection_id=3, packet_id=9, topic="t", payload=b"p")
-    decoded = to_event(event_record(encode_event(event)), SETTINGS, now_ms=NOW)
+    (decoded,) = to_events(event_record(encode_event(event)), SETTINGS, now_ms=NOW)
     assert decoded == msgspec.structs.replace(event, publication_id="inflight.events-1-5")
 
 
@@ -183,10 +189,10 @@ def test_a_publication_gets_its_id_from_its_position() -> None:
 def test_a_connection_that_reads_a_partition_that_does_not_exist_is_unreadable(partition: int) -> None:
     value = encode_event(ClientConnected(connection_id=1, commands_partition=partition))
     with pytest.raises(UnreadableRecord, match="restart the engine"):
-        to_event(event_record(value), SETTINGS, now_ms=NOW)
+        to_events(event_record(value), SETTINGS, now_ms=NOW)
 
 
 @given(st.none() | st.binary() | st.binary().map(lambda noise: b"\x01" + noise))
 def test_any_other_record_of_events_is_unreadable_and_nothing_else(value: bytes | None) -> None:
     with contextlib.suppress(UnreadableRecord):
-        to_event(event_record(value), SETTINGS, now_ms=NOW)
+        to_events(event_record(value), SETTINGS, now_ms=NOW)

@@ -19,7 +19,7 @@ from state.dead_letters.dead_letter import with_death
 from state.events import MessageReturned
 from state.model import Destination, DestinationKind, Message, Outcome, Position, QoS
 from state.records.commands import decode_command_batch
-from state.records.events import decode_event
+from state.records.events import decode_events
 from state.records.record import Header, SinkRecord
 from state.records.routes import Route, decode_route
 from streaming.engine.operator.settings import PipelineSettings
@@ -116,4 +116,4 @@ def test_a_dead_letter_goes_to_the_topic_of_its_destination() -> None:
     assert Header("x-dead-letter-table", b"late") in (table.headers or ())
     client = record_of(Destination(kind=DestinationKind.CLIENT, name="other"))
     assert (client.topic, client.key, client.headers) == ("inflight.events", b"other", None)
-    assert decode_event(client.value or b"") == MessageReturned(message=message)
+    assert decode_events(client.value or b"") == (MessageReturned(message=message),)
