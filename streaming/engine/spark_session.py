@@ -24,7 +24,8 @@ _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _LOOPBACK: Final = "127.0.0.1"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
-_LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep}
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep, _JAVA_OPTIONS: " "}
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 
 
@@ -32,7 +33,8 @@ _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 class SparkSettings:
     """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
     state_partitions: those of the checkpoint, if there is one. log_file: where Spark's own log goes (not under spark-submit).
-    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours; jars come behind ours.
+    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours; jars and options
+    of the JVM come behind ours.
     """
 
     checkpoint_location: str
@@ -163,7 +165,7 @@ def _local_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join((_log_options(settings), *jars.java_options, settings.java_options)).strip(),
+        _JAVA_OPTIONS: " ".join((_log_options(settings), *jars.java_options, settings.java_options)).strip(),
         # Python workers import `state` and `streaming` by name.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
         "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
@@ -177,7 +179,7 @@ def _cluster_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]
     """The driver's JVM is ours, the executors come from a cluster, which gets the jars from the driver."""
     return {
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": _log_options(settings),
+        _JAVA_OPTIONS: _log_options(settings),
         "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
         "spark.jars": ",".join(jar.as_uri() for jar in jars.connectors),
     }

@@ -1,5 +1,6 @@
 """streaming.engine.spark_session, without a Spark"""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,14 @@ def test_the_users_own_settings_win() -> None:
 def test_the_users_own_jars_do_not_take_the_place_of_ours(master: str, name: str, joined: str) -> None:
     settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), master=master, extra={name: "/mine/s3a.jar"})
     assert spark_options(settings, JARS)[name] == joined
+
+
+@pytest.mark.parametrize("master", ["local[*]", "spark://master:7077"])
+def test_the_users_own_options_of_the_jvm_come_behind_ours(master: str) -> None:
+    """Of two that say the opposite Java takes the later one."""
+    name = "spark.driver.extraJavaOptions"
+    settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), master=master, java_options="-XX:TieredStopAtLevel=1")
+    ours = spark_options(settings, JARS)[name]
+    theirs = replace(settings, extra={name: "-XX:TieredStopAtLevel=4"})
+    assert spark_options(theirs, JARS)[name] == f"{ours} -XX:TieredStopAtLevel=4"
+    assert ("-XX:TieredStopAtLevel=1" in ours) == (master == "local[*]")
