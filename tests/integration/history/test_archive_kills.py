@@ -35,6 +35,7 @@ trigger_interval_ms = "3s"
 [session]
 retry_interval = "2s"
 retry_mqtt5 = "timer"
+max_mqueue_len = 1_000_000  # where an engine takes long to start, more than the default waits for "good"
 
 [[profiles]]
 clients = "crowded"
