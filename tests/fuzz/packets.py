@@ -6,7 +6,6 @@ from pathlib import Path
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, Phase
 from state.commands import AcceptConnection, CloseConnection, OpenFastPath, SendPublish, SendPubRel
 from state.model import Position, QoS
-from state.records.events import encode_event
 from streaming.engine.operator.cells import EVENTS
 from tests.fuzz.mutations import mutated, pieces
 from tests.fuzz.sessions import CLIENT_ID, FuzzedSession
@@ -79,8 +78,8 @@ class Packets(Target):
             device.pass_ms(1_000)
         assert device.connection.is_closed
         assert not device.waiting
-        for event in device.events:
-            self._session.tell(EVENTS, encode_event(event))
+        for record in device.event_records:
+            self._session.tell(EVENTS, record)
         answer = self._session.activate()
         dead = [record for record in answer if record.topic.endswith("dead-letters")]
         assert not dead, dead

@@ -37,7 +37,7 @@ from state.events import (
 from state.model import Message, Position, PublishProperties, QoS, Subscription
 from state.records.commands import decode_command_batch, encode_command_batch
 from state.records.dead_letters import parse_death_headers
-from state.records.events import encode_event
+from state.records.events import encode_event, joined
 from state.records.leases import Lease, decode_lease, encode_lease
 from state.records.record import Header
 from state.records.routes import route_record
@@ -125,7 +125,7 @@ class Messages(Target):
         return "inflight.dead-letters" not in topics
 
 
-_EVENTS: Final = tuple(
+_SINGLE_EVENTS: Final = tuple(
     encode_event(event)
     for event in (
         ClientConnected(connection_id=1, commands_partition=1, clean_start=False),
@@ -145,6 +145,8 @@ _EVENTS: Final = tuple(
         FastPathClosed(connection_id=1),
     )
 )
+_ACKNOWLEDGEMENTS: Final = tuple(encode_event(PubAckReceived(connection_id=1, packet_id=packet_id)) for packet_id in (1, 2))
+_EVENTS: Final = (*_SINGLE_EVENTS, joined(_ACKNOWLEDGEMENTS))
 
 
 class Events(Target):

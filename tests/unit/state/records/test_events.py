@@ -74,6 +74,13 @@ def test_acknowledgements_share_a_record_in_their_order(count: int) -> None:
     assert decode_events(joined([encode_event(event) for event in events])) == events
 
 
+def test_version_2_is_what_it_was_when_it_was_first_written() -> None:
+    """Records of it stay in Kafka: by rule 4 of state/records/record.py no later version may read them in another way."""
+    written = bytes.fromhex("02c1696e666c69676874 92 95040102cc97a466756c6c 9605010300c3a0")
+    assert decode_events(written) == ACKNOWLEDGEMENTS[:2]
+    assert joined([encode_event(event) for event in ACKNOWLEDGEMENTS[:2]]) == written
+
+
 @pytest.mark.parametrize("other", [PUBLICATION, ConnectionLost(connection_id=1), MessageReturned(message=MESSAGE)])
 def test_nothing_else_shares_a_record(other: LoggedEvent) -> None:
     """What has an id by its position would have it twice."""

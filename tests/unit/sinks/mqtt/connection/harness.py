@@ -50,6 +50,7 @@ class Harness:
         self.confirming = True
         self.waiting: list[Append] = []
         self.events: list[GatewayEvent] = []
+        self.event_records: list[bytes] = []
         self.uplink: list[Append] = []
         self.sequence = 0
         self.connection = Connection(GatewaySettings(**settings), self, self.counters, self.now_ms, total)
@@ -81,6 +82,7 @@ class Harness:
                 if append.is_uplink:
                     self.uplink.append(append)
                 else:
+                    self.event_records.append(append.value)
                     self.events += decode_events(append.value)
             self.waiting += appends
             if not (self.confirming and self.waiting):
