@@ -1,4 +1,6 @@
-"""`make bench`: the whole path with real sockets, then what of it is Spark and what is the session. Each can be run alone."""
+"""`make bench`: the whole path with real sockets, with the fast path and without it, then what of it is Spark and what is the
+session. Each can be run alone.
+"""
 
 import sys
 
@@ -9,5 +11,5 @@ if __name__ == "__main__":
         sys.exit(
             "python -m bench takes no options; python -m bench.end_to_end --help and python -m bench.engine --help have some"
         )
-    end_to_end.main()
+    end_to_end.main(["--compare"])
     engine.main()

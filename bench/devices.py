@@ -46,7 +46,7 @@ class Habits:
 @dataclass
 class Tally:
     """What all devices together have seen. latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH; began,
-    last_connected: of the first connection and the last CONNACK.
+    last_connected: of the first connection and the last CONNACK. handshakes_ms: from the stamp of a payload to its PUBREL.
 
     granted_qos: the lowest of a SUBACK. completed, last_completed: PUBCOMPs as the last step of a QoS 2 handshake, each counted
     once, and the monotonic time of the last one. acknowledged, last_acknowledged: the same of PUBACKs to the devices.
@@ -62,6 +62,7 @@ class Tally:
     publishes: int = 0
     duplicates: int = 0
     latencies_ms: list[float] = field(default_factory=list)
+    handshakes_ms: list[float] = field(default_factory=list)
     connect_ms: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     last_connected: float = 0.0
@@ -131,7 +132,7 @@ class Device(Connection):
         self._client_id = client_id.encode()
         self._habits = habits
         self._tally = tally
-        self._incomplete: set[bytes] = set()
+        self._incomplete: dict[bytes, int] = {}  # packet id → what its payload begins with
         self._left = habits.publish
         self._started = 0.0
 
@@ -170,24 +171,23 @@ class Device(Connection):
                 payload += 2
                 answers += b"\x40\x02" if qos == 1 else b"\x50\x02"
                 answers += packet_id
-                if qos == 2:
-                    self._incomplete.add(packet_id)
             tally.last = time.monotonic()
             tally.first = tally.first or tally.last
             tally.publishes += 1
             tally.duplicates += flags >> 3 & 1
-            if end - payload >= 8:
-                sent_ns = _STAMP.unpack_from(buffer, payload)[0]
-                latency_ms = (time.time_ns() - sent_ns) / 1e6
-                if 0 <= latency_ms < _LATEST_S * 1_000:
-                    tally.latencies_ms.append(latency_ms)
+            sent_ns = _STAMP.unpack_from(buffer, payload)[0] if end - payload >= _STAMP.size else 0
+            if (latency_ms := _since(sent_ns)) is not None:
+                tally.latencies_ms.append(latency_ms)
+            if qos == 2:
+                self._incomplete[packet_id] = sent_ns
             tally.changed.set()
         elif kind == PUBREL:
             packet_id = buffer[body : body + 2]
             answers += b"\x70\x02"
             answers += packet_id
             if packet_id in self._incomplete:
-                self._incomplete.remove(packet_id)
+                if (handshake_ms := _since(self._incomplete.pop(packet_id))) is not None:
+                    tally.handshakes_ms.append(handshake_ms)
                 tally.completed += 1
                 tally.last_completed = time.monotonic()
                 tally.changed.set()
@@ -217,6 +217,12 @@ class Device(Connection):
             tally.changed.set()
 
 
+def _since(sent_ns: int) -> float | None:
+    """In milliseconds; None for a payload that says no time."""
+    latency_ms = (time.time_ns() - sent_ns) / 1e6
+    return latency_ms if 0 <= latency_ms < _LATEST_S * 1_000 else None
+
+
 def connect_packet(client_id: bytes, *, clean: bool) -> bytes:
     """MQTT 3.1.1, without keep alive."""
     flags = 0x02 if clean else 0x00
@@ -237,16 +243,27 @@ def publish_packet(topic: bytes, payload: bytes, *, qos: int, packet_id: int) ->
 
 
 async def connect(
-    host: str, port: int, count: int, tally: Tally, habits: Habits, *, prefix: str = "device-", timeout_s: float = 60.0
+    host: str,
+    port: int,
+    count: int,
+    tally: Tally,
+    habits: Habits,
+    *,
+    prefix: str = "device-",
+    rate: int = 0,
+    timeout_s: float = 60.0,
 ) -> list[Device]:
-    """Connects `count` devices named prefix + number, a hundred at a time.
+    """Connects `count` devices named prefix + number, a hundred at a time. rate: so many in a second, 0 = as fast as it goes.
 
     Raises TimeoutError if not all get a CONNACK, and a SUBACK if they subscribe.
     """
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(100)
+    began = loop.time()
 
     async def one(number: int) -> Device:
+        if rate:
+            await asyncio.sleep(began + number / rate - loop.time())
         async with gate:
             _, device = await loop.create_connection(lambda: Device(f"{prefix}{number}", tally, habits), host, port)
             return device
@@ -296,6 +313,8 @@ def report(tally: Tally) -> dict[str, float]:
         "messages_per_s": round(tally.publishes / seconds, 1),
         "latency_p50_ms": round(percentile(tally.latencies_ms, 0.5), 1),
         "latency_p99_ms": round(percentile(tally.latencies_ms, 0.99), 1),
+        "handshake_p50_ms": round(percentile(tally.handshakes_ms, 0.5), 1),
+        "handshake_p99_ms": round(percentile(tally.handshakes_ms, 0.99), 1),
         "last_time": began + tally.last,
         "last_completed_time": began + tally.last_completed,
         "last_acknowledged_time": began + tally.last_acknowledged,
@@ -312,7 +331,14 @@ async def run(arguments: argparse.Namespace) -> Tally:
     habits = Habits(clean=arguments.clean, subscribe=arguments.subscribe, qos=arguments.qos or 1, publish=arguments.publish)
     began_cpu_s = time.process_time()
     devices = await connect(
-        arguments.host, arguments.port, arguments.devices, tally, habits, prefix=arguments.prefix, timeout_s=arguments.timeout
+        arguments.host,
+        arguments.port,
+        arguments.devices,
+        tally,
+        habits,
+        prefix=arguments.prefix,
+        rate=arguments.connect_rate,
+        timeout_s=arguments.timeout,
     )
     connected_cpu_s = time.process_time()
     print("connected", tally.connected, *(("granted", tally.granted_qos) if habits.subscribe else ()), flush=True)
@@ -372,6 +398,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=1_000)
     parser.add_argument("--prefix", default="device-")
     parser.add_argument("--clean", action="store_true", help="sessions that end with their connections")
+    parser.add_argument("--connect-rate", type=int, default=0, metavar="N", help="connect so many in a second; 0 = at once")
     parser.add_argument("--expect", type=int, default=20_000, help="stop after this many PUBLISH packets")
     parser.add_argument("--subscribe", default="", metavar="TOPIC", help="topic filter; %%c in it is the client id")
     parser.add_argument(

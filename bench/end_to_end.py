@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,19 +29,29 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from bench.contestants.processor_time import ProcessorTime, parts_of_up
 from bench.simulated_devices import COUNTED_BURSTS, stamped, unstamped
 from inflight.demo.up import UpProcess
 from inflight.local.endpoints import Endpoints
-from streaming.engine.progress import PROGRESS_FILE, BatchProgress
+from streaming.engine.progress import PROGRESS_FILE, BatchProgress, last_progress
 
 RATES = (20, 200, 500, 1_000)
+QOS_2_RATE = 200
+CONNECT_RATE = 20
+IDLE_S = 60
+_AT_REST_S = 4.0
+"""Between two micro-batches of an engine at rest; the most is 5 s (engine.idle_trigger_interval_ms)."""
 ROWS = (
     ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
     ("CONNECT → CONNACK of clean starts p50, ms", "connect_clean_p50_ms"),
+    *((f"… at {CONNECT_RATE} a second p{part}, ms", f"connect_steady_p{part}_ms") for part in (50, 99)),
     *((f"p{part} at {rate:,} messages/s, ms", f"p{part}_{rate}") for rate in RATES for part in (50, 99)),
+    *((f"QoS 2 handshake p{part} at {QOS_2_RATE} messages/s, ms", f"qos_2_p{part}") for part in (50, 99)),
     ("QoS 1 messages/s, a burst over all devices, cold", "cold_burst_per_s"),
     ("QoS 1 messages/s, a burst over all devices, warm", "burst_per_s"),
     ("idle micro-batch p50, ms", "idle_ms"),
+    ("cores in use with nothing to do, engine", "idle_engine_cores"),
+    ("cores in use with nothing to do, everything", "idle_cores"),
 )
 CONNECTION_ROWS = tuple(
     (f"{title}, {text}", f"{name}_{key}")
@@ -60,9 +71,9 @@ RESULTS = Path(__file__).parent / "results" / "end_to_end.json"
 class Devices:
     """bench/devices.py as a process of its own, so that it does not share an interpreter with the sender."""
 
-    def __init__(self, address: tuple[str, int], count: int, prefix: str, expect: int, *, clean: bool = False) -> None:
-        options = ["--host", address[0], "--port", str(address[1]), "--devices", str(count), "--prefix", prefix]
-        options += ["--clean"] if clean else []
+    def __init__(self, address: tuple[str, int], count: int, prefix: str, expect: int, *options: str) -> None:
+        """options: more of bench.devices."""
+        options += ("--host", address[0], "--port", str(address[1]), "--devices", str(count), "--prefix", prefix)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.devices", *options, "--expect", str(expect)], stdout=subprocess.PIPE, text=True
         )
@@ -119,7 +130,7 @@ class Backend:
 
 def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict[str, float]:
     backend, result = Backend(up.kafka), {}
-    task = bar.add_task("first burst", total=arguments.bursts + len(RATES))
+    task = bar.add_task("first burst", total=arguments.bursts + len(RATES) + 2)
     # First, because they also warm the JVM up: what is measured on cold code is the first minute of a job that runs for months.
     bursts: list[float] = []
     for number in range(arguments.bursts):
@@ -148,11 +159,60 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         result |= {f"p50_{rate}": measured["latency_p50_ms"], f"p99_{rate}": measured["latency_p99_ms"]}
         result["connect_p50_ms"] = measured["connect_p50_ms"]
         bar.update(task, advance=1, description=f"{rate} messages/s: p50 {measured['latency_p50_ms']:,.0f} ms")
-    clean = Devices(up.mqtt, arguments.devices, "clean-", 0, clean=True)
+    result |= measure_qos_2(up, backend, arguments)
+    clean = Devices(up.mqtt, arguments.devices, "clean-", 0, "--clean")
     clean.await_connected()
     result["connect_clean_p50_ms"] = clean.result()["connect_p50_ms"]
+    steady = Devices(up.mqtt, CONNECT_RATE * arguments.seconds, "steady-", 0, "--clean", "--connect-rate", str(CONNECT_RATE))
+    steady.await_connected()
+    measured = steady.result()
+    result |= {f"connect_steady_p{part}_ms": measured[f"connect_p{part}_ms"] for part in (50, 99)}
+    bar.update(task, advance=1, description="nothing to do")
     result["idle_ms"] = median(batch.duration_ms for batch in idle_batches(up.data_dir / PROGRESS_FILE, 10))
+    result |= measure_idle(up, backend, arguments.devices)
+    bar.update(task, advance=1)
     return result
+
+
+def measure_qos_2(up: UpProcess, backend: Backend, arguments: argparse.Namespace) -> dict[str, float]:
+    """From the call of the backend's producer to PUBREL at the device, which its PUBCOMP ends."""
+    count = QOS_2_RATE * arguments.seconds
+    devices = Devices(up.mqtt, arguments.devices, "qos-2-", QOS_2_RATE + count, "--qos", "2")
+    devices.await_connected()
+    backend.greet("qos-2-", arguments.devices)
+    idle_batches(up.data_dir / PROGRESS_FILE, 3)
+    backend.send("qos-2-", arguments.devices, QOS_2_RATE, rate=QOS_2_RATE, qos=2, payload=unstamped)
+    backend.send("qos-2-", arguments.devices, count, rate=QOS_2_RATE, qos=2)
+    measured = devices.result()
+    return {f"qos_2_p{part}": measured[f"handshake_p{part}_ms"] for part in (50, 99)}
+
+
+def measure_idle(up: UpProcess, backend: Backend, count: int) -> dict[str, float]:
+    """With all devices connected, from when the engine has come to rest."""
+    devices = Devices(up.mqtt, count, "idle-", 1)
+    devices.await_connected()
+    await_rest(up.data_dir)
+    spent = ProcessorTime(partial(parts_of_up, up.data_dir))
+    time.sleep(IDLE_S)
+    cores = {name: cpu_s / IDLE_S for name, cpu_s in spent.spent().items()}
+    backend.greet("idle-", 1)  # ends the devices
+    devices.result()
+    return {
+        "idle_engine_cores": sum(of_one for name, of_one in cores.items() if name.startswith("engine")),
+        "idle_cores": sum(cores.values()),
+    }
+
+
+def await_rest(data_dir: Path, timeout_s: float = 120.0) -> None:
+    """Returns when no micro-batch has been for `_AT_REST_S`. Raises TimeoutError."""
+    deadline, last = time.monotonic() + timeout_s, None
+    since = time.monotonic()
+    while time.monotonic() < since + _AT_REST_S:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the engine does not come to rest")
+        if (batch := last_progress(data_dir)) != last:
+            last, since = batch, time.monotonic()
+        time.sleep(0.1)
 
 
 def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, float]:
@@ -165,7 +225,9 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
     for name, is_clean in ("clean", True), ("kept", False):
         bar.update(task, advance=1, description=f"{count:,} connections, {name}")
         before = gateway.memory_info().rss  # of the second ones most is what the first ones have left
-        devices = Devices(up.mqtt, count, f"{name}-", 1, clean=is_clean)  # they wait for a message that does not come
+        devices = Devices(
+            up.mqtt, count, f"{name}-", 1, *(["--clean"] if is_clean else [])
+        )  # they wait for a message that does not come
         devices.await_connected()
         result[f"{name}_kib"] = (gateway.memory_info().rss - before) / count / 1_024
         Backend(up.kafka).greet(f"{name}-", 1)
@@ -194,7 +256,12 @@ def run(arguments: argparse.Namespace, bar: Progress, *overrides: str) -> dict[s
         return measure_connections(up, arguments.connections, bar) if arguments.connections else measure(up, arguments, bar)
 
 
-def main() -> None:
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def main(options: Sequence[str] | None = None) -> None:
+    """options: None = those of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1_000)
     parser.add_argument("--burst", type=int, default=20_000, help="messages")
@@ -206,7 +273,7 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true", help="measure everything once more without the fast path")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(options)
     result = run(arguments, Progress(console=Console(stderr=True)))
     devices = arguments.connections or arguments.devices
     table = Table("measured", "", title=f"{devices} devices, {os.cpu_count()} cores for everything")
@@ -215,7 +282,7 @@ def main() -> None:
         result |= {f"{WITHOUT}{key}": value for key, value in off.items()}
         table.add_column("without the fast path")
     for title, key in CONNECTION_ROWS if arguments.connections else ROWS:
-        table.add_row(title, *(f"{result[name]:,.0f}" for name in (key, f"{WITHOUT}{key}") if name in result))
+        table.add_row(title, *(_text(result[name]) for name in (key, f"{WITHOUT}{key}") if name in result))
     Console().print(table)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -16,7 +16,7 @@ no clock: `now_ms` is the caller's, and never goes back.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from state.activation import Activation
 from state.commands import AcceptConnection, CloseConnection, Command, DropAwaitingRel, Transition
@@ -49,6 +49,11 @@ from state.outbound import acknowledgements, admission, endings, retransmission,
 from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import Outbound
 from state.settings import RetryMqtt5, SessionSettings
+
+_COPIES_COME_WITHIN_MS: Final = 3_600_000
+"""A micro-batch that is executed again writes its dead letters a second time. Without a session they are known for so long after
+the last one was taken, also when nothing waits any more: else a copy that is read after the first one has left would count again.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,7 @@ class Session:
             retransmission.next_answer_due_ms(outbound, sends) if sends is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
+            self._copies_end_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -153,7 +159,7 @@ class Session:
         outbound = self.outbound
         if self.connection is not None or self.established or self.pending_will is not None:
             return False
-        return not outbound.queue and not outbound.positions.unread
+        return not outbound.queue and not outbound.positions.unread and not outbound.returns.digests
 
     def counts(self, event: FastSent) -> bool:
         """It may be on the wire although the connection is said to be over; not if the client has come back since."""
@@ -399,6 +405,9 @@ class Session:
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:
             self._end_session("session expiry interval passed", activation)
+        copies_end_ms = self._copies_end_ms()
+        if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
+            self.outbound.returns.forget()
 
     def _close_stalled(self, connection: Connection, activation: Activation) -> None:
         """MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay. What the gateway still sends by
@@ -421,6 +430,12 @@ class Session:
         if not self.established and not self.outbound.queue:
             return None
         return self.offline_since_ms + self.session_expiry_interval_s * 1_000
+
+    def _copies_end_ms(self) -> int | None:
+        """Without a session, when no copy of the dead letters in the queue is expected any more."""
+        if self.offline_since_ms is None or self.established or not self.outbound.returns.digests:
+            return None
+        return self.offline_since_ms + _COPIES_COME_WITHIN_MS
 
     def _publish_due_will(self, activation: Activation) -> None:
         if self.pending_will is not None and self.pending_will.due_ms <= activation.now_ms:

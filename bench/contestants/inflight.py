@@ -1,6 +1,5 @@
 """`inflight up` as it comes. Its backend is a KafkaProducer, and what devices publish has to be in `inflight.uplink`."""
 
-import contextlib
 import time
 from collections.abc import Iterator
 from importlib import metadata
@@ -12,10 +11,9 @@ import psutil
 from kafka import KafkaConsumer, TopicPartition
 
 from bench.contestants.child import Child
-from bench.contestants.processor_time import family
+from bench.contestants.processor_time import parts_of_up
 from bench.end_to_end import idle_batches
 from inflight.demo.up import UpProcess
-from inflight.local.endpoints import Endpoints
 from streaming.engine.progress import PROGRESS_FILE
 
 _POLL_S = 0.05
@@ -41,17 +39,7 @@ class Inflight:
         return self._up.mqtt
 
     def processes(self) -> Iterator[tuple[str, psutil.Process]]:
-        """kafka, gateway; engine-jvm, engine-workers (its Python) and engine (who started the JVM); other."""
-        pids = Endpoints.read(self._up.data_dir).pids
-        if "up" not in pids:
-            raise RuntimeError("`inflight up` does not run any more")
-        names: dict[int, str] = {}
-        for name in ("kafka", "gateway", "engine"):
-            if (pid := pids.get(name)) is not None:
-                for process in family(pid):
-                    names[process.pid] = _part_of_engine(process) if name == "engine" and process.pid != pid else name
-        for process in family(pids["up"]):
-            yield names.get(process.pid, "other"), process
+        return parts_of_up(self._up.data_dir)
 
     def backend(self) -> Child:
         return Child("bench.contestants.kafka_backend", self._up.kafka)
@@ -98,9 +86,3 @@ class UplinkTopic:
         topic = "inflight.uplink"
         partitions = [TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic) or ()]
         return sum(self._consumer.end_offsets(partitions).values())
-
-
-def _part_of_engine(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return "engine-jvm" if process.name() == "java" else "engine-workers"
-    return "engine-workers"

@@ -3,8 +3,11 @@
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import psutil
+
+from inflight.local.endpoints import Endpoints
 
 
 def family(pid: int) -> Iterator[psutil.Process]:
@@ -13,6 +16,26 @@ def family(pid: int) -> Iterator[psutil.Process]:
         parent = psutil.Process(pid)
         yield parent
         yield from parent.children(recursive=True)
+
+
+def parts_of_up(data_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Of an `inflight up`: kafka, gateway; engine-jvm, engine-workers (its Python) and engine (who started the JVM); other."""
+    pids = Endpoints.read(data_dir).pids
+    if "up" not in pids:
+        raise RuntimeError("`inflight up` does not run any more")
+    names: dict[int, str] = {}
+    for name in ("kafka", "gateway", "engine"):
+        if (pid := pids.get(name)) is not None:
+            for process in family(pid):
+                names[process.pid] = _part_of_engine(process) if name == "engine" and process.pid != pid else name
+    for process in family(pids["up"]):
+        yield names.get(process.pid, "other"), process
+
+
+def _part_of_engine(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "engine-jvm" if process.name() == "java" else "engine-workers"
+    return "engine-workers"
 
 
 def cpu_s(processes: Iterable[tuple[str, psutil.Process]]) -> Counter[str]:

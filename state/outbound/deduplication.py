@@ -55,6 +55,10 @@ class ReturnsOfBatch:
         self.digests[digest] = None
         return True
 
+    def forget(self) -> None:
+        """No copy is expected any more."""
+        self.digests.clear()
+
 
 def message_digest(text: str) -> bytes:
     """Of a message id or a return id; gateways are told the same ones (docs/protocol.md, section 7)."""

@@ -1,14 +1,16 @@
 """What hostile and broken devices do, each as one function, and the process that does it.
 
-    python -m tests.attacks.attackers half_open --host 127.0.0.1 --port 1883 --seconds 20
+    python -m tests.attacks.attackers half_open --host 127.0.0.1 --port 1883 --seconds 20 <<< go
 
-Each attack goes on until it is cancelled and comes back where it was closed. The process says at its end what it has done, and
-how much processor time that took: it shares the machine with its victim.
+Each attack goes on until it is cancelled and comes back where it was closed. The process says when it is ready and begins when a
+line comes on its standard input. At its end it says what it has done, and how much processor time that took: it shares the
+machine with its victim.
 """
 
 import argparse
 import asyncio
 import resource
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -31,6 +33,7 @@ from tests.unit.sinks.mqtt.mqtt_bytes import publish
 Address = tuple[str, int]
 Done = Counter[str]
 """What was done, by what it is called in the table."""
+READY: Final = "ready"
 
 _DEAF_PREFIX: Final = "deaf-"
 _CLOSED: Final = (OSError, EOFError)
@@ -286,6 +289,8 @@ def main() -> None:
     arguments = parser.parse_args()
     size = arguments.size or ATTACKS[arguments.name].size
     address = (arguments.host, arguments.port)
+    print(READY, flush=True)
+    sys.stdin.readline()
     done = uvloop.run(attack(arguments.name, address, size, arguments.seconds, kafka=arguments.kafka))
     used = resource.getrusage(resource.RUSAGE_SELF)
     said = Said(done, (used.ru_utime + used.ru_stime) / arguments.seconds)

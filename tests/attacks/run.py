@@ -4,9 +4,9 @@
     python -m tests.attacks.run --seconds 5 --only bombs --only deaf
 
 Everything is real: Kafka, engine, gateway, sockets. 1. Undisturbed: the latency to compare with. 2. Each attack, from a process
-of its own at nice 10, and a pause until the gateway is done with it. 3. Everything that was sent has arrived, once. A latency
-belongs to the attack during which its message was sent. All of them share the processors of this machine; so the table says how
-much the attacker used.
+of its own, and a pause until the gateway is done with it. The process has started before and stands back behind the others,
+because an attacker has a machine of its own. 3. Everything that was sent has arrived, once. A latency belongs to the attack
+during which its message was sent. All of them share the processors of this machine; so the table says how much the attacker used.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from inflight.local.child_process import bound_to_parent
 from inflight.local.endpoints import Endpoints
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
-from tests.attacks.attackers import ATTACKS, Said
+from tests.attacks.attackers import ATTACKS, READY, Said
 from tests.attacks.backend import Backend
 from tests.attacks.gateway_watch import MIB, GatewayWatch, memory_allowed
 from tests.attacks.good_devices import GoodDevices, client_ids
@@ -115,7 +115,8 @@ def _phase(name: str, settings: Settings, up: UpProcess, devices: GoodDevices, w
     if name:
         attack = ATTACKS[name]
         size = attack.small if settings.is_small else attack.size
-        what, said = attack.what.format(size=size, messages=attack.messages), _attack(name, size, settings.seconds, up)
+        what = attack.what.format(size=size, messages=attack.messages)
+        from_s, said = _attack(name, size, settings.seconds, up)
     else:
         time.sleep(settings.seconds)
     to_s = time.time()
@@ -131,15 +132,18 @@ def _phase(name: str, settings: Settings, up: UpProcess, devices: GoodDevices, w
     )
 
 
-def _attack(name: str, size: int, seconds: float, up: UpProcess) -> Said:
-    """In a process of its own."""
+def _attack(name: str, size: int, seconds: float, up: UpProcess) -> tuple[float, Said]:
+    """When it began, and what it said. In a session of its own, because only so `_NICE` counts beside `inflight up`."""
     host, port = up.mqtt
     options = ["--host", host, "--port", str(port), "--kafka", up.kafka, "--size", str(size), "--seconds", str(seconds)]
-    command = [sys.executable, "-m", "tests.attacks.attackers", name, *options]
-    with subprocess.Popen(bound_to_parent(command, nice=_NICE), stdout=subprocess.PIPE) as process:
-        output, _ = process.communicate(timeout=seconds + _STOP_S)
+    command = bound_to_parent([sys.executable, "-m", "tests.attacks.attackers", name, *options], nice=_NICE)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{READY}\n".encode(), f"the attacker {name} has not started"
+        from_s = time.time()
+        output, _ = process.communicate(b"go\n", timeout=seconds + _STOP_S)
     assert process.returncode == 0, f"the attacker {name} has failed"
-    return msgspec.json.decode(output.splitlines()[-1], type=Said)  # behind what was logged
+    return from_s, msgspec.json.decode(output.splitlines()[-1], type=Said)  # behind what was logged
 
 
 def main() -> int:

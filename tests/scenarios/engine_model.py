@@ -104,6 +104,11 @@ class EngineModel:
     def event(self, client_id: str, event: LoggedEvent) -> None:
         self._append(EVENTS, client_id, encode_event(event))
 
+    def repeat(self, record: SinkRecord) -> Self:
+        """What the engine has written is in its log once more, and read only now."""
+        self._deliver(record)
+        return self.run()
+
     # --- the engine ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> Self:

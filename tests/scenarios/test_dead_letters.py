@@ -420,6 +420,22 @@ def test_every_record_may_be_in_kafka_twice_and_no_queue_gets_a_message_twice() 
     assert engine.queued("b") == ["m"]
 
 
+def test_a_copy_of_a_dead_letter_is_known_also_when_the_first_one_has_left_the_queue() -> None:
+    """A micro-batch was executed again, and what it has written is read in two others, a second apart."""
+    engine = EngineModel(
+        policies=(
+            Policy(clients="lamp", dead_letter_exchange="", dead_letter_routing_key="delay"),
+            Policy(clients="delay", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),
+        ),
+    )
+    engine.connect("lamp", answer=REFUSED).send("lamp", "m")
+    (letter,) = (record for record in engine.records("inflight.events") if record.key == b"delay")
+    engine.after(2)
+    assert (engine.queued("delay"), engine.queued("b")) == ([], ["m"])
+    engine.repeat(letter).after(2)
+    assert (engine.queued("delay"), engine.queued("b")) == ([], ["m"])
+
+
 def test_the_history_survives_any_number_of_queues() -> None:
     hops = [f"q{number}" for number in range(30)]
     policies = [

@@ -1,8 +1,12 @@
 """docs/protocol.md, section 1: resume, clean start, session expiry, takeover, stale events. Wills are in test_wills.py."""
 
+from typing import Any
+
 import pytest
 
 from state.commands import AcceptConnection, CloseConnection
+from state.dead_letters.dead_letter import with_death
+from state.dead_letters.policy import Policy
 from state.events import ClientConnected, ConnectionLost, MessageReturned
 from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
@@ -436,3 +440,34 @@ def test_a_stalled_pubrel_closes_an_mqtt_5_connection_too() -> None:
     s.sees()
     assert s.after(30).sees() == ["CLOSE 0x83"]
     assert s.connect(version=5).sees() == ["CONNACK present", "PUBREL 1"]
+
+
+def test_a_queue_that_had_dead_letters_is_kept_for_an_hour_because_copies_of_them_may_come() -> None:
+    s = Scenario(policy=Policy(clients="*", message_ttl_ms=1_000))
+    letter = returned("m", accepted_ms=s.now_ms)
+    s.handle(letter)
+    s.after(1)
+    assert s.outcomes == {"m": Outcome.EXPIRED}
+    assert s.queued == []
+    assert not s.session.is_empty
+    s.after(3_598)
+    s.handle(letter)
+    assert s.ledger.count("returned") == 1, "it is known"
+    assert s.session.next_deadline_ms() == s.now_ms + 1_000, "and keeps nothing alive"
+    assert s.after(1).session.is_empty
+
+
+def test_a_session_knows_its_dead_letters_for_an_hour_after_its_end() -> None:
+    s = Scenario().connect(expiry_s=0)
+    s.handle(returned("m"))
+    s.puback(1).after(7_200).disconnect()
+    assert not s.session.is_empty
+    s.handle(returned("m"))
+    assert s.queued == []
+    assert s.after(3_600).session.is_empty
+
+
+def returned(name: str, **fields: Any) -> MessageReturned:
+    """A dead letter of another queue."""
+    letter = with_death(message(name, **fields), queue="q", reason=Outcome.REJECTED, time_ms=0, exchange="x")
+    return MessageReturned(message=letter)

@@ -34,6 +34,20 @@ def await_receipts(up: SharedUp, *message_ids: str) -> list[dict[str, Any]]:
     return [found[message_id] for message_id in message_ids]
 
 
+def await_final_receipts(up: SharedUp, *message_ids: str) -> dict[str, list[dict[str, Any]]]:
+    """By message: all its receipts that say how it ended, once each message has one."""
+
+    def by_id(records: list[ReadRecord]) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {message_id: [] for message_id in message_ids}
+        for record in records:
+            receipt = msgspec.json.decode(record.value or b"")
+            if receipt["message_id"] in found and receipt["final"]:
+                found[receipt["message_id"]].append(receipt)
+        return found
+
+    return by_id(read_topic(up.kafka, "inflight.receipts", lambda records: all(by_id(records).values())))
+
+
 def await_gone(up: SharedUp, client_id: str) -> None:
     """Returns when the session knows that its client, whose socket is closed, is away: messages and events are two sources, and
     a message may be in an earlier micro-batch than the end of a connection that came before it.
