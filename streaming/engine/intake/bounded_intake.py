@@ -6,7 +6,8 @@
    all that fit are taken.
 3. Looking costs time before each micro-batch. So if what was looked at last was small, up to `UNSEEN` times the safe limit are
    taken without a look, for `TRUSTED_S`. A sudden change to the largest records makes one micro-batch of so many times the bytes.
-4. When looking fails, 1 holds.
+4. When one topic is looked at, the others are, too: what devices answer to many messages is many events.
+5. When looking fails, 1 holds.
 
 A micro-batch that was planned before a crash is executed as it was planned, within the same bound.
 """
@@ -77,22 +78,25 @@ class BoundedIntake:
 
     def adjust(self, taken: Mapping[str, Taken], limits: Limits) -> None:
         """Sets the limits of the next micro-batch. taken: by topic."""
-        wanted = {topic: self._limit(topic, last) for topic, last in taken.items()}
+        looks = any(self._may_be_more(topic, last) for topic, last in taken.items())
+        wanted = {topic: self._looked_at(topic, last) if looks else self._unseen(topic) for topic, last in taken.items()}
         try:
             limits.set(wanted)
         except Exception as error:  # noqa: BLE001 - the query must not die of it
             self._report("limits_not_set", error)
 
-    def _limit(self, topic: str, last: Taken) -> int:
+    def _may_be_more(self, topic: str, last: Taken) -> bool:
+        """Than is taken without a look."""
         safe = self._bounds.safe_limit
         if self._closed or safe == self._bounds.max_records:
-            return safe
+            return False
+        enough = self._unseen(topic) if self._is_trusted(topic) else safe
+        return bool(last.left) or last.records >= enough
+
+    def _looked_at(self, topic: str, last: Taken) -> int:
+        bounds = self._bounds
         ahead = self._ahead.get(topic)
-        unseen = safe if ahead is None else self._unseen(ahead)
-        if not last.left and (last.records < safe or (last.records < unseen and self._is_trusted(ahead))):
-            return unseen
         if ahead is None:
-            bounds = self._bounds
             ahead = self._ahead[topic] = LookAhead(
                 topic,
                 self._records,
@@ -105,19 +109,21 @@ class BoundedIntake:
             limit = ahead.limit(last.end)
         except Exception as error:  # noqa: BLE001 - whatever it was, the safe limit is the way on
             self._report("waiting_records_unknown", error)
-            return safe
+            return bounds.safe_limit
         self._failed = False
         # Beyond what waits is what arrives until the micro-batch is planned.
-        return max(limit, self._unseen(ahead)) if ahead.takes_all else limit
+        return max(limit, self._unseen(topic)) if ahead.takes_all else limit
 
-    def _unseen(self, ahead: LookAhead) -> int:
+    def _unseen(self, topic: str) -> int:
         """How many records a micro-batch may take of which nothing is known but those that were looked at last."""
-        bounds = self._bounds
+        bounds, ahead = self._bounds, self._ahead.get(topic)
         limit = min(UNSEEN * bounds.safe_limit, bounds.max_records)
-        is_small = ahead.mean_bytes is not None and SMALL * limit * ahead.mean_bytes <= bounds.max_bytes
-        return limit if is_small else bounds.safe_limit
+        mean_bytes = None if ahead is None else ahead.mean_bytes
+        is_small = mean_bytes is not None and SMALL * limit * mean_bytes <= bounds.max_bytes
+        return limit if is_small and not self._closed else bounds.safe_limit
 
-    def _is_trusted(self, ahead: LookAhead | None) -> bool:
+    def _is_trusted(self, topic: str) -> bool:
+        ahead = self._ahead.get(topic)
         return ahead is not None and self._monotonic_s() - ahead.looked_s < TRUSTED_S
 
     def _report(self, event: str, error: Exception) -> None:

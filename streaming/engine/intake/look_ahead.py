@@ -12,7 +12,7 @@ from streaming.engine.intake.batch_size import Chunk, Waiting, records_that_fit,
 
 LONGEST_LOOK_S: Final = 2.0
 """What was not looked at by then counts as large. Nothing else happens meanwhile."""
-_FIRST_ROUND: Final = 2_000
+_FIRST_ROUND: Final = 8_000
 """Records of all partitions together that are looked at first."""
 _FARTHER: Final = 4
 
@@ -23,8 +23,11 @@ class Records(Protocol):
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """The offset after the last record of each partition."""
 
-    def look(self, topic: str, number: int, offset: int) -> list[Chunk]:
-        """The sizes of some records of a partition, from that offset on; empty when nothing came."""
+    def look(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
+        """The sizes of some of the next `count` records of a partition, from that offset on; empty when nothing came."""
+
+    def rest(self) -> None:
+        """The end of a look."""
 
     def close(self) -> None: ...
 
@@ -57,6 +60,12 @@ class LookAhead:
 
     def limit(self, begin: Mapping[int, int]) -> int:
         """How many records the next micro-batch may take. begin: by partition, the first that waits. Raises what `records` do."""
+        try:
+            return self._limit(begin)
+        finally:
+            self._records.rest()
+
+    def _limit(self, begin: Mapping[int, int]) -> int:
         deadline_s = self._monotonic_s() + LONGEST_LOOK_S
         ends = self._records.ends(self._topic, sorted(begin))
         self._known = {
@@ -95,7 +104,7 @@ class LookAhead:
         known, seen = self._known[number], 0
         place = known[-1].end if known else begin
         while place < wanted and seen < enough_bytes and self._monotonic_s() < deadline_s:
-            found = self._records.look(self._topic, number, place)
+            found = self._records.look(self._topic, number, place, wanted - place)
             if not found:
                 return False
             known += found

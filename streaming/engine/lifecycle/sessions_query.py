@@ -54,7 +54,7 @@ class SessionsQuery:
         """Of the query before a restart."""
         self._has_run = self._is_paced = False
         self._clock = EngineClock()
-        self._intake = bounded_intake(spark, settings)
+        self._intake = bounded_intake(settings)
         self._start(pipeline)
 
     def restart(self, pipeline: PipelineSettings) -> None:
@@ -164,10 +164,11 @@ def bounds(settings: Settings) -> Bounds:
     )
 
 
-def bounded_intake(spark: SparkSession, settings: Settings) -> BoundedIntake:
+def bounded_intake(settings: Settings) -> BoundedIntake:
     """Keeps the micro-batches of the query within their bounds."""
-    bounds_ = bounds(settings)
-    return BoundedIntake(bounds_, WaitingRecords(spark, settings.kafka.spark_options(), max_bytes=bounds_.max_bytes))
+    bounds_, kafka = bounds(settings), settings.kafka
+    records = WaitingRecords(kafka.bootstrap_servers, kafka.librdkafka_options(), max_bytes=bounds_.max_bytes)
+    return BoundedIntake(bounds_, records)
 
 
 def _paced(query: StreamingQuery, settings: Settings, intake: BoundedIntake, clock: EngineClock) -> PacedQuery:
