@@ -200,7 +200,11 @@ class EngineSection(Section):
         "directory, or hdfs://, s3a://, abfss:// …: the sessions live here; empty = DATA_DIR/checkpoint", ""
     )
     tables_location: str = key("where the Delta tables go; empty = DATA_DIR/tables", "")
-    master: str = key("Spark's master; spark-submit's own --master holds when the job runs under it", "local[*]")
+    master: str = key(
+        "Spark's master; local[*] = this machine, two tasks for each processor; spark-submit's own --master holds when the job "
+        "runs under it",
+        "local[*]",
+    )
     driver_memory: str = key("heap of the engine's JVM, in Spark's notation", "2g", pattern=r"^\d+[kmgKMG]$")
     nice: int = key(
         "how far `inflight up` puts the engine behind gateway and Kafka where processors are short, as nice(1)",

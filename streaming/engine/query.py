@@ -56,7 +56,7 @@ def read_records(
         .load()
         for topic in (settings.topics.events, settings.topics.messages)
     )
-    return events.union(messages)
+    return _in_few_tasks(events.union(messages), spark)
 
 
 def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -135,6 +135,15 @@ def sessions_writer(
         # With an interval of 0 Spark would never ask its clock (streaming/engine/pacing).
         .trigger(processingTime=f"{max(1, trigger_interval_ms)} milliseconds")
     )
+
+
+def _in_few_tasks(records: DataFrame, spark: SparkSession) -> DataFrame:
+    """On one machine a task reads several of Kafka's partitions, so that all tasks run at once: each costs some 10 ms by itself.
+
+    On a cluster each partition has a task, where a consumer of it is kept.
+    """
+    context = spark.sparkContext
+    return records.coalesce(context.defaultParallelism) if (context.master or "").startswith("local") else records
 
 
 def _selection(topic: str, partitions: int | None) -> dict[str, str]:

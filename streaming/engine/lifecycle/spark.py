@@ -12,6 +12,9 @@ _NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheS
 """Java's optimizing compiler takes half a core for minutes, from devices that wait, and its code is hardly faster for what we do
 (docs/decisions/0031). Without it the code cache would be too small."""
 
+_SLOTS_OF_A_PROCESSOR: Final = 2
+"""docs/decisions/0032."""
+
 
 def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
     """The Spark session of the engine as configured. jars: None under spark-submit, whose business the master is then, too."""
@@ -31,14 +34,16 @@ def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
 
 
 def spark_master(settings: Settings) -> str:
-    """Spark's master: with the archive on, `local[*]` gets a slot for one task more than the sessions have state partitions.
+    """Spark's master: `local[*]` gets two slots for each processor, because tasks wait for Kafka and for Python workers half of
+    their time; with the archive on at least one more than the sessions have state partitions.
 
     A task of the archive runs for seconds. On a machine with few cores it would hold a slot that the sessions' next micro-batch
     needs; with a slot of its own the operating system shares the core between the two.
     """
-    if settings.engine.master != "local[*]" or not settings.archive.enabled:
+    if settings.engine.master != "local[*]":
         return settings.engine.master
-    return f"local[{max(len(os.sched_getaffinity(0)), settings.engine.state_partitions + 1)}]"
+    slots = _SLOTS_OF_A_PROCESSOR * len(os.sched_getaffinity(0))
+    return f"local[{max(slots, settings.engine.state_partitions + 1) if settings.archive.enabled else slots}]"
 
 
 def _spark_value(value: object) -> str:

@@ -16,13 +16,18 @@ def master(
     return spark_master(Settings(engine=engine, archive={"enabled": archive}))
 
 
+def test_each_processor_has_two_slots_because_tasks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert master(monkeypatch, 2, archive=False) == "local[4]"
+    assert master(monkeypatch, 1, archive=False) == "local[2]"
+
+
 def test_the_archive_has_a_slot_that_the_sessions_do_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert master(monkeypatch, 2, archive=True) == "local[3]"
-    assert master(monkeypatch, 4, archive=True, state_partitions=4) == "local[5]"
-    assert master(monkeypatch, 16, archive=True) == "local[16]"
+    assert master(monkeypatch, 1, archive=True) == "local[3]"
+    assert master(monkeypatch, 2, archive=True, state_partitions=4) == "local[5]"
+    assert master(monkeypatch, 16, archive=True) == "local[32]"
 
 
-def test_without_the_archive_or_with_a_master_of_ones_own_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert master(monkeypatch, 2, archive=False) == "local[*]"
-    assert master(monkeypatch, 2, archive=True, given="local[2]") == "local[2]"
-    assert master(monkeypatch, 2, archive=True, given="yarn") == "yarn"
+@pytest.mark.parametrize("archive", [True, False])
+def test_a_master_of_ones_own_is_not_changed(monkeypatch: pytest.MonkeyPatch, *, archive: bool) -> None:
+    assert master(monkeypatch, 2, archive=archive, given="local[2]") == "local[2]"
+    assert master(monkeypatch, 2, archive=archive, given="yarn") == "yarn"
