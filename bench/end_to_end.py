@@ -49,6 +49,7 @@ ROWS = (
     *((f"QoS 2 handshake p{part} at {QOS_2_RATE} messages/s, ms", f"qos_2_p{part}") for part in (50, 99)),
     ("QoS 1 messages/s, a burst over all devices, cold", "cold_burst_per_s"),
     ("QoS 1 messages/s, a burst over all devices, warm", "burst_per_s"),
+    ("CPU ms of Inflight for each message of the last burst", "burst_cpu_ms"),
     ("idle micro-batch p50, ms", "idle_ms"),
     ("cores in use with nothing to do, engine", "idle_engine_cores"),
     ("cores in use with nothing to do, everything", "idle_cores"),
@@ -137,12 +138,16 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         prefix = f"burst-{number}-"
         devices = Devices(up.mqtt, arguments.devices, prefix, arguments.burst)
         devices.await_connected()
+        idle_batches(up.data_dir / PROGRESS_FILE, 3)
+        spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         started = time.time()
         backend.send(prefix, arguments.devices, arguments.burst, rate=0)
         measured = devices.result()
         if measured["publishes"] < arguments.burst:
             raise RuntimeError(f"only {measured['publishes']} of {arguments.burst} messages arrived")
         bursts.append(arguments.burst / (measured["last_time"] - started))
+        idle_batches(up.data_dir / PROGRESS_FILE, 3)  # what is done afterwards for these messages counts, too
+        result["burst_cpu_ms"] = 1_000 * sum(spent.spent().values()) / arguments.burst
         bar.update(task, advance=1, description=f"burst {number + 1}: {bursts[-1]:,.0f} messages/s")
     result["burst_per_s"] = median(bursts[-COUNTED_BURSTS:])
     result["cold_burst_per_s"] = bursts[0]

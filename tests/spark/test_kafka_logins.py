@@ -1,6 +1,7 @@
-"""Every way to log in, by the one description in [kafka]: Spark's source and sink against a real broker."""
+"""Every way to log in, by the one description in [kafka]: Spark's source and sink, and who looks at what waits."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from inflight.local.jars import Jars
 from streaming.config.settings import Settings
-from tests.integration.kafka.security.logins import LOGINS, TOPIC, Secured, broker_for_logins
+from streaming.engine.intake.waiting_records import WaitingRecords
+from tests.integration.kafka.security.logins import GROUP, LOGINS, TOPIC, Secured, broker_for_logins
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -26,3 +28,16 @@ def test_spark_logs_in(spark: SparkSession, secured: Secured, tmp_path: Path, lo
     told.write.format("kafka").options(**options, topic=TOPIC).save()
     found = spark.read.format("kafka").options(**options, subscribe=TOPIC).load().selectExpr("cast(value as string)").collect()
     assert (login,) in found
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_who_looks_at_what_waits_logs_in(secured: Secured, tmp_path: Path, login: str) -> None:
+    kafka = Settings(kafka=LOGINS[login](*secured, tmp_path)).kafka
+    with closing(
+        WaitingRecords(kafka.bootstrap_servers, kafka.librdkafka_options(), group_id=GROUP, max_bytes=1 << 20)
+    ) as records:
+        end = records.ends(TOPIC, [0])[0]
+        assert end, "Spark has written some"
+        assert records.look(TOPIC, 0, 0, end)[-1].end == end
+        records.rest()
+        assert records.ends(TOPIC, [0]) == {0: end}

@@ -28,7 +28,6 @@ _HEADER_BYTES: Final = 8
 """The same of a header."""
 _CONFIG: Final = {
     "client.id": "inflight-engine-sizes",
-    "group.id": "inflight-engine-sizes",  # librdkafka wants a name; no group is joined
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
@@ -45,12 +44,14 @@ _CONFIG: Final = {
 class WaitingRecords:
     """The records of some topics. Connects when it is first asked. Whatever goes wrong is raised (KafkaException and others).
 
-    options: of [kafka], as librdkafka has them. max_bytes: of a micro-batch.
+    options: of [kafka], as librdkafka has them. group_id: librdkafka wants one, also of who joins none and commits nothing; it is
+    one that we are allowed to read. max_bytes: of a micro-batch.
     """
 
-    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], *, max_bytes: int) -> None:
+    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], *, group_id: str, max_bytes: int) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._options = options
+        self._group_id = group_id
         self._chunk_bytes = max_bytes // _CHUNKS
         self._in_use = threading.Lock()
         self._closed = False
@@ -93,8 +94,8 @@ class WaitingRecords:
         if self._closed:
             raise RuntimeError("closed")
         if self._consumer is None:
-            ours = client_config(self._bootstrap_servers, self._options, Failures(), _CONFIG)
-            self._consumer = make(Consumer, {**ours, "auto.offset.reset": "error"})
+            config = client_config(self._bootstrap_servers, self._options, Failures(), _CONFIG)
+            self._consumer = make(Consumer, {**config, "group.id": self._group_id, "auto.offset.reset": "error"})
         return self._consumer
 
     def _end(self, consumer: Any, topic: str, number: int) -> int:

@@ -21,6 +21,7 @@ from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.outcome_counts import counted
+from streaming.engine.ownership.engine_group import group_name
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
@@ -167,7 +168,9 @@ def bounds(settings: Settings) -> Bounds:
 def bounded_intake(settings: Settings) -> BoundedIntake:
     """Keeps the micro-batches of the query within their bounds."""
     bounds_, kafka = bounds(settings), settings.kafka
-    records = WaitingRecords(kafka.bootstrap_servers, kafka.librdkafka_options(), max_bytes=bounds_.max_bytes)
+    records = WaitingRecords(
+        kafka.bootstrap_servers, kafka.librdkafka_options(), group_id=group_name(settings), max_bytes=bounds_.max_bytes
+    )
     return BoundedIntake(bounds_, records)
 
 

@@ -42,6 +42,11 @@ _FILE: Final = "inflight.id"
 _log: Final = structlog.get_logger(__name__)
 
 
+def group_name(settings: Settings) -> str:
+    """Of the consumer group."""
+    return f"{settings.topics.prefix}.engine"
+
+
 class EngineGroup:
     """Membership in the group, in a `with`. Raises EngineRuns on entry, and KafkaUnreachable.
 
@@ -50,7 +55,7 @@ class EngineGroup:
 
     def __init__(self, settings: Settings, checkpoint_id: str) -> None:
         self._settings = settings
-        self._name = f"{settings.topics.prefix}.engine"
+        self._name = group_name(settings)
         self._id = checkpoint_id
         self._topics = (settings.topics.messages, settings.topics.events)
         self._options = settings.kafka.client_options()

@@ -1,4 +1,5 @@
-"""Every way to log in that [kafka] has, and a broker that takes all of them. Each user may write to one topic, and read it."""
+"""Every way to log in that [kafka] has, and a broker that takes all of them. Each user may write to one topic, and read it,
+and belong to one group."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from tests.support.kafka_topics import create_topics
 from tests.support.token_endpoint import TokenEndpoint
 
 TOPIC: Final = "logins"
+GROUP: Final = "logins-group"
 Secured: TypeAlias = tuple[SecureKafka, TokenEndpoint]
 Section: TypeAlias = Callable[[SecureKafka, TokenEndpoint, Path], dict[str, Any]]
 _USERS: Final = ("scram-256", "scram-512", "plain", "token", "filed", "device")
@@ -24,7 +26,9 @@ def broker_for_logins(directory: Path, jars: Jars) -> Iterator[Secured]:
         for name in _USERS[:2]:
             broker.add_user(name)
         broker.allow(
-            Rule(principal=name, resource="topic", name=TOPIC, operation=what) for name in _USERS for what in ("Read", "Write")
+            Rule(principal=name, resource=resource, name=named, operation=what)
+            for name in _USERS
+            for resource, named, what in (("topic", TOPIC, "Read"), ("topic", TOPIC, "Write"), ("group", GROUP, "Read"))
         )
         yield broker, tokens
 
