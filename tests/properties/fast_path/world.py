@@ -107,6 +107,10 @@ class World:
             while line.offers:
                 line.read_offer()
             self._let_all_happen()
+            if self.books.refused and self.engine.deadline_ms is not None:
+                # What the device has refused for want of room may be gone, and the wait that it asked for not over.
+                self.engine.timer()
+                self._let_all_happen()
         assert counters.offers_taken > taken_before, "the fast path stays closed"
 
     def _let_all_happen(self) -> None:
