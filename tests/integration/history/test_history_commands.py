@@ -121,6 +121,7 @@ def test_live_sessions_are_listed_filtered_and_asked_with_sql(up: UpProcess, pro
         device.await_count(1)
         (session,) = documents(up, "sessions", "--where", "client_id = 'silent'")
         assert (session["connected"], session["inflight"], session["queued"]) == (True, 1, 0)
+        traced(up, "silent-1", lambda steps: "sent" in steps)  # so the archive has it
         (row,) = documents(
             up,
             "sql",
