@@ -62,7 +62,7 @@ def publishes(records: list[ReadRecord]) -> list[bytes]:
 def workers(process: Engine) -> list[psutil.Process]:
     """Spark's Python workers, and the process that forks them."""
     children = psutil.Process(process.process.pid).children(recursive=True)
-    return [child for child in children if "pyspark" in " ".join(child.cmdline()) and child.name().startswith("python")]
+    return [child for child in children if is_alive(child) and "pyspark" in " ".join(child.cmdline()) and "python" in child.name()]
 
 
 def is_alive(process: psutil.Process) -> bool:

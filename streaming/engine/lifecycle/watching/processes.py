@@ -1,28 +1,34 @@
 """The processes of this machine, as Linux tells of them."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-_PARENT, _SESSION, _USER_TIME, _SYSTEM_TIME = 1, 3, 11, 12
+_PARENT, _USER_TIME, _SYSTEM_TIME = 1, 11, 12
 """Fields of /proc/PID/stat behind the name (proc_pid_stat(5))."""
 _PROC: Final = Path("/proc")
 AT_WORK: Final = 0.1
 """Who uses less than this part of a processor waits for something that does not come."""
 
 
-def processor_seconds(session: int) -> float:
-    """What the living processes of a session (`os.getsid`) have used of the processors so far; 0 where the system does not say
+def processor_seconds(pid: int) -> float:
+    """What a process and its descendants, those that live, have used of the processors so far; 0 where the system does not say
     (Linux does).
     """
-    used = sum(int(f[_USER_TIME]) + int(f[_SYSTEM_TIME]) for f in _processes().values() if int(f[_SESSION]) == session)
-    return used / os.sysconf("SC_CLK_TCK")
+    known = _processes()
+    family = [known[one] for one in (pid, *_descendants(pid, known)) if one in known]
+    return sum(int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME]) for fields in family) / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, and those that these have started, parents first. Empty where nobody says."""
+    return _descendants(pid, _processes())
+
+
+def _descendants(pid: int, known: Mapping[int, list[str]]) -> list[int]:
     children: dict[int, list[int]] = {}
-    for child, fields in _processes().items():
+    for child, fields in known.items():
         children.setdefault(int(fields[_PARENT]), []).append(child)
     found = list(children.get(pid, ()))
     for child in found:  # grows meanwhile

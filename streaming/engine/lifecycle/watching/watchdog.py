@@ -74,12 +74,11 @@ class Watchdog:
 
     def _run(self) -> None:
         assert self._rule is not None
-        session = os.getsid(0)
         while not self._stopping.wait(self._rule.look_s):
             signs = Signs(
                 batches=self._batches,
                 work=self._work,
-                processor_s=processor_seconds(session),
+                processor_s=processor_seconds(os.getpid()),
                 kafka_answers=self._kafka_answers(),
             )
             if (reason := self._rule.judge(signs)) is not None:
