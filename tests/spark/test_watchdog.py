@@ -61,8 +61,8 @@ def publishes(records: list[ReadRecord]) -> list[bytes]:
 
 def workers(process: Engine) -> list[psutil.Process]:
     """Spark's Python workers, and the process that forks them."""
-    children = psutil.Process(process.process.pid).children(recursive=True)
-    return [child for child in children if is_alive(child) and "pyspark" in " ".join(child.cmdline()) and "python" in child.name()]
+    children = [child for child in psutil.Process(process.process.pid).children(recursive=True) if is_alive(child)]
+    return [child for child in children if "pyspark" in " ".join(child.cmdline()) and child.name().startswith("python")]
 
 
 def is_alive(process: psutil.Process) -> bool:
