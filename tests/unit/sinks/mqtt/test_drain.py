@@ -135,13 +135,20 @@ def test_those_who_do_not_go_in_time_are_closed() -> None:
     assert 0.29 < took_s < 5
 
 
+def assert_most_are_left(world: World) -> None:
+    """Of a thousand in ten minutes: two go at once, and two more for each tenth of a second that a busy machine is late."""
+    let_go = len(world.let_go_s)
+    assert world.happened[-1] == f"stop {1_000 - let_go}"
+    assert 2 <= let_go < 20
+
+
 def test_who_is_in_a_hurry_waits_for_nobody() -> None:
     async def scenario() -> tuple[World, float]:
         world = World(1_000)
         return world, await drained(world, drain_ms=600_000, hurry_after_s=0.05)
 
     world, took_s = asyncio.run(scenario())
-    assert world.happened[-1] == "stop 998"
+    assert_most_are_left(world)
     assert took_s < 5
 
 
@@ -155,4 +162,4 @@ def test_a_cancelled_drain_closes_what_is_left() -> None:
             await task
         return world
 
-    assert asyncio.run(scenario()).happened[-1] == "stop 998"
+    assert_most_are_left(asyncio.run(scenario()))
