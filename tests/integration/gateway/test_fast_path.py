@@ -163,7 +163,12 @@ def test_devices_go_on_receiving_while_the_engine_is_silent(settings: GatewaySet
     with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
         for number in range(300):
             last = engine.backend.send("d1", b"%d" % number)
-            device.expect(sent(FIRST + number, b"%d" % number))
+            try:
+                device.expect(sent(FIRST + number, b"%d" % number))
+            except TimeoutError as error:
+                counters = gateway.counters
+                told = f"taken {counters.offers_taken}, ignored {counters.offers_ignored}, refused {counters.offers_refused}"
+                raise AssertionError(f"message {number} at {last} did not come; offers: {told}") from error
             device.send(ack(0x40, FIRST + number))
         engine.fast_sent("d1", last)
         fast = engine.of("d1", FastSent)[-301:]
