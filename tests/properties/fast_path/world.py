@@ -82,6 +82,8 @@ class World:
                 self.device.leave()
                 self.device.connect(clean_start=False, expiry_s=3_600)
             self._let_all_happen()
+            if self.device.is_cut_off:  # by what has just happened
+                continue
             if not self.books.without_outcome:
                 break
             if self.engine.deadline_ms is not None:
