@@ -6,7 +6,7 @@
     python -m bench.end_to_end --connections 10000   # only connects, clean starts and kept sessions, and then looks at the memory
 
 Starts `inflight up` on a directory of its own. Backend, broker, engine, gateway and all devices share the cores, so a machine for
-each would do better; the latency is from the call of the backend's producer to the device's socket.
+each would do better; the latency is from the call of the backend's producer, which is librdkafka, to the device's socket.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from typing import Any
 
 import msgspec
 import psutil
-from kafka import KafkaProducer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from bench.contestants.processor_time import ProcessorTime, parts_of_up
+from bench.sender import Sender
 from bench.simulated_devices import COUNTED_BURSTS, stamped, unstamped
 from inflight.demo.up import UpProcess
 from inflight.local.endpoints import Endpoints
@@ -100,7 +100,7 @@ class Backend:
     """Sends stamped messages to the devices in turn."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=1)
+        self._sender = Sender(bootstrap_servers)
 
     def send(
         self, prefix: str, devices: int, count: int, *, rate: int, qos: int = 1, payload: Callable[[], bytes] = stamped
@@ -118,15 +118,15 @@ class Backend:
                     time.sleep(wait)
                 late_s = max(late_s, time.monotonic() - due)
             key = f"{prefix}{number % devices}".encode()
-            self._producer.send("inflight.messages", payload(), key=key, headers=headers)
-        self._producer.flush()
+            self._sender.send("inflight.messages", payload(), key=key, headers=headers)
+        self._sender.flush()
         return late_s
 
     def greet(self, prefix: str, devices: int) -> None:
         """A first message for each device, which is not counted: no client has the fast path before its first message."""
         for number in range(devices):
-            self._producer.send("inflight.messages", b"first", key=f"{prefix}{number}".encode(), headers=[("mqtt-topic", b"t")])
-        self._producer.flush()
+            self._sender.send("inflight.messages", b"first", key=f"{prefix}{number}".encode(), headers=[("mqtt-topic", b"t")])
+        self._sender.flush()
 
 
 def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict[str, float]:

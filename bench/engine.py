@@ -22,13 +22,14 @@ from pathlib import Path
 from statistics import median
 
 import psutil
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
+from bench.sender import Sender
 from bench.simulated_devices import COUNTED_BURSTS, SimulatedDevices, stamped
 from bench.trivial import TrivialOperator
 from inflight.local.embedded_kafka import EmbeddedKafka
@@ -37,6 +38,7 @@ from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
 from state.records.events import encode_event
 from state.records.settings import Topics
+from streaming.engine.lifecycle.spark import NO_OPTIMIZING_COMPILER
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -80,7 +82,7 @@ class Run:
             [NewTopic(name, partitions.get(name, 4), 1) for name in (getattr(self.topics, key) for key in Topics.__slots__)]
         )
         admin.close()
-        self.producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all", linger_ms=1)
+        self.sender = Sender(self.kafka)
 
     @contextmanager
     def query(self) -> Iterator[StreamingQuery]:
@@ -105,8 +107,8 @@ class Run:
         with self.query() as query:
             for number in range(arguments.clients):
                 event = ClientConnected(connection_id=1, commands_partition=number % 8, clean_start=False)
-                self.producer.send(self.topics.events, encode_event(event), key=b"client-%d" % number)
-            self.producer.flush()
+                self.sender.send(self.topics.events, encode_event(event), key=b"client-%d" % number)
+            self.sender.flush()
             if not self.trivial:
                 far.await_count("accepted", arguments.clients)
             self.send(100, rate=50)
@@ -145,8 +147,8 @@ class Run:
         """
         count = self.arguments.active_clients
         for number in range(count):
-            self.producer.send(self.topics.messages, stamped(), key=b"active-%d" % number, headers=[("mqtt-topic", b"t")])
-        self.producer.flush()
+            self.sender.send(self.topics.messages, stamped(), key=b"active-%d" % number, headers=[("mqtt-topic", b"t")])
+        self.sender.flush()
         cpu_s, worker_cpu_s = spark_cpu_s(self.kafka_pid), workers_cpu_s(self.kafka_pid)
         with self.query() as query:
             batches = self.idle_batches(query, 3)
@@ -163,8 +165,8 @@ class Run:
             if rate and (wait := started + number / rate - time.monotonic()) > 0:
                 time.sleep(wait)
             key = b"client-%d" % (number % self.arguments.clients)
-            self.producer.send(self.topics.messages, stamped(), key=key, headers=[("mqtt-topic", b"bench/t"), ("mqtt-qos", b"1")])
-        self.producer.flush()
+            self.sender.send(self.topics.messages, stamped(), key=key, headers=[("mqtt-topic", b"bench/t"), ("mqtt-qos", b"1")])
+        self.sender.flush()
 
     def await_idle(self, query: StreamingQuery) -> None:
         self.idle_batches(query, 3)
@@ -236,6 +238,8 @@ def main() -> None:
             SparkSettings(
                 checkpoint_location=name,
                 log_file=directory / "spark.log",
+                master=f"local[{2 * (os.cpu_count() or 1)}]",  # what `engine.master = "local[*]"` becomes
+                java_options=NO_OPTIMIZING_COMPILER,
                 state_partitions=arguments.state_partitions,
                 driver_memory="2g",
                 extra=dict(option.split("=", 1) for option in arguments.spark),

@@ -4,24 +4,28 @@ A process of its own, so that it does not share an interpreter with the sender.
 """
 
 import multiprocessing
+import os
 import struct
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from bench.devices import percentile
-from sinks.kafka.subscribing import subscribe
+from bench.sender import Sender
 from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
 from state.records.commands import decode_command_batch
-from state.records.events import encode_event
+from state.records.events import encode_event, joined
 from state.records.settings import Topics
 
 COUNTED_BURSTS = 3
 """The last ones of a run, whose median counts; those before warm the JVM up."""
 _STAMP = struct.Struct("!Q")
+_AT_ONCE, _POLL_S, _LONGEST_S = 500, 0.02, 30.0
+_MOST_JOINED = 32
+"""Acknowledgements in one record."""
 
 
 def stamped(size: int = 64) -> bytes:
@@ -69,19 +73,16 @@ class SimulatedDevices:
 
 
 def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection) -> None:
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=20
-    )
-    subscribe(consumer, [topics.commands])
-    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=5)
-    consumer.poll(timeout_ms=1_000)
+    consumer = _consumer(bootstrap_servers, topics.commands)
+    sender = Sender(bootstrap_servers, linger_ms=5)
     pipe.send("ready")
     accepted, latencies, first, last = 0, [], 0.0, 0.0
     while True:
         while pipe.poll():
             order = pipe.recv()
             if order == "stop":
-                producer.flush()
+                sender.flush()
+                consumer.close()
                 return
             if order == "reset":
                 accepted, latencies, first, last = 0, [], 0.0, 0.0
@@ -91,26 +92,46 @@ def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection
                 pipe.send(
                     {"accepted": accepted, "received": len(latencies), "p50_ms": p50, "p99_ms": p99, "first": first, "last": last}
                 )
-        for records in consumer.poll(timeout_ms=20).values():
+        for record in consumer.consume(_AT_ONCE, _POLL_S):
+            if record.error():
+                raise KafkaException(record.error())
             now_ns = time.time_ns()
-            for record in records:
-                acknowledgements = []
-                if trivial:
-                    for payload in _parts(record.value):
-                        latencies.append((now_ns - _STAMP.unpack_from(payload)[0]) / 1e6)
-                        acknowledgements.append(PubAckReceived(connection_id=1, packet_id=1))
-                else:
-                    for command in decode_command_batch(record.value).commands:
-                        if isinstance(command, SendPublish):
-                            if not command.dup:
-                                latencies.append((now_ns - _STAMP.unpack_from(command.payload)[0]) / 1e6)
-                            acknowledgements.append(PubAckReceived(connection_id=1, packet_id=command.packet_id))
-                        elif isinstance(command, AcceptConnection):
-                            accepted += 1
-                for acknowledgement in acknowledgements:
-                    producer.send(topics.events, encode_event(acknowledgement), key=record.key)
+            acknowledgements = []
+            if trivial:
+                for payload in _parts(record.value()):
+                    latencies.append((now_ns - _STAMP.unpack_from(payload)[0]) / 1e6)
+                    acknowledgements.append(PubAckReceived(connection_id=1, packet_id=1))
+            else:
+                for command in decode_command_batch(record.value()).commands:
+                    if isinstance(command, SendPublish):
+                        if not command.dup:
+                            latencies.append((now_ns - _STAMP.unpack_from(command.payload)[0]) / 1e6)
+                        acknowledgements.append(PubAckReceived(connection_id=1, packet_id=command.packet_id))
+                    elif isinstance(command, AcceptConnection):
+                        accepted += 1
+            # As a gateway writes them (docs/decisions/0030).
+            values = [encode_event(acknowledgement) for acknowledgement in acknowledgements]
+            for start in range(0, len(values), _MOST_JOINED):
+                part = values[start : start + _MOST_JOINED]
+                sender.send(topics.events, joined(part) if len(part) > 1 else part[0], key=record.key())
             last = now_ns / 1e9
             first = first or last
+
+
+def _consumer(bootstrap_servers: str, topic: str) -> Consumer:
+    """Reads all of the topic from its beginning."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"bench-{os.getpid()}",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
+            "enable.metrics.push": False,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=_LONGEST_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+    return consumer
 
 
 def _parts(value: bytes):

@@ -1,6 +1,7 @@
 """The least that a state operator in this place can do: count its records and answer with one record. What it costs is Spark.
 
-It reads and writes the same cells, the same state row and the same topics as the session, so the difference is the session.
+It reads the same cells, and writes the same columns, the same state row and the same topics as the session, so the difference is
+the session.
 """
 
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
-from streaming.engine.operator.cells import encode_sink_records, sorted_records
-from streaming.engine.operator.frames import cells_of, frame_of
+from streaming.engine.operator.cells import sorted_records
+from streaming.engine.operator.frames import cells_of
 from streaming.engine.operator.session_operator import _operator_of_process
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.sink_columns import frame_of
 
 _TIMER_MS = 30_000
 
@@ -38,7 +40,7 @@ class TrivialOperator:
             return iter(())
         value = b"".join(len(payload).to_bytes(4) + payload for payload in payloads)
         record = SinkRecord(self._settings.topics.commands, client_id.encode(), value, partition=0)
-        return iter([frame_of(encode_sink_records([record]))])
+        return iter([frame_of([record])])
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
     python -m bench.contestants --turns 2         # prints tables and writes bench/results/contestants.json
     python -m bench.contestants --only inflight,rabbitmq --devices 100 --burst 2000 --seconds 5 --rates 20,200
 
-inflight               `inflight up` as it comes; the backend is a KafkaProducer (bench/contestants/inflight.py)
+inflight               `inflight up` as it comes; the backend is librdkafka (bench/contestants/inflight.py)
 rabbitmq               with its MQTT plugin: durable queues, persistent messages (bench/contestants/rabbitmq.py)
 mosquitto-persistent   writes its database at intervals, not for each message (bench/contestants/mosquitto.py)
 mosquitto-memory       without persistence

@@ -1,4 +1,4 @@
-"""`inflight up` as it comes. Its backend is a KafkaProducer, and what devices publish has to be in `inflight.uplink`."""
+"""`inflight up` as it comes. Its backend is librdkafka, and what devices publish has to be in `inflight.uplink`."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A backend of Inflight as a process of its own: takes `Order`s on its standard input, sends them with a KafkaProducer.
+"""A backend of Inflight as a process of its own: takes `Order`s on its standard input, sends them with librdkafka.
 
 python -m bench.contestants.kafka_backend HOST:PORT
 """

@@ -14,9 +14,10 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from state.records.events import WAKE_UP_KEY
 from streaming.engine.intake.newer_events import refused_if_newer
-from streaming.engine.operator.cells import EVENTS, MESSAGES, SINK_RECORDS_SCHEMA
-from streaming.engine.operator.session_operator import OUTPUT_SCHEMA, UNADDRESSED, Function, SessionOperator
+from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.session_operator import UNADDRESSED, Function, SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.sink_columns import SINK_SCHEMA
 from streaming.engine.operator.state_row import STATE_SCHEMA
 
 QUERY_NAME: Final = "sessions"
@@ -85,29 +86,22 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     )
 
 
-def sink_records(cells: DataFrame) -> DataFrame:
-    """topic, key, value, headers, partition: a row for each record, as Kafka's sink wants it.
-
-    A cell that cannot be parsed stops the query, because it is our own mistake and dropping it would lose records.
-    """
-    records = F.from_json(F.col("records").cast("string"), SINK_RECORDS_SCHEMA, {"mode": "FAILFAST"})
-    return cells.select(F.inline(records))
-
-
 def sessions(records: DataFrame, settings: PipelineSettings, function: Function | None = None) -> DataFrame:
-    """The whole transform. function: another state operator in place of the session (the benchmark's trivial one)."""
-    cells = (
+    """The whole transform: records of Kafka in, and out, as its sink wants them, topic, key, value, headers and partition.
+
+    function: another state operator in place of the session (the benchmark's trivial one).
+    """
+    return (
         source_records(records, settings)
         .groupBy("client_id")
         .applyInPandasWithState(
             function or SessionOperator(settings),
-            outputStructType=OUTPUT_SCHEMA,
+            outputStructType=SINK_SCHEMA,
             stateStructType=STATE_SCHEMA,
             outputMode="append",
             timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
         )
     )
-    return sink_records(cells)
 
 
 def sessions_writer(

@@ -135,6 +135,10 @@ def is_local_path(checkpoint_location: str) -> bool:
     return urlparse(checkpoint_location).scheme in ("", "file")
 
 
+_DAEMON: Final = "streaming.engine.operator.worker_daemon"
+"""Its name, because the driver needs nothing of it. Elsewhere than on this machine the daemon may not find our packages."""
+
+
 def _query_options(settings: SparkSettings) -> dict[str, str]:
     return {
         # One state store and two Python runs (data, time-outs) for each partition and micro-batch.
@@ -148,6 +152,8 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
         # A batch of Arrow holds this many groups or records; bounds what a worker has in memory at once.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        # Over TCP each Python run waits 40 ms for a delayed acknowledgement (docs/decisions/0034).
+        "spark.python.unix.domain.socket.enabled": "true",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",
         # What Spark shows of options, in plans and in its UI: its own default, and the key of a client certificate.
@@ -168,6 +174,7 @@ def _local_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
         _JAVA_OPTIONS: " ".join((_log_options(settings), *jars.java_options, settings.java_options)).strip(),
         # Python workers import `state` and `streaming` by name.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
+        "spark.python.daemon.module": _DAEMON,
         "spark.sql.warehouse.dir": str(settings.log_file.parent / "warehouse"),
         # Not `spark.jars`: those are copied at each start, and come too late for the file system of the checkpoint.
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (jars.local_fs, *jars.connectors)),

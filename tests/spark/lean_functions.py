@@ -12,9 +12,9 @@ from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
 from streaming.engine.operator import lean_worker
-from streaming.engine.operator.cells import encode_sink_records
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.sink_columns import SinkRows, frame_of
 
 
 class LeanOnly:
@@ -29,15 +29,15 @@ class LeanOnly:
     def __call__(self, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         raise AssertionError("the stock path")
 
-    def leanly(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+    def leanly(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         count = sum(1 for _ in cells)
         state.update((1, None, count, None, None, None, None, b"\x00\xff"))
-        return [encode_sink_records([SinkRecord(self.topic, key[0].encode(), b"%d %d" % (count, os.getpid()))])]
+        return [SinkRecord(self.topic, key[0].encode(), b"%d %d" % (count, os.getpid()))]
 
 
 def _lean_only(topic: str) -> LeanOnly:
     made = LeanOnly(topic)
-    assert lean_worker.use_lean_worker(made.leanly, value_column=1, output_column="records")
+    assert lean_worker.use_lean_worker(made.leanly, value_column=1, row_format=SinkRows())
     return made
 
 
@@ -51,20 +51,20 @@ class Plain:
         count = sum(len(frame) for frame in frames)
         state.update((1, None, count, None, None, None, None, b"\x00\xff"))
         record = SinkRecord(self.topic, key[0].encode(), b"%d %d" % (count, os.getpid()))
-        return iter([pd.DataFrame({"records": [encode_sink_records([record])]})])
+        return iter([frame_of([record])])
 
 
 class Failing(LeanOnly):
     def __reduce__(self) -> tuple[Any, ...]:
         return _failing, (self.topic,)
 
-    def leanly(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+    def leanly(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         raise ValueError("the function failed on purpose")
 
 
 def _failing(topic: str) -> Failing:
     made = Failing(topic)
-    assert lean_worker.use_lean_worker(made.leanly, value_column=1, output_column="records")
+    assert lean_worker.use_lean_worker(made.leanly, value_column=1, row_format=SinkRows())
     return made
 
 

@@ -14,7 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from inflight.local.spark_jars import spark_jars
+from state.records.record import SinkRecord
 from streaming.engine.operator.lean_worker import use_lean_worker
+from streaming.engine.operator.sink_columns import SINK_SCHEMA, SinkRows
 from streaming.engine.spark_session import SparkSettings, spark_session
 
 
@@ -29,11 +31,11 @@ class Counting:
 
 
 def counting() -> Counting:
-    def count(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+    def count(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         state.update((sum(1 for _ in cells),))
-        return [b"%s %d" % (key[0].encode(), state.get[0])]
+        return [SinkRecord("counts", b"", b"%s %d" % (key[0].encode(), state.get[0]))]
 
-    assert use_lean_worker(count, value_column=1, output_column="records")
+    assert use_lean_worker(count, value_column=1, row_format=SinkRows())
     return Counting()
 
 
@@ -52,14 +54,14 @@ def main() -> None:
         .groupBy("value")
         .applyInPandasWithState(
             Counting(),  # type: ignore[arg-type]
-            outputStructType="records binary",
+            outputStructType=SINK_SCHEMA,
             stateStructType="count long",
             outputMode="append",
             timeoutConf=GroupStateTimeout.NoTimeout,
         )
     )
     query = (
-        counted.select(F.col("records").cast("string"))
+        counted.select(F.col("value").cast("string"))
         .writeStream.format("memory")
         .queryName("counts")
         .outputMode("append")

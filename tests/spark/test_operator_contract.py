@@ -4,7 +4,9 @@ upgrade, the unit tests of the operator prove nothing any more.
 
 import inspect
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,8 +18,8 @@ from state.events import ClientConnected, PubAckReceived
 from state.records.events import encode_event
 from state.records.record import SinkRecord
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import encode_sink_records
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.sink_columns import frame_of
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
@@ -44,10 +46,12 @@ def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_t
             "types": {name: type(value).__name__ for name, value in vars(state).items()},
             "timer": state._timeout_timestamp,
             "exists": state.exists,
+            "forked_by": Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8").split("\0"),
+            "without_tcp": os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED"),
         }
         state.update((1, None, None, None, None, None, None, b"\x00\xff"))
         record = SinkRecord(topics.ledger, b"k", json.dumps(facts).encode())
-        return iter([pd.DataFrame({"records": [encode_sink_records([record])]})])
+        return iter([frame_of([record])])
 
     pipeline.start(describe)
     pipeline.send_message("client", b"p")
@@ -57,6 +61,8 @@ def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_t
     assert facts["columns"] == [["client_id", "record"]]
     assert (facts["exists"], facts["timer"]) == (False, -1)
     assert facts["types"]["_batch_processing_time_ms"] == "int"
+    assert "streaming.engine.operator.worker_daemon" in facts["forked_by"]
+    assert facts["without_tcp"] == "True"
 
     pipeline.send_message("client", b"p")
     facts = json.loads(pipeline.read(topics.ledger, 2)[1].value or b"")

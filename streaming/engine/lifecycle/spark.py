@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streaming.config.settings import Settings
 from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
 
-_NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Java's optimizing compiler takes half a core for minutes, from devices that wait, and its code is hardly faster for what we do
 (docs/decisions/0031). Without it the code cache would be too small."""
 
@@ -26,7 +26,7 @@ def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
             master=None if jars is None else spark_master(settings),
             state_partitions=engine.state_partitions,
             driver_memory=engine.driver_memory,
-            java_options=_NO_OPTIMIZING_COMPILER,
+            java_options=NO_OPTIMIZING_COMPILER,
             extra={key: _spark_value(value) for key, value in engine.spark.items()},
         ),
         jars,

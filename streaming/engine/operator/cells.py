@@ -1,11 +1,8 @@
-"""The two JSON forms in which records cross the border between Spark's JVM and its Python workers.
+"""The form in which a record of Kafka crosses the border from Spark's JVM to its Python workers: one binary cell, `to_json` of
+the columns that streaming/engine/query.py selects. What leaves the workers is in sink_columns.py.
 
-In:  one record of Kafka is one binary cell, `to_json` of the columns that streaming/engine/query.py selects.
-Out: everything that one client has to say in a micro-batch is one binary cell, a JSON array that `from_json` parses into
-     rows of the Kafka sink.
-
-One cell each way, because Spark's Python worker converts every further column anew for every client. `to_json`, `from_json` and
-msgspec agree on base64 for bytes, so every byte arrives as it left (tests/spark/test_round_trip.py).
+One cell, because PySpark's stock worker converts every further column anew for every client, and `to_json` costs less than a
+microsecond. `to_json` and msgspec agree on base64 for bytes, so every byte arrives as it left (tests/spark/test_round_trip.py).
 """
 
 from collections.abc import Iterable
@@ -13,23 +10,14 @@ from typing import Final
 
 import msgspec
 
-from state.records.record import Header, SinkRecord
-
-SINK_RECORDS_SCHEMA: Final = (
-    "array<struct<topic: string, key: binary, value: binary, headers: array<struct<key: string, value: binary>>, partition: int>>"
-)
-"""The schema with which Spark reads what `encode_sink_records` wrote."""
+from state.records.record import Header
 
 RECORD_COLUMN: Final = 1
 """The place of the cells among the columns of a group; the key is in column 0. tests/spark pins the order."""
-OUTPUT_COLUMN: Final = "records"
 
 EVENTS: Final = 0
 MESSAGES: Final = 1
 """Values of `SourceRecord.source`. Events sort first: a device's acknowledgement frees the slot that a new message takes."""
-
-_MAX_CELL_RECORD_BYTES: Final = 16_777_216
-"""A cell may hold many records; far below the 2 GiB that a cell of the JVM can have, base64 and all."""
 
 _SHORT: Final = {
     "source": "s",
@@ -59,7 +47,6 @@ class SourceRecord(msgspec.Struct, frozen=True, rename=_SHORT):
 
 
 _decoder: Final = msgspec.json.Decoder(SourceRecord)
-_encoder: Final = msgspec.json.Encoder()
 
 
 def decode_source_record(cell: bytes) -> SourceRecord:
@@ -78,28 +65,3 @@ def sorted_records(cells: Iterable[bytes]) -> list[SourceRecord]:
 
 def _order(record: SourceRecord) -> tuple[int, int, int]:
     return (record.source, record.partition, record.offset)
-
-
-def encode_sink_records(records: list[SinkRecord]) -> bytes:
-    """The cell for all records of one client, in the order in which Kafka shall have them."""
-    return _encoder.encode(records)
-
-
-def encode_answer(records: list[SinkRecord]) -> list[bytes]:
-    """The cells for all records of one client: nearly always one, none for no records."""
-    return [encode_sink_records(part) for part in _parts(records)]
-
-
-def _parts(records: list[SinkRecord]) -> list[list[SinkRecord]]:
-    """One for each cell; a session that ends with a long queue may need several."""
-    if not records:
-        return []
-    parts: list[list[SinkRecord]] = [[]]
-    size = 0
-    for record in records:
-        size += len(record.value or b"")
-        if size > _MAX_CELL_RECORD_BYTES and parts[-1]:
-            parts.append([])
-            size = len(record.value or b"")
-        parts[-1].append(record)
-    return parts

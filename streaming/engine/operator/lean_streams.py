@@ -8,13 +8,14 @@ Out:  record batches with three struct columns of equal length: `_0` how many el
       rows, `_2` the states after their calls: `properties`, `keyRowAsUnsafe`, `object`, `oldTimeoutTimestamp`.
 
 Memory: one batch of Arrow at a time. A column becomes Python objects as a whole only up to `AT_ONCE_BYTES`, of a larger one each
-value when it is asked for; a batch is written when it has `max_records` output rows (as in PySpark) or `BATCH_BYTES`.
+value when it is asked for; a batch is written when it has more than `max_records` output rows after a group (as in PySpark) or
+`BATCH_BYTES`.
 """
 
 import io
 import json
 import pickle  # state rows, which only the engine writes  # nosec B403
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -35,6 +36,16 @@ _PLAIN: Final = frozenset((int, str, bytes, bool, float, type(None)))
 
 Key: TypeAlias = tuple[str, ...]
 Group: TypeAlias = "tuple[Key, Iterator[bytes], LeanState]"
+
+
+class RowFormat(Protocol):
+    """How output rows become the column `_1`."""
+
+    def size_bytes(self, row: Any, /) -> int:
+        """About."""
+
+    def column(self, rows: Sequence[Any], length: int) -> pa.StructArray:
+        """An element for each row, and as many whose fields are null as make it `length` elements."""
 
 
 class Layout(NamedTuple):
@@ -90,28 +101,31 @@ def read_groups(batches: Iterable[pa.RecordBatch], layout: Layout, value_schema:
 
 
 def write_batches(
-    results: Iterable[tuple[LeanState, Iterable[bytes]]], column: str, max_records: int
+    results: Iterable[tuple[LeanState, Iterable[Any]]], row_format: RowFormat, max_records: int
 ) -> Iterator[pa.RecordBatch]:
     """results: for each group its state, and its output rows, which are all taken before the state is looked at.
 
-    column: the name of the output column. max_records: output rows after which a batch is written.
+    max_records: output rows after which a batch is written.
     """
-    cells: list[bytes] = []
+    rows: list[Any] = []
     states = _States()
     size = 0
     for state, output in results:
-        for cell in output:
-            cells.append(cell)
-            size += len(cell)
-            if len(cells) > max_records or size > BATCH_BYTES:
-                yield _batch(cells, states, column)
-                cells, states, size = [], _States(), 0
+        for row in output:
+            rows.append(row)
+            size += row_format.size_bytes(row)
+            if size > BATCH_BYTES:
+                yield _batch(rows, states, row_format)
+                rows, states, size = [], _States(), 0
+        if len(rows) > max_records:
+            yield _batch(rows, states, row_format)
+            rows, states, size = [], _States(), 0
         size += states.append(state)
         if size > BATCH_BYTES:
-            yield _batch(cells, states, column)
-            cells, states, size = [], _States(), 0
-    if cells or states.rows:
-        yield _batch(cells, states, column)
+            yield _batch(rows, states, row_format)
+            rows, states, size = [], _States(), 0
+    if rows or states.rows:
+        yield _batch(rows, states, row_format)
 
 
 class _States:
@@ -232,17 +246,16 @@ def _json_head(
     return state.json().removesuffix("0}")
 
 
-def _batch(cells: list[bytes], states: _States, column: str) -> pa.RecordBatch:
-    data_count, state_count = len(cells), len(states.rows)
+def _batch(rows: list[Any], states: _States, row_format: RowFormat) -> pa.RecordBatch:
+    data_count, state_count = len(rows), len(states.rows)
     length = max(1, data_count, state_count)
     counts = [pa.array([count] * length, pa.int32()) for count in (data_count, state_count)]
-    data = pa.array(_padded(cells, length), pa.binary())
     state_values: tuple[list[Any], ...] = (states.properties, states.key_rows, states.rows, states.old_timeouts)
     state_columns = [pa.array(_padded(values, length), field.type) for values, field in zip(state_values, _STATE, strict=True)]
     return pa.RecordBatch.from_arrays(
         [
             pa.StructArray.from_arrays(counts, fields=list(_COUNT)),
-            pa.StructArray.from_arrays([data], fields=[pa.field(column, pa.binary())]),
+            row_format.column(rows, length),
             pa.StructArray.from_arrays(state_columns, fields=list(_STATE)),
         ],
         names=["_0", "_1", "_2"],

@@ -8,7 +8,7 @@ record batches with the output rows and the new states. It does not see how the 
 
 What PySpark does with it. For every group a Series for each column, a DataFrame of them, a GroupState from JSON; then the
 function; then a DataFrame for the state, and in the end one `pd.concat` over all of it. That costs five times what a session does
-with its events. A function with one binary column in and one out needs none of it.
+with its events. A function with one binary column in, and rows out that are no frames, needs none of it.
 
 What is replaced. The worker reads a task in this order (`read_udfs` in pyspark/worker.py):
 1. it makes the task's serializer, an `ApplyInPandasWithStateSerializer`;
@@ -50,12 +50,12 @@ from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer, Arr
 from pyspark.sql.streaming.state import GroupState
 from pyspark.util import fail_on_stopiteration
 
-from streaming.engine.operator.lean_streams import Layout, LeanState, read_groups, write_batches
+from streaming.engine.operator.lean_streams import Layout, LeanState, RowFormat, read_groups, write_batches
 
 TRIED_VERSIONS: Final = frozenset(("4.2.0",))
 
-LeanFunction: TypeAlias = Callable[[tuple[str, ...], Iterable[bytes], GroupState], Iterable[bytes]]
-"""key, cells of the group's binary column (none after a time-out), state → cells of the output column.
+LeanFunction: TypeAlias = Callable[[tuple[str, ...], Iterable[bytes], GroupState], Iterable[Any]]
+"""key, cells of the group's binary column (none after a time-out), state → output rows, as the `RowFormat` takes them.
 
 All columns of the key are strings. The state is the one that a function for `applyInPandasWithState` gets, with the same duties.
 """
@@ -68,11 +68,11 @@ def why_off() -> str | None:
     return f"PySpark {pyspark.__version__} was not tried: {', '.join(sorted(TRIED_VERSIONS))}"
 
 
-def use_lean_worker(function: LeanFunction, *, value_column: int, output_column: str) -> bool:
+def use_lean_worker(function: LeanFunction, *, value_column: int, row_format: RowFormat) -> bool:
     """Gives the task that this worker is reading just now to `function`. Called by what unpickles the function, for every task.
 
     value_column: the place of the binary column among the columns that the stock function's frames have.
-    output_column: the name of the one output column.
+    row_format: how its output rows become Arrow columns; the same that Spark is told to expect.
     Returns False, and changes nothing, where the stock path has to run; a worker then says why, once, on its standard error.
     """
     task = _task_being_read()
@@ -84,7 +84,7 @@ def use_lean_worker(function: LeanFunction, *, value_column: int, output_column:
         return False
     serializer = task["ser"]
     layout = _layout(task["args_offsets"], value_column)
-    lean = _LeanTask(serializer, fail_on_stopiteration(function), layout, output_column)
+    lean = _LeanTask(serializer, fail_on_stopiteration(function), layout, row_format)
     # On the object, not on its class: the next task makes another one.
     serializer.load_stream, serializer.dump_stream = lean.load_stream, lean.dump_stream
     return True
@@ -93,11 +93,11 @@ def use_lean_worker(function: LeanFunction, *, value_column: int, output_column:
 class _LeanTask:
     """What `main` calls in place of the serializer's own methods. One task, then it is done."""
 
-    def __init__(self, serializer: Any, function: LeanFunction, layout: Layout, output_column: str) -> None:
+    def __init__(self, serializer: Any, function: LeanFunction, layout: Layout, row_format: RowFormat) -> None:
         self._serializer = serializer
         self._function = function
         self._layout = layout
-        self._output_column = output_column
+        self._row_format = row_format
         self._infile: IO[bytes] | None = None
 
     def load_stream(self, infile: IO[bytes]) -> Iterator[Any]:
@@ -107,14 +107,14 @@ class _LeanTask:
     def dump_stream(self, _: Iterable[Any], outfile: IO[bytes]) -> None:
         serializer = self._serializer
         try:
-            batches = write_batches(self._results(), self._output_column, serializer.arrow_max_records_per_batch)
+            batches = write_batches(self._results(), self._row_format, serializer.arrow_max_records_per_batch)
             # As the last two lines of the stock method: the marker of the stream is written when the first batch is there.
             ArrowStreamSerializer.dump_stream(serializer, serializer._write_stream_start(batches, outfile), outfile)
         finally:
             # Also lets go of the streams: this object and the serializer hold each other.
             del serializer.load_stream, serializer.dump_stream
 
-    def _results(self) -> Iterator[tuple[LeanState, Iterable[bytes]]]:
+    def _results(self) -> Iterator[tuple[LeanState, Iterable[Any]]]:
         function = self._function
         batches = ArrowStreamSerializer.load_stream(self._serializer, self._infile)  # type: ignore[arg-type]
         for key, cells, state in read_groups(batches, self._layout, self._serializer.state_object_schema):

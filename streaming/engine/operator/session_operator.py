@@ -6,7 +6,7 @@ Steps of an activation, in this order:
 3. decode the session, or begin one;
 4. let it handle the events in one activation; a time-out without records is `DeadlineReached`;
 5. store the session and arm its next deadline, or forget it when it is empty;
-6. answer with one row (several when the answer is very long), and with no frame at all when there is nothing to say.
+6. answer with a row for each record, and with no frame at all when there is nothing to say.
 
 A client whose session cannot be used is quarantined, and stops nobody else (state/dead_letters/quarantine.py has the rules). Its
 state row has another version, and its blob the quarantine; its events take `_of_quarantine` in place of steps 3 and 4.
@@ -46,16 +46,15 @@ from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import (
     EVENTS,
-    OUTPUT_COLUMN,
     RECORD_COLUMN,
     SourceRecord,
-    encode_answer,
     sorted_records,
 )
 from streaming.engine.operator.due_timers import DueTimers
-from streaming.engine.operator.frames import Frames, cells_of, frames_of
+from streaming.engine.operator.frames import Frames, cells_of
 from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
+from streaming.engine.operator.sink_columns import SinkRows, frame_of
 from streaming.engine.operator.state_row import (
     StateRow,
     check_version,
@@ -68,7 +67,6 @@ from streaming.engine.operator.state_row import (
 from streaming.engine.operator.to_events import message_event, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
 
-OUTPUT_SCHEMA: Final = f"{OUTPUT_COLUMN} binary"
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""
 
@@ -95,16 +93,17 @@ class SessionOperator:
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         """An activation on PySpark's stock path."""
-        return frames_of(self.activate(key, cells_of(frames), state))
+        records = self.activate(key, cells_of(frames), state)
+        return iter([frame_of(records)] if records else [])
 
-    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
-        """An activation: cells in, cells out. The function of the lean worker path (lean_worker.py)."""
+    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
+        """An activation: cells in, records out. The function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
         records = [] if state.hasTimedOut else sorted_records(cells)  # 1
         if client_id == UNADDRESSED:
             state.remove()
-            return encode_answer(self._unaddressed(records, now_ms))
+            return self._unaddressed(records, now_ms)
         events, answer = self._events(records, client_id, now_ms)  # 2
         held = held_of(state)  # 3
         if held is None:
@@ -120,7 +119,7 @@ class SessionOperator:
         if held is not None:
             row, said = self._of_quarantine(held, events, client_id, state, now_ms)
         store(row, state, now_ms)  # 5
-        return encode_answer(answer + said)  # 6
+        return answer + said  # 6
 
     def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
         """The records with their events, and what leaves because of records that are none."""
@@ -262,7 +261,7 @@ class TaskOperator:
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         return iter(()) if state.hasTimedOut and self._due.put_off(state) else self.operator(key, frames, state)
 
-    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+    def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         return [] if state.hasTimedOut and self._due.put_off(state) else self.operator.activate(key, cells, state)
 
 
@@ -270,7 +269,7 @@ def operator_in_worker(settings: PipelineSettings) -> TaskOperator:
     """For one task."""
     operator = TaskOperator(_operator_of_process(settings), DueTimers(settings.max_timers_per_partition))
     if settings.lean_worker:
-        use_lean_worker(operator.activate, value_column=RECORD_COLUMN, output_column=OUTPUT_COLUMN)
+        use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
     return operator
 
 

@@ -1,5 +1,6 @@
 """streaming.engine.spark_session, without a Spark"""
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,20 @@ def test_no_task_is_started_twice_wherever_spark_runs(master: str | None, jars: 
     """A second copy of a task would write its records to Kafka a second time."""
     settings = SparkSettings(checkpoint_location="/checkpoint", log_file=Path("/logs/spark.log"), master=master)
     assert spark_options(settings, jars)["spark.speculation"] == "false"
+
+
+@pytest.mark.parametrize(("master", "jars"), [("local[*]", JARS), ("spark://master:7077", JARS), (None, None)])
+def test_workers_are_talked_to_without_tcp_wherever_spark_runs(master: str | None, jars: SparkJars | None) -> None:
+    """Over TCP a micro-batch waits twice for a delayed acknowledgement."""
+    settings = SparkSettings(checkpoint_location="/checkpoint", log_file=Path("/logs/spark.log"), master=master)
+    assert spark_options(settings, jars)["spark.python.unix.domain.socket.enabled"] == "true"
+
+
+def test_workers_are_forked_with_our_packages_where_the_daemon_finds_them() -> None:
+    local = SparkSettings(checkpoint_location="/checkpoint", log_file=Path("/logs/spark.log"), master="local[*]")
+    module = spark_options(local, JARS)["spark.python.daemon.module"]
+    assert importlib.util.find_spec(module) is not None
+    assert "spark.python.daemon.module" not in spark_options(replace(local, master="spark://master:7077"), JARS)
 
 
 def test_the_users_own_settings_win() -> None:

@@ -1,4 +1,4 @@
-"""streaming/engine/operator/cells.py: the two JSON forms between Spark's JVM and its Python workers."""
+"""streaming/engine/operator/cells.py: records of Kafka on their way from Spark's JVM to its Python workers."""
 
 import base64
 import json
@@ -6,8 +6,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.records.record import Header, SinkRecord
-from streaming.engine.operator.cells import decode_source_record, encode_sink_records
+from streaming.engine.operator.cells import decode_source_record
 
 
 @given(value=st.none() | st.binary(), headers=st.lists(st.tuples(st.text(), st.none() | st.binary())))
@@ -23,11 +22,3 @@ def test_a_cell_as_spark_writes_it_is_read_byte_for_byte(value: bytes | None, he
     assert (record.source, record.partition, record.offset, record.timestamp_ms) == (1, 2, 3, 4)
     assert (record.value, record.key) == (value, b"\xff")
     assert [(header.key, header.value) for header in record.headers] == headers
-
-
-def test_an_outgoing_cell_is_the_json_that_spark_is_told_to_expect() -> None:
-    full = SinkRecord("t", b"\xff", b"\x00", headers=(Header("h", b"\x01"),), partition=3)
-    assert json.loads(encode_sink_records([full, SinkRecord("u", b"k", b"")])) == [
-        {"topic": "t", "key": "/w==", "value": "AA==", "headers": [{"key": "h", "value": "AQ=="}], "partition": 3},
-        {"topic": "u", "key": "aw==", "value": ""},
-    ]

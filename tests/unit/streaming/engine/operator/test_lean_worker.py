@@ -22,6 +22,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from state.events import ClientConnected, ConnectionLost, DropRequested, PubAckReceived, RestoreRequested
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
+from state.records.record import Header, SinkRecord
 from streaming.engine.operator import lean_streams, lean_worker
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.lean_streams import LeanState
@@ -50,7 +51,7 @@ def both(body: Any, given: bytes, **conf: str) -> tuple[bytes, bytes]:
     return answers[0], answers[1]
 
 
-def play(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+def play(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
     """Does by turns, as the key says, everything that a function may do."""
     number = int(key[0])
     seen = [] if state.hasTimedOut else list(islice(cells, number % 4) if number % 3 == 0 else cells)
@@ -72,7 +73,10 @@ def play(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> lis
         case _:
             state.update((*(state.getOption or ROW)[:-1], b"-" * number))
     facts = repr((key, seen, state.exists, state.getOption, state.hasTimedOut, state.getCurrentProcessingTimeMs()))
-    return [facts.encode()] * (number % 5 - 1)
+    headers = (None, (), (Header("h", b"\xff"),), (Header("ß", None), Header("", b"")))[number % 4]
+    partition = number if number % 2 else None
+    record = SinkRecord(f"topic-{number}", key[0].encode(), None if number % 11 == 0 else facts.encode(), headers, partition)
+    return [record, SinkRecord("t", b"\x00\xff", b""), record, record][: number % 5 - 1] if number % 5 else []
 
 
 def groups(seed: int, count: int) -> list[Given]:
@@ -103,7 +107,7 @@ def test_a_task_without_groups_has_an_empty_answer() -> None:
 
 
 def test_a_function_that_says_nothing_still_stores_its_states() -> None:
-    def silent(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+    def silent(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         state.update(ROW)
         return []
 
@@ -149,10 +153,10 @@ def test_memory_does_not_grow_with_the_payloads_of_a_batch() -> None:
     )
     assert len(given) > 150_000_000
 
-    def echo(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> Iterable[bytes]:
+    def echo(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> Iterable[SinkRecord]:
         size = sum(len(cell) for cell in cells)
         state.update((1, True, size, 0, 0, None, None, blob[1:]))
-        return (cell + b"y" for _ in range(2))
+        return (SinkRecord("t", b"k", cell + b"y") for _ in range(2))
 
     task, out = Task(Probe(echo, lean=True)), Discarded()
     tracemalloc.start()
@@ -166,16 +170,19 @@ def test_memory_does_not_grow_with_the_payloads_of_a_batch() -> None:
     assert peak < 150 * 800_000 + 50 * 400_000 + 3 * lean_streams.BATCH_BYTES
 
 
-def boom(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+FINE = SinkRecord("t", b"k", b"fine")
+
+
+def boom(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
     if key[0] == "40":
         raise KeyError("boom")
-    return [b"fine"]
+    return [FINE]
 
 
-def stop(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[bytes]:
+def stop(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
     if key[0] == "40":
         next(iter(()))
-    return [b"fine"]
+    return [FINE]
 
 
 @pytest.mark.parametrize("max_records", ["10", "2000"])
@@ -323,8 +330,7 @@ class Jvm:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = pickle.loads(state["object"])
-        records = [record for cell in answer.cells for record in json.loads(cell)]
-        batches = [base64.b64decode(r["value"]) for r in records if r["topic"] == "inflight.commands"]
+        batches = [row["value"] for row in answer.rows if row["topic"] == "inflight.commands"]
         return [(batch.client_id, c) for batch in map(decode_command_batch, batches) for c in batch.commands]
 
     def run(self) -> None:

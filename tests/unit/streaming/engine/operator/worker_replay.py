@@ -13,16 +13,20 @@ from pyspark import cloudpickle, worker
 from pyspark.serializers import CPickleSerializer, write_int, write_long, write_with_length
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     IntegerType,
     LongType,
+    StringType,
     StructField,
     StructType,
 )
 from pyspark.util import PythonEvalType
 
+from state.records.record import SinkRecord
 from streaming.engine.operator.lean_worker import use_lean_worker
+from streaming.engine.operator.sink_columns import SinkRows, frame_of
 
 STATE_TYPE = StructType(
     [
@@ -36,7 +40,15 @@ STATE_TYPE = StructType(
         StructField("blob", BinaryType()),
     ]
 )
-OUTPUT_TYPE = StructType([StructField("records", BinaryType())])
+OUTPUT_TYPE = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))),
+        StructField("partition", IntegerType()),
+    ]
+)
 INPUT_SCHEMA = pa.schema(
     [
         pa.field("client_id", pa.string()),
@@ -154,7 +166,7 @@ def _filler(kind: pa.DataType) -> Any:
     return {"string": "", "binary": b"", "int32": 0, "bool": False}[str(kind)]
 
 
-Body = Callable[[tuple[str, ...], Iterable[bytes], GroupState], Iterable[bytes]]
+Body = Callable[[tuple[str, ...], Iterable[bytes], GroupState], Iterable[SinkRecord]]
 
 
 class Probe:
@@ -172,7 +184,8 @@ class Probe:
     def __call__(self, key: tuple[str, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         Probe.ran.append("stock")
         # An empty answer of the stock path is an empty frame or none at all.
-        return iter([pd.DataFrame({"records": [cell]}) for cell in self.body(key, _cells(frames), state)])
+        records = list(self.body(key, _cells(frames), state))
+        return iter([frame_of(records)] if records else [])
 
 
 def _cells(frames: Iterator[pd.DataFrame]) -> Iterator[bytes]:
@@ -182,12 +195,12 @@ def _cells(frames: Iterator[pd.DataFrame]) -> Iterator[bytes]:
 def _made(body: Body, lean: bool) -> Probe:
     probe = Probe(body, lean=lean)
 
-    def leanly(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> Iterable[bytes]:
+    def leanly(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> Iterable[SinkRecord]:
         Probe.ran.append("lean")
         return body(key, cells, state)
 
     if lean:
-        use_lean_worker(leanly, value_column=1, output_column="records")
+        use_lean_worker(leanly, value_column=1, row_format=SinkRows())
     return probe
 
 
@@ -230,7 +243,7 @@ class Answer:
     """What the JVM reads out of the answer."""
 
     schema: pa.Schema
-    cells: list[bytes]
+    rows: list[dict[str, Any]]
     states: list[dict[str, Any]]
     sizes: list[tuple[int, int]]
     """Of each batch: output rows and states."""
@@ -242,7 +255,7 @@ class Answer:
 def read_answer(answer: bytes) -> Answer:
     assert answer[:4] == (-6).to_bytes(4, signed=True)  # START_ARROW_STREAM
     reader = pa.ipc.open_stream(io.BytesIO(answer[4:]))
-    cells: list[bytes] = []
+    rows: list[dict[str, Any]] = []
     states: list[dict[str, Any]] = []
     sizes = []
     for batch in reader:
@@ -250,6 +263,6 @@ def read_answer(answer: bytes) -> Answer:
         count = batch.column(0)[0].as_py()
         assert batch.column(0).to_pylist() == [count] * batch.num_rows
         sizes.append((count["dataCount"], count["stateCount"]))
-        cells += [row["records"] for row in batch.column(1).to_pylist()[: count["dataCount"]]]
+        rows += batch.column(1).to_pylist()[: count["dataCount"]]
         states += batch.column(2).to_pylist()[: count["stateCount"]]
-    return Answer(reader.schema, cells, states, sizes)
+    return Answer(reader.schema, rows, states, sizes)

@@ -1,0 +1,34 @@
+"""streaming/engine/operator/sink_columns.py: the same rows on both paths of the worker, byte for byte."""
+
+import pyarrow as pa
+import pytest
+
+from state.records.record import Header, SinkRecord
+from streaming.engine.operator.sink_columns import SinkRows, frame_of
+
+FULL = SinkRecord("t", b"\xff", b"\x00", headers=(Header("h", b"\x01"), Header("h", None), Header("ß", b"")), partition=3)
+ROW = {
+    "topic": "t",
+    "key": b"\xff",
+    "value": b"\x00",
+    "headers": [{"key": "h", "value": b"\x01"}, {"key": "h", "value": None}, {"key": "ß", "value": b""}],
+    "partition": 3,
+}
+BARE = {"topic": "u", "key": b"k", "value": b"", "headers": None, "partition": None}
+NOTHING = dict.fromkeys(ROW)
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"),
+    [
+        ([FULL, SinkRecord("u", b"k", b"")], [ROW, BARE]),
+        ([SinkRecord("u", b"k", None, ()), FULL], [{**BARE, "value": None, "headers": []}, ROW]),
+        ([], []),
+    ],
+)
+def test_a_record_is_a_row_and_padding_is_null(records: list[SinkRecord], rows: list[dict[str, object]]) -> None:
+    column = SinkRows.column(records, 3)
+    assert isinstance(column, pa.StructArray)
+    column.validate(full=True)
+    assert column.to_pylist() == rows + [NOTHING] * (3 - len(rows))
+    assert frame_of(records).to_dict("records") == rows
