@@ -5,7 +5,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -189,10 +189,6 @@ class BridgeUnderTest:
     ready: threading.Event = field(default_factory=threading.Event)
 
 
-async def _set(event: asyncio.Event) -> None:
-    event.set()
-
-
 @contextmanager
 def running_bridge(
     broker: FakeBroker | None = None, *, owned: frozenset[int] = ALL, ready: bool = True, **changes: Any
@@ -209,7 +205,7 @@ def running_bridge(
         kafka.loop = broker.loop = loop
         server = await loop.create_server(lambda: Peer(broker), "127.0.0.1", 0)
         stop = asyncio.Event()
-        stopping.append(lambda: asyncio.run_coroutine_threadsafe(_set(stop), loop))
+        stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
         settings = dataclasses.replace(
             BridgeSettings(name="bridge", port=server.sockets[0].getsockname()[1], backoff=QUICK, connect_timeout_ms=500),
             **changes,
@@ -241,7 +237,7 @@ def running_bridge(
             assert is_ready.wait(DEADLINE_S), "the bridge is not ready"
         yield BridgeUnderTest(kafka, broker, counters, health, stopping[0], is_ready)
     finally:
-        if worker.is_alive():
+        with suppress(RuntimeError):  # stopped by the test
             stopping[0]()
         worker.join(DEADLINE_S)
         assert not worker.is_alive(), "the bridge does not stop"

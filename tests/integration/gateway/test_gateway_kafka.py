@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -83,8 +83,9 @@ def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
             raise failure[0]
         yield GatewayUnderTest(None, counters, *address, stopping.set)  # type: ignore[arg-type]
     finally:
-        if stop_soon and thread.is_alive():
-            stop_soon[0]()
+        with suppress(RuntimeError):  # it has ended
+            for stop in stop_soon:
+                stop()
         thread.join(START_S)
         assert not thread.is_alive(), "the gateway does not stop"
     if failure:
