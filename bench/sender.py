@@ -25,6 +25,7 @@ class Sender:
                 "partitioner": "murmur2_random",
                 "queue.buffering.max.messages": 1_000_000,
                 "enable.metrics.push": False,
+                "log_level": 0,  # the server is stopped before the generator is
             }
         )
         self._failed: KafkaError | None = None

@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--devices", type=positive, default=1_000)
     parser.add_argument("--burst", type=positive, default=20_000, help="messages")
     parser.add_argument("--seconds", type=positive, default=10, help="for each rate")
-    parser.add_argument("--rates", type=numbers, default=[20, 200, 500, 1_000], help="messages a second, with commas between")
+    parser.add_argument("--rates", type=numbers, default=[20, 200, 500, 1_000, 2_000], help="messages a second, by commas")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds for each step")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
     parser.add_argument("--output", type=Path, default=RESULTS)
