@@ -38,7 +38,8 @@ from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
 from state.records.events import encode_event
 from state.records.settings import Topics
-from streaming.engine.lifecycle.spark import NO_OPTIMIZING_COMPILER
+from streaming.config.settings import load_settings
+from streaming.engine.lifecycle.spark import NO_OPTIMIZING_COMPILER, spark_master
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
@@ -238,7 +239,7 @@ def main() -> None:
             SparkSettings(
                 checkpoint_location=name,
                 log_file=directory / "spark.log",
-                master=f"local[{2 * (os.cpu_count() or 1)}]",  # what `engine.master = "local[*]"` becomes
+                master=spark_master(load_settings(None, [])),
                 java_options=NO_OPTIMIZING_COMPILER,
                 state_partitions=arguments.state_partitions,
                 driver_memory="2g",

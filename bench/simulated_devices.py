@@ -17,15 +17,13 @@ from bench.sender import Sender
 from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
 from state.records.commands import decode_command_batch
-from state.records.events import encode_event, joined
+from state.records.events import MAX_EVENTS_IN_RECORD, encode_event, joined
 from state.records.settings import Topics
 
 COUNTED_BURSTS = 3
 """The last ones of a run, whose median counts; those before warm the JVM up."""
 _STAMP = struct.Struct("!Q")
 _AT_ONCE, _POLL_S, _LONGEST_S = 500, 0.02, 30.0
-_MOST_JOINED = 32
-"""Acknowledgements in one record."""
 
 
 def stamped(size: int = 64) -> bytes:
@@ -111,8 +109,8 @@ def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection
                         accepted += 1
             # As a gateway writes them (docs/decisions/0030).
             values = [encode_event(acknowledgement) for acknowledgement in acknowledgements]
-            for start in range(0, len(values), _MOST_JOINED):
-                part = values[start : start + _MOST_JOINED]
+            for start in range(0, len(values), MAX_EVENTS_IN_RECORD):
+                part = values[start : start + MAX_EVENTS_IN_RECORD]
                 sender.send(topics.events, joined(part) if len(part) > 1 else part[0], key=record.key())
             last = now_ns / 1e9
             first = first or last

@@ -15,7 +15,7 @@ from streaming.engine.operator.cells import sorted_records
 from streaming.engine.operator.frames import cells_of
 from streaming.engine.operator.session_operator import _operator_of_process
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.sink_columns import frame_of
+from streaming.engine.operator.sink_columns import frames_of
 
 _TIMER_MS = 30_000
 
@@ -40,7 +40,7 @@ class TrivialOperator:
             return iter(())
         value = b"".join(len(payload).to_bytes(4) + payload for payload in payloads)
         record = SinkRecord(self._settings.topics.commands, client_id.encode(), value, partition=0)
-        return iter([frame_of([record])])
+        return frames_of([record])
 
 
 @lru_cache(maxsize=1)

@@ -26,6 +26,8 @@ _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep, _JAVA_OPTIONS: " "}
+_DAEMON: Final = "streaming.engine.operator.worker_daemon"
+"""Its name, because the driver needs nothing of it. Elsewhere than on this machine the daemon may not find our packages."""
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 
 
@@ -133,10 +135,6 @@ def keeps_keys_in_order(options: Mapping[str, object]) -> bool:
 def is_local_path(checkpoint_location: str) -> bool:
     """True for a path of this machine's file system, False for HDFS and object stores."""
     return urlparse(checkpoint_location).scheme in ("", "file")
-
-
-_DAEMON: Final = "streaming.engine.operator.worker_daemon"
-"""Its name, because the driver needs nothing of it. Elsewhere than on this machine the daemon may not find our packages."""
 
 
 def _query_options(settings: SparkSettings) -> dict[str, str]:

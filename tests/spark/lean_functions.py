@@ -14,7 +14,7 @@ from state.records.record import SinkRecord
 from streaming.engine.operator import lean_worker
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.sink_columns import SinkRows, frame_of
+from streaming.engine.operator.sink_columns import SinkRows, frames_of
 
 
 class LeanOnly:
@@ -51,7 +51,7 @@ class Plain:
         count = sum(len(frame) for frame in frames)
         state.update((1, None, count, None, None, None, None, b"\x00\xff"))
         record = SinkRecord(self.topic, key[0].encode(), b"%d %d" % (count, os.getpid()))
-        return iter([frame_of([record])])
+        return frames_of([record])
 
 
 class Failing(LeanOnly):

@@ -10,7 +10,7 @@ from streaming.engine.operator.cells import EVENTS, decode_source_record
 from streaming.engine.operator.frames import Frames, cells_of
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.sink_columns import frame_of
+from streaming.engine.operator.sink_columns import frames_of
 
 NEXT_VERSION_BYTE = b"\x03"
 _NEXT = NEXT_VERSION_BYTE + NEWER_MARK
@@ -28,8 +28,7 @@ class NextVersion:
 
     def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
         cells = [] if state.hasTimedOut else [_read(cell) for cell in cells_of(frames)]
-        records = self.operator.activate(key, cells, state)
-        return iter([frame_of(records)] if records else [])
+        return frames_of(self.operator.activate(key, cells, state))
 
 
 def next_version(encoded: bytes) -> bytes:

@@ -19,7 +19,7 @@ from state.records.events import encode_event
 from state.records.record import SinkRecord
 from state.settings import SessionSettings
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.sink_columns import frame_of
+from streaming.engine.operator.sink_columns import frames_of
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
@@ -47,11 +47,12 @@ def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_t
             "timer": state._timeout_timestamp,
             "exists": state.exists,
             "forked_by": Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8").split("\0"),
+            "umask": os.umask(0o077),
             "without_tcp": os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED"),
         }
         state.update((1, None, None, None, None, None, None, b"\x00\xff"))
         record = SinkRecord(topics.ledger, b"k", json.dumps(facts).encode())
-        return iter([frame_of([record])])
+        return frames_of([record])
 
     pipeline.start(describe)
     pipeline.send_message("client", b"p")
@@ -63,6 +64,7 @@ def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_t
     assert facts["types"]["_batch_processing_time_ms"] == "int"
     assert "streaming.engine.operator.worker_daemon" in facts["forked_by"]
     assert facts["without_tcp"] == "True"
+    assert facts["umask"] == 0o077, "others could write to the daemon's socket"
 
     pipeline.send_message("client", b"p")
     facts = json.loads(pipeline.read(topics.ledger, 2)[1].value or b"")

@@ -54,7 +54,7 @@ from streaming.engine.operator.due_timers import DueTimers
 from streaming.engine.operator.frames import Frames, cells_of
 from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
-from streaming.engine.operator.sink_columns import SinkRows, frame_of
+from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
     StateRow,
     check_version,
@@ -93,8 +93,7 @@ class SessionOperator:
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         """An activation on PySpark's stock path."""
-        records = self.activate(key, cells_of(frames), state)
-        return iter([frame_of(records)] if records else [])
+        return frames_of(self.activate(key, cells_of(frames), state))
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         """An activation: cells in, records out. The function of the lean worker path (lean_worker.py)."""

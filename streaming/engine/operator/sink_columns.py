@@ -1,7 +1,7 @@
 """What leaves the operator: a row for each record that is to be written, in the columns of Kafka's sink.
 
-The two paths of the worker make the same rows: `frame_of` for PySpark's stock path, `SinkRows` for the lean one. Columns, because
-the JVM then reads what it needs; a cell of JSON was a fifth of its work (docs/decisions/0033).
+The two paths of the worker make the same rows: `frames_of` for PySpark's stock path, `SinkRows` for the lean one. Columns,
+because the JVM then reads what it needs; a cell of JSON was a fifth of its work (docs/decisions/0033).
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from state.records.record import Header, SinkRecord
+from streaming.engine.operator.frames import Frames
 
 SINK_SCHEMA: Final = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>, partition int"
 """For Spark, in the order of the columns here."""
@@ -35,7 +36,8 @@ class SinkRows:
     @staticmethod
     def size_bytes(record: SinkRecord) -> int:
         """About; a batch is written when its rows are large."""
-        return len(record.value or b"")
+        headers = record.headers
+        return len(record.value or b"") + (sum(len(header.value or b"") for header in headers) if headers else 0)
 
     @staticmethod
     def column(records: Sequence[SinkRecord], length: int) -> pa.StructArray:
@@ -51,8 +53,12 @@ class SinkRows:
         return pa.StructArray.from_arrays(columns, fields=list(_FIELDS))
 
 
-def frame_of(records: Sequence[SinkRecord]) -> pd.DataFrame:
-    """A row for each record."""
+def frames_of(records: Sequence[SinkRecord]) -> Frames:
+    """The answer on the stock path: one frame with a row for each record, none for no records."""
+    return iter([_frame_of(records)] if records else [])
+
+
+def _frame_of(records: Sequence[SinkRecord]) -> pd.DataFrame:
     # One object array and a ready index: a third of what a frame made of columns costs.
     values = np.empty((len(records), len(_COLUMNS)), dtype=object)
     for row, record in enumerate(records):

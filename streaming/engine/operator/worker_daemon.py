@@ -6,12 +6,14 @@ one, in the middle of a micro-batch. Spark ends workers that had nothing to do f
 """
 
 import gc
+import os
 
 from pyspark import daemon
 
 from streaming.engine.operator import by_batch as by_batch
 
 if __name__ == "__main__":
+    os.umask(0o077)  # whoever may write to the daemon's socket may give it work
     gc.collect()
     gc.freeze()  # what is shared with the workers stays shared
     daemon.manager()

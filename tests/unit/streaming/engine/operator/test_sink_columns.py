@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from state.records.record import Header, SinkRecord
-from streaming.engine.operator.sink_columns import SinkRows, frame_of
+from streaming.engine.operator.sink_columns import SinkRows, frames_of
 
 FULL = SinkRecord("t", b"\xff", b"\x00", headers=(Header("h", b"\x01"), Header("h", None), Header("ß", b"")), partition=3)
 ROW = {
@@ -31,4 +31,11 @@ def test_a_record_is_a_row_and_padding_is_null(records: list[SinkRecord], rows: 
     assert isinstance(column, pa.StructArray)
     column.validate(full=True)
     assert column.to_pylist() == rows + [NOTHING] * (3 - len(rows))
-    assert frame_of(records).to_dict("records") == rows
+    assert [row for frame in frames_of(records) for row in frame.to_dict("records")] == rows
+
+
+def test_headers_count_for_the_size_of_a_batch() -> None:
+    """A dead letter may have large ones and no payload."""
+    large = SinkRecord("t", b"k", None, headers=(Header("h", b"x" * 1_000), Header("n", None)))
+    assert SinkRows.size_bytes(large) == 1_000
+    assert SinkRows.size_bytes(SinkRecord("t", b"k", b"12")) == 2

@@ -26,7 +26,7 @@ from pyspark.util import PythonEvalType
 
 from state.records.record import SinkRecord
 from streaming.engine.operator.lean_worker import use_lean_worker
-from streaming.engine.operator.sink_columns import SinkRows, frame_of
+from streaming.engine.operator.sink_columns import SinkRows, frames_of
 
 STATE_TYPE = StructType(
     [
@@ -184,8 +184,7 @@ class Probe:
     def __call__(self, key: tuple[str, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         Probe.ran.append("stock")
         # An empty answer of the stock path is an empty frame or none at all.
-        records = list(self.body(key, _cells(frames), state))
-        return iter([frame_of(records)] if records else [])
+        return frames_of(list(self.body(key, _cells(frames), state)))
 
 
 def _cells(frames: Iterator[pd.DataFrame]) -> Iterator[bytes]:
