@@ -11,17 +11,17 @@ class KnownMessageIds:
     __slots__ = ("_digests",)
 
     def __init__(self) -> None:
-        self._digests: set[bytes] = set()
+        self._digests: dict[bytes, None] = {}
 
     def granted(self, recent_ids: bytes, *, of_all: bool, unadopted: Iterable[bytes]) -> None:
         """recent_ids, of_all: as in OpenFastPath. unadopted: of what was taken and the session has not read yet."""
         if of_all:
-            self._digests = set(unadopted)
+            self._digests = dict.fromkeys(unadopted)
         for start in range(0, len(recent_ids), DIGEST_BYTES):
-            self._digests.add(recent_ids[start : start + DIGEST_BYTES])
+            self._digests[recent_ids[start : start + DIGEST_BYTES]] = None
 
     def knows(self, digest: bytes) -> bool:
         return digest in self._digests
 
     def remember(self, digest: bytes) -> None:
-        self._digests.add(digest)
+        self._digests[digest] = None

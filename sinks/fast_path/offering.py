@@ -1,6 +1,7 @@
 """To whom a router offers what it reads: to connections of its own process, to those that routes name, or to nobody."""
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from sinks.fast_path.route_table import RouteTable
@@ -29,6 +30,26 @@ class MessageRecord(Protocol):
     def timestamp(self) -> int: ...
 
 
+class PathHere(Enum):
+    """What a connection of this process would do with an offer."""
+
+    OPEN = "open"
+    BROKEN = "broken"
+    """Refuse it: a message before it goes by the slow path, and the session has not handled that yet."""
+    CLOSED = "closed"
+    """Ignore it."""
+
+
+class ConnectionHere(Protocol):
+    """Asked on the router's thread. What it says may be over when the offer comes: that costs latency and nothing else."""
+
+    @property
+    def connection_id(self) -> int: ...
+
+    @property
+    def fast_path(self) -> PathHere: ...
+
+
 class Elsewhere(NamedTuple):
     """An offer for another gateway."""
 
@@ -38,18 +59,19 @@ class Elsewhere(NamedTuple):
 
 
 class Offers:
-    """Of one poll. dropped: messages for somebody that are not offered, because the gateway is under pressure."""
+    """Of one poll. The numbers are of messages for connections here or elsewhere that are not offered: dropped, because the
+    gateway is under pressure; broken, closed: for want of a path (PathHere)."""
 
-    __slots__ = ("dropped", "elsewhere", "here")
+    __slots__ = ("broken", "closed", "dropped", "elsewhere", "here")
 
     def __init__(self) -> None:
         self.here: list[tuple[ClientId, OfferPublish]] = []
         self.elsewhere: list[Elsewhere] = []
-        self.dropped = 0
+        self.dropped = self.broken = self.closed = 0
 
 
 class Offering:
-    """connection_of: the newest connection of a client in this process, 0 = none.
+    """connection_of: the newest connection of a client in this process, None = there is none.
 
     A message that is not offered is remembered all the same: the next offer of its client says that something lies before it.
     """
@@ -58,7 +80,7 @@ class Offering:
         self,
         memory: RouterMemory,
         routes: RouteTable,
-        connection_of: Callable[[ClientId], int],
+        connection_of: Callable[[ClientId], ConnectionHere | None],
         *,
         max_payload_bytes: int,
     ) -> None:
@@ -79,11 +101,21 @@ class Offering:
                 client_id = key.decode()
             except UnicodeDecodeError:
                 continue
-            connection_id, route = self._connection_of(client_id), routes.of(key)
+            here, route = self._connection_of(client_id), routes.of(key)
+            connection_id = 0 if here is None else here.connection_id
             if route is not None and route.connection_id <= connection_id:
                 route = None  # it is here, or was elsewhere before
-            if not connection_id and route is None:
-                continue
+            if route is None:
+                if here is None:
+                    continue
+                # In a burst this is most of what is read: to make an offer of it costs more than all the rest of reading it.
+                path = here.fast_path
+                if path is PathHere.CLOSED:
+                    offers.closed += 1
+                    continue
+                if path is PathHere.BROKEN:
+                    offers.broken += 1
+                    continue
             if under_pressure:
                 offers.dropped += 1
                 continue

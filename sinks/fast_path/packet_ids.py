@@ -4,7 +4,7 @@ An id that was used is free again only when a grant from behind its message does
 read that it was used, and an acknowledgement that comes late could count for another message.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from state.model import MAX_PACKET_ID, MIN_FAST_PACKET_ID, PacketId, Position
 
@@ -15,13 +15,13 @@ class FastPacketIds:
     __slots__ = ("_last", "_listed", "_used")
 
     def __init__(self) -> None:
-        self._listed: frozenset[PacketId] = frozenset()
+        self._listed: Collection[PacketId] = ()
         self._used: dict[PacketId, Position] = {}
         self._last = 0
 
     def granted(self, after: Position, ids_in_use: Iterable[PacketId], last_id: PacketId) -> None:
         """As in OpenFastPath."""
-        self._listed = frozenset(ids_in_use)
+        self._listed = frozenset(ids_in_use) or ()
         self._used = {
             packet_id: position
             for packet_id, position in self._used.items()

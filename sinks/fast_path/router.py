@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sinks.fast_path.offering import Offering, Offers
+from sinks.fast_path.offering import ConnectionHere, Offering, Offers
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
@@ -40,15 +40,15 @@ _MOST_RECORDS: Final = 100
 class OfferListener(Protocol):
     """Who holds connections."""
 
-    def connection_of(self, client_id: ClientId) -> int:
-        """The newest connection here on which this client has logged in, 0 = none. On any thread."""
+    def connection_of(self, client_id: ClientId) -> ConnectionHere | None:
+        """The newest connection here on which this client has logged in, None = there is none. On any thread."""
 
     @property
     def is_under_pressure(self) -> bool:
         """On any thread."""
 
-    def offers(self, offers: list[tuple[ClientId, OfferPublish]], waiting: int, dropped: int) -> None:
-        """What was read for connections here, on the loop. waiting: how many offers follow. dropped: for want of time."""
+    def offers(self, offers: Offers, waiting: int) -> None:
+        """What was read for connections here, on the loop. waiting: how many offers follow."""
 
 
 class Router(Protocol):
@@ -203,7 +203,7 @@ class KafkaRouter:
             _not_sent(str(error))
 
     def _hand_over(self, offers: Offers) -> None:
-        if not offers.here and not offers.dropped:
+        if not (offers.here or offers.dropped or offers.broken or offers.closed):
             return
         assert self._loop is not None
         self._made += len(offers.here)
@@ -217,7 +217,7 @@ class KafkaRouter:
     def _deliver(self, offers: Offers) -> None:
         assert self._listener is not None
         self._looked_at += len(offers.here)
-        self._listener.offers(offers.here, self._made - self._looked_at, offers.dropped)
+        self._listener.offers(offers, self._made - self._looked_at)
 
 
 def _sent_or_not(error: KafkaError | None, _message: object) -> None:

@@ -38,14 +38,34 @@ class CommitRefused(KafkaFailed):
         self.is_passing = is_passing
 
 
-class Record(NamedTuple):
-    """As Kafka has it. timestamp: milliseconds since 1970."""
+class Record:
+    """As Kafka has it. What is not asked for is not made into Python objects: most readers pass over most of it."""
 
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    timestamp: int
+    __slots__ = ("_message", "offset")
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+        self.offset: int = message.offset()
+
+    @property
+    def key(self) -> bytes | None:
+        key: bytes | None = self._message.key()
+        return key
+
+    @property
+    def value(self) -> bytes | None:
+        value: bytes | None = self._message.value()
+        return value
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return self._message.headers() or []
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since 1970."""
+        timestamp: int = self._message.timestamp()[1]
+        return timestamp
 
 
 class Assigned(NamedTuple):
@@ -129,8 +149,7 @@ class GroupConsumer:
             if (wrong := message.error()) is not None:
                 self._look_at(wrong)
                 continue
-            record = Record(message.offset(), message.key(), message.value(), message.headers() or [], message.timestamp()[1])
-            batches.setdefault(message.partition(), []).append(record)
+            batches.setdefault(message.partition(), []).append(Record(message))
         return batches
 
     def _look_at(self, error: KafkaError) -> None:

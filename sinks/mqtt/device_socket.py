@@ -52,6 +52,19 @@ class DeviceSocket(asyncio.Protocol):
     counted yet, and the socket's peer is the device.
     """
 
+    __slots__ = (
+        "_entrance",
+        "_is_cut_off",
+        "_is_reading",
+        "_loop",
+        "_owner",
+        "_place",
+        "_timer",
+        "_timer_ms",
+        "_transport",
+        "connection",
+    )
+
     def __init__(self, owner: DeviceSocketOwner, entrance: Entrance, place: Place | None = None) -> None:
         self._owner = owner
         self._entrance = entrance

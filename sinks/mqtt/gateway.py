@@ -16,6 +16,7 @@ import structlog
 from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
+from sinks.fast_path.offering import Offers
 from sinks.fast_path.pressure import Pressure
 from sinks.health import NO_LEASE, NO_PARTITION, STOPPING, Lack
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
@@ -23,7 +24,7 @@ from sinks.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.logins import Logins
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import OTHER_CONFIGURATION
+from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, Connection
 from sinks.mqtt.connection.fast_sender import Refusal
 from sinks.mqtt.connection.handshake import Registration
 from sinks.mqtt.connection.phases import Going
@@ -229,23 +230,26 @@ class Gateway:
 
     # --- OfferListener --------------------------------------------------------------------------------------------------------
 
-    def connection_of(self, client_id: ClientId) -> int:
-        """The newest connection of this client here that has logged in, 0 = none. On any thread."""
+    def connection_of(self, client_id: ClientId) -> Connection | None:
+        """The newest connection of this client here that has logged in, None = there is none. On any thread."""
         socket = self._by_client.get(client_id)
-        return 0 if socket is None else socket.connection.connection_id
+        return None if socket is None else socket.connection
 
     @property
     def is_under_pressure(self) -> bool:
         """Offers would be refused. On any thread."""
         return self._pressure.is_high(self.now_ms())
 
-    def offers(self, offers: list[tuple[ClientId, OfferPublish]], waiting: int, dropped: int) -> None:
-        """What the router has read for connections of this process. waiting: offers that follow, not handed over yet. dropped:
-        those that the router kept back because of the pressure."""
-        self._pressure.observe(self.now_ms(), unconfirmed=self.counters.appends_unconfirmed, offers=waiting)
-        if dropped:
-            self.counters.offers_refused[Refusal.PRESSURE] += dropped
-        for client_id, offer in offers:
+    def offers(self, offers: Offers, waiting: int) -> None:
+        """What the router has read for connections of this process. waiting: offers that follow, not handed over yet."""
+        counters = self.counters
+        self._pressure.observe(self.now_ms(), unconfirmed=counters.appends_unconfirmed, offers=waiting)
+        if offers.dropped:
+            counters.offers_refused[Refusal.PRESSURE] += offers.dropped
+        if offers.broken:
+            counters.offers_refused[Refusal.BROKEN] += offers.broken
+        counters.offers_ignored += offers.closed
+        for client_id, offer in offers.here:
             self._offer(self._by_client.get(client_id), client_id, offer)
 
     def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offer: OfferPublish) -> None:

@@ -7,6 +7,7 @@
    and which topic filters exist (`SubscriptionJudge`).
 """
 
+from sinks.fast_path.offering import PathHere
 from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec.packets import (
     PING_RESP,
@@ -155,6 +156,11 @@ class ConnectedDevice:
         return self._outbound.held_bytes
 
     # --- of the fast path -------------------------------------------------------------------------------------------------------
+
+    @property
+    def fast_path(self) -> PathHere:
+        """See Connection."""
+        return self._fast.path.here
 
     def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
         """See Connection."""

@@ -24,6 +24,7 @@ Theory of operation
 from typing import Final, Protocol
 
 from sinks.command_order import OTHER_CODE, CommandOrder, Order
+from sinks.fast_path.offering import PathHere
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Connect
@@ -84,6 +85,39 @@ class Registrar(Protocol):
 class Connection:
     """See the module. All times are milliseconds of one monotonic clock. total: what all connections have told Kafka, fair:
     what each may send; None = there is no other."""
+
+    __slots__ = (
+        "_answer",
+        "_assigned_client_id",
+        "_codec",
+        "_connect",
+        "_connect_append",
+        "_connect_read_ms",
+        "_counters",
+        "_deadlines",
+        "_device",
+        "_frames",
+        "_going",
+        "_grant",
+        "_is_late",
+        "_knows_settings",
+        "_lease_id",
+        "_order",
+        "_output",
+        "_packets",
+        "_peer_gone",
+        "_rates",
+        "_records",
+        "_registrar",
+        "_settings",
+        "_violation",
+        "_was_prompt",
+        "client_id",
+        "connection_id",
+        "key",
+        "partition",
+        "phase",
+    )
 
     def __init__(
         self,
@@ -253,6 +287,12 @@ class Connection:
             self._tell_lost(reason, reconnect_grace_ms)
             self._going = Going(reason, reason_code)
             self._frames.clear()
+
+    @property
+    def fast_path(self) -> PathHere:
+        """What `offer` would do. On any thread."""
+        device = self._device
+        return PathHere.CLOSED if device is None or not self._listens or self._peer_gone else device.fast_path
 
     def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
         """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from sinks.fast_path.chain import Chain, Link
 from sinks.fast_path.known_message_ids import KnownMessageIds
+from sinks.fast_path.offering import PathHere
 from sinks.fast_path.packet_ids import FastPacketIds
 from state.commands import OpenFastPath
 from state.inbound.subscriptions import Subscriptions
@@ -113,6 +114,13 @@ class FastPath:
     def is_open(self) -> bool:
         """Not for a device that changes ever new subscriptions on one connection: each has to be remembered."""
         return self._is_open and len(self._resubscribed) <= MAX_RESUBSCRIBED
+
+    @property
+    def here(self) -> PathHere:
+        """What becomes of an offer now."""
+        if not self.is_open:
+            return PathHere.CLOSED
+        return PathHere.OPEN if self._chains[self._partition].broken_at is None else PathHere.BROKEN
 
     @property
     def unadopted(self) -> int:

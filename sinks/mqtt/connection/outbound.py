@@ -1,6 +1,5 @@
 """What goes out to the device: metered on this wire, in its order, and held back while the device does not read."""
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
@@ -89,7 +88,7 @@ class Outbound:
         self.is_blocked = is_blocked
         self._max_blocked_qos0_bytes = max_blocked_qos0_bytes
         self._blocked_qos0_bytes = 0
-        self._fast: deque[_Waiting] = deque()
+        self._fast: list[_Waiting] = []
         """The first, if there is one, is a FastSend that is not confirmed."""
         self._fast_qos0_bytes = 0
         self._held: dict[PacketId, _Held] = {}
@@ -172,13 +171,13 @@ class Outbound:
         while fast:
             first = fast[0]
             if isinstance(first, SendPublish):
-                fast.popleft()
+                del fast[0]
                 size_bytes = _size_bytes(first)
                 self._fast_qos0_bytes -= size_bytes
                 self.held_bytes -= _MESSAGE_BYTES + size_bytes
                 self._write(first)
             elif first.is_confirmed:
-                fast.popleft()
+                del fast[0]
                 self._write_taken(first, now_ms)
             else:
                 return

@@ -36,7 +36,7 @@ class ReconnectingDevice:
     ) -> None:
         character = Character(
             client_id=client_id,
-            level=5 if number % 2 else 4,
+            level=5 if number // 2 % 2 else 4,  # both, at each gateway
             keeping=Keeping.KEPT if keeps else Keeping.CLEAN,
             expiry_s=3_600 if keeps else 0,
             will_delay_s=0,

@@ -88,8 +88,10 @@ def test_who_only_names_a_client_does_not_get_in_the_way_of_its_offers(tmp_path:
             [connected] = gateway.kafka.wait_for("ada", ClientConnected)
             assert log_in(guesser, "wrong") == 4
             guesser.expect_closed()
-            assert router.listener.connection_of("ada") == connected.connection_id
-        wait_until(lambda: not router.listener.connection_of("ada"), "it is gone")
+            here = router.listener.connection_of("ada")
+            assert here is not None
+            assert here.connection_id == connected.connection_id
+        wait_until(lambda: router.listener.connection_of("ada") is None, "it is gone")
 
 
 def test_nothing_is_written_before_kafka_has_confirmed_it() -> None:

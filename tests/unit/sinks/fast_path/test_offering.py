@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sinks.fast_path.offering import Offering, Offers
+from sinks.fast_path.offering import Offering, Offers, PathHere
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish, SetRoute
@@ -19,15 +19,21 @@ class Record:
     timestamp: int = 1_000
 
 
+@dataclass
+class Here:
+    connection_id: int
+    fast_path: PathHere = PathHere.OPEN
+
+
 class Router:
     """Partition 2, from offset 10. here: connections of this process by client id."""
 
     def __init__(self, **here: int) -> None:
-        self.here = here
+        self.here = {client_id: Here(connection_id) for client_id, connection_id in here.items()}
         memory, self.routes = RouterMemory(), RouteTable()
         memory.assigned(2, 10)
         self.routes.follow(2)
-        self._offering = Offering(memory, self.routes, lambda client_id: here.get(client_id, 0), max_payload_bytes=3)
+        self._offering = Offering(memory, self.routes, self.here.get, max_payload_bytes=3)
 
     def route(self, client_id: str, connection_id: int) -> None:
         record = route_record("routes", client_id, SetRoute(connection_id=connection_id, partition=7))
@@ -85,6 +91,24 @@ def test_under_pressure_nothing_is_offered_and_what_was_not_is_remembered() -> N
     assert (offers.here, offers.dropped) == ([], 1)
     ((_, offer),) = router.read(Record(b"a", 12)).here
     assert offer.previous == 10
+
+
+def test_a_connection_without_a_path_gets_no_offer_and_what_it_did_not_get_is_remembered() -> None:
+    router = Router(a=5)
+    for path, counts in ((PathHere.CLOSED, (1, 0)), (PathHere.BROKEN, (0, 1))):
+        router.here["a"].fast_path = path
+        offers = router.read(Record(b"a", 10 + counts[1]))
+        assert (offers.here, offers.closed, offers.broken, offers.dropped) == ([], *counts, 0)
+    router.here["a"].fast_path = PathHere.OPEN
+    ((_, offer),) = router.read(Record(b"a", 12)).here
+    assert offer.previous == 11
+
+
+def test_a_later_connection_elsewhere_gets_the_offer_whatever_the_path_here_is() -> None:
+    router = Router(a=5)
+    router.here["a"].fast_path = PathHere.CLOSED
+    router.route("a", 6)
+    assert [found.route.connection_id for found in router.read(Record(b"a", 10)).elsewhere] == [6]
 
 
 def test_records_for_nobody_are_passed_over() -> None:

@@ -58,8 +58,14 @@ class Consumer:
         self.is_closed = True
 
 
+class Message:
+    def __init__(self, value: bytes, offset: int) -> None:
+        self.offset = lambda: offset
+        self.value = lambda: value
+
+
 def record(value: bytes, offset: int) -> Record:
-    return Record(offset, b"key", value, [], 0)
+    return Record(Message(value, offset))
 
 
 @pytest.fixture

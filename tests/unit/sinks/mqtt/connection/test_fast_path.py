@@ -6,6 +6,7 @@ test_fast_sender.py has the rest, on a wire.
 from typing import Any
 
 from sinks.fast_path.chain import Link
+from sinks.fast_path.offering import PathHere
 from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, Adopted, FastPath
 from state.commands import OpenFastPath
 from state.model import Message, Position, QoS, Subscription
@@ -92,3 +93,16 @@ def test_a_device_with_ever_new_subscriptions_has_no_fast_path() -> None:
     assert path.is_open
     path.unsubscribed(["one more"])
     assert not path.is_open
+
+
+def test_what_becomes_of_an_offer_is_known_before_it_is_made() -> None:
+    path = FastPath()
+    assert path.here is PathHere.CLOSED
+    granted(path, 2, 4)
+    assert path.here is PathHere.OPEN
+    path.refuse(Position(2, 5))
+    assert path.here is PathHere.BROKEN
+    granted(path, 2, 5)
+    assert path.here is PathHere.OPEN
+    path.close()
+    assert path.here is PathHere.CLOSED

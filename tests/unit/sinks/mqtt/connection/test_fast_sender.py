@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sinks.fast_path.offering import PathHere
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.connection.appends import Append
 from state.commands import CloseFastPath, OfferPublish, OpenFastPath, SendPublish, SendPubRel, WithdrawPublish
@@ -49,7 +50,14 @@ def offer(
         headers=(TOPIC, ("mqtt-qos", b"%d" % qos), *headers),
         payload=payload,
     )
+    counters, path = harness.counters, harness.connection.fast_path
+    ignored, broken = counters.offers_ignored, counters.offers_refused["broken"]
     harness.connection.offer(given, harness.now_ms, WALL_MS, under_pressure=under_pressure)
+    # A router makes no offer to a path that is not open, so it must be right about what would have become of it.
+    if path is PathHere.CLOSED:
+        assert counters.offers_ignored == ignored + 1
+    if path is not PathHere.BROKEN:
+        assert counters.offers_refused["broken"] == broken
     return harness.settle()
 
 
