@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -54,15 +55,25 @@ ROWS = (
     ("cores in use with nothing to do, engine", "idle_engine_cores"),
     ("cores in use with nothing to do, everything", "idle_cores"),
 )
-CONNECTION_ROWS = tuple(
-    (f"{title}, {text}", f"{name}_{key}")
-    for name, text in (("clean", "clean starts"), ("kept", "kept sessions"))
-    for title, key in (
-        ("connections/s", "connections_per_s"),
-        ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
-        ("CONNECT → CONNACK p99, ms", "connect_p99_ms"),
-        ("KiB of the gateway's memory for each", "kib"),
-    )
+CONNECTION_ROUNDS = (
+    # name, clean starts, text; what has a name twice is measured twice, and the last one counts
+    ("clean", True, "clean starts, the first after the start"),
+    ("warm", True, "clean starts, the third"),
+    ("warm", True, "clean starts, the third"),
+    ("kept", False, "kept sessions, new"),
+)
+CONNECTION_ROWS = (
+    ("KiB of the gateway's memory for each, clean starts", "clean_kib"),
+    *(
+        (f"{title}, {text}", f"{name}_{key}")
+        for name, text in {name: text for name, _, text in CONNECTION_ROUNDS}.items()
+        for title, key in (
+            ("connections/s", "connections_per_s"),
+            ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
+            ("CONNECT → CONNACK p99, ms", "connect_p99_ms"),
+            *((f"CPU ms for each: {part}", f"cpu_ms_{part}") for part in ("gateway", "engine", "kafka", "devices")),
+        )
+    ),
 )
 WITHOUT = "without_fast_path_"
 """Before the names of what was measured with `fast_path.enabled = false`."""
@@ -223,21 +234,27 @@ def await_rest(data_dir: Path, timeout_s: float = 120.0) -> None:
 def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, float]:
     """A thousand devices come and go before, so that the gateway has what it needs for itself."""
     gateway, result = psutil.Process(Endpoints.read(up.data_dir).pids["gateway"]), {}
-    task = bar.add_task("the first thousand", total=3)
+    task = bar.add_task("the first thousand", total=len(CONNECTION_ROUNDS) + 1)
     first = Devices(up.mqtt, 1_000, "first-", 0)
     first.await_connected()
     first.result()
-    for name, is_clean in ("clean", True), ("kept", False):
-        bar.update(task, advance=1, description=f"{count:,} connections, {name}")
-        before = gateway.memory_info().rss  # of the second ones most is what the first ones have left
-        devices = Devices(
-            up.mqtt, count, f"{name}-", 1, *(["--clean"] if is_clean else [])
-        )  # they wait for a message that does not come
+    for number, (name, is_clean, text) in enumerate(CONNECTION_ROUNDS):
+        bar.update(task, advance=1, description=f"{count:,} connections: {text}")
+        before = gateway.memory_info().rss  # of the first round: later ones take what that has left
+        prefix = f"{name}-{number}-"
+        idle_batches(up.data_dir / PROGRESS_FILE, 3)
+        spent = ProcessorTime(partial(parts_of_up, up.data_dir))
+        devices = Devices(up.mqtt, count, prefix, 1, *(["--clean"] if is_clean else []))  # the message is what ends them
         devices.await_connected()
         result[f"{name}_kib"] = (gateway.memory_info().rss - before) / count / 1_024
-        Backend(up.kafka).greet(f"{name}-", 1)
+        cpu_s = Counter[str]()
+        for part, part_s in spent.spent().items():
+            cpu_s[part.partition("-")[0]] += part_s
+        Backend(up.kafka).greet(prefix, 1)
         measured = devices.result()
         result |= {f"{name}_{key}": measured[key] for key in ("connections_per_s", "connect_p50_ms", "connect_p99_ms")}
+        cpu_s["devices"] = measured["connect_cpu_s"]
+        result |= {f"{name}_cpu_ms_{part}": 1_000 * part_s / count for part, part_s in cpu_s.items()}
     bar.update(task, advance=1)
     return result
 

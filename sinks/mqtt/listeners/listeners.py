@@ -8,7 +8,7 @@ import structlog
 
 from sinks.mqtt.access.entrance import Entrance, entrance_of
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, Place
-from sinks.mqtt.listeners.listener import Listener
+from sinks.mqtt.listeners.listener import BACKLOG, Listener
 from sinks.mqtt.listeners.refused_sockets import RefusedSockets
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
@@ -16,7 +16,6 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
 
 _log: Final = structlog.get_logger(__name__)
-_BACKLOG: Final = 1_024
 
 
 class ProtocolFactory(Protocol):
@@ -49,7 +48,7 @@ class Listeners:
                     partial(self._enter, settings.plain_listener),
                     settings.host,
                     settings.port,
-                    backlog=_BACKLOG,
+                    backlog=BACKLOG,
                     reuse_port=settings.shares_ports,
                 )
             for listener in settings.listeners:
