@@ -52,8 +52,9 @@ class FastPath:
 
     def open(self, grant: OpenFastPath, now_ms: int) -> Adopted:
         partition, offset = grant.after
-        self._is_open, self._partition = True, partition
         self._chains.setdefault(partition, Chain()).handled(offset)
+        self._partition = partition
+        self._is_open = True  # the last: a router asks `here` on its own thread
         adopted = self._forget_adopted(partition, grant.adopted, now_ms)
         self.packet_ids.granted(grant.after, grant.ids_in_use, grant.last_id)
         self._known_ids.granted(
@@ -117,7 +118,7 @@ class FastPath:
 
     @property
     def here(self) -> PathHere:
-        """What becomes of an offer now."""
+        """What becomes of an offer now. On any thread."""
         if not self.is_open:
             return PathHere.CLOSED
         return PathHere.OPEN if self._chains[self._partition].broken_at is None else PathHere.BROKEN
