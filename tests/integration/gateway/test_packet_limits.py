@@ -13,7 +13,7 @@ def test_a_flood_is_read_at_its_rate_completely_and_others_are_answered_at_once(
     limits = DeviceLimits(max_packet_rate=500)
     with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as flood, gateway.socket() as good:
         for name, device in (("flood", flood), ("good", good)):
-            device.send(connect(payload=text(name)))
+            device.send(connect(payload=text(name), keep_alive_s=0))
             device.expect("20020000")
         started_s = time.monotonic()
         flood.send(publish("t", b"x") * 1_500)
