@@ -6,7 +6,8 @@ offer: the session reads every message all the same, and an offer says what came
 
 1. Routers share the partitions out as a consumer group, and commit nothing: where one begins, its memory begins (RouterMemory).
 2. A router that has fallen behind goes on at the end. What is old has been handled by the micro-batches, which read the same log.
-3. While the gateway is under pressure nothing is offered, here or elsewhere.
+3. While the gateway is under pressure nothing is offered, here or elsewhere; and nothing at any time to a connection of this
+   process that would not take it (PathHere).
 """
 
 import asyncio

@@ -83,7 +83,9 @@ class GatewayCollector(Collector):
         yield _counter("fast_publishes_sent", "PUBLISH packets written by the fast path", counters.fast_publishes_sent)
         yield _counter("offers_taken", "Messages taken by the fast path", counters.offers_taken)
         yield _labelled("offers_refused", "Messages left to the micro-batches", "reason", counters.offers_refused.copy())
-        yield _counter("offers_ignored", "Offers without a grant, or of a known message", counters.offers_ignored)
+        yield _counter(
+            "offers_ignored", "Messages for devices without a grant, and offers of a known message", counters.offers_ignored
+        )
         yield _counter("copies_dropped", "PUBLISHes of the engine that the fast path had sent before", counters.copies_dropped)
         yield _counter("adoptions", "Messages of the fast path that the engine is known to know", counters.adoptions)
         yield _counter("adoption_delay_seconds", "From taking them to that, all together", counters.adoption_delay_ms / 1_000)
