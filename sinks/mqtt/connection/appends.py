@@ -1,5 +1,7 @@
 """Records on their way into the log, and the answers that wait for them."""
 
+from itertools import takewhile
+from operator import attrgetter
 from typing import Final
 
 from sinks.mqtt.connection.outbound import FastSend
@@ -16,6 +18,7 @@ _ANSWER_BYTES: Final = 256
 """The same of an answer that waits."""
 _MAX_JOINED_BYTES: Final = 8_192
 """From here on a record takes nothing more in: Reason Strings of acknowledgements may be long."""
+_IS_FREE: Final = attrgetter("is_free")
 
 
 class Answer:
@@ -176,16 +179,13 @@ class AppendQueue:
 
     def take_answers(self, into: list[bytes]) -> None:
         """Move the answers whose turn has come to the end of a list."""
-        free = 0
-        for answer in self._answers:
-            if not answer.is_free:
-                break
-            free += 1
+        free = list(takewhile(_IS_FREE, self._answers))
+        del self._answers[: len(free)]
+        for answer in free:
             self.unanswered -= answer.counts
             self.unwritten_bytes -= len(answer.data)
             self._total.let_go(_ANSWER_BYTES + len(answer.data))
             into.append(answer.data)
-        del self._answers[:free]
         self._resume_if_there_is_room()
 
     def drop_answers(self) -> None:

@@ -291,18 +291,23 @@ class Connection:
     @property
     def fast_path(self) -> PathHere:
         """What `offer` would do. On any thread."""
-        device = self._device
-        return PathHere.CLOSED if device is None or not self._listens or self._peer_gone else device.fast_path
+        device = self._offered_to
+        return PathHere.CLOSED if device is None else device.fast_path
+
+    @property
+    def _offered_to(self) -> ConnectedDevice | None:
+        return self._device if self._listens and not self._peer_gone else None
 
     def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
         """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.
 
         wall_ms: since 1970. under_pressure: messages are better left to the session.
         """
-        if self._device is None or not self._listens or self._peer_gone:
+        device = self._offered_to
+        if device is None:
             self._counters.offers_ignored += 1
             return
-        self._device.offer(offer, now_ms, wall_ms, under_pressure=under_pressure)
+        device.offer(offer, now_ms, wall_ms, under_pressure=under_pressure)
 
     def apply(self, command: GatewayCommand, now_ms: int, code: str) -> None:
         """Carry a command of the engine out, once. code: of its record."""

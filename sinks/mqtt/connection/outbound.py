@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -167,20 +168,16 @@ class Outbound:
         self._write_due(now_ms)
 
     def _write_fast(self, now_ms: int) -> None:
-        fast = self._fast
-        while fast:
-            first = fast[0]
-            if isinstance(first, SendPublish):
-                del fast[0]
-                size_bytes = _size_bytes(first)
+        due = list(takewhile(lambda waiting: isinstance(waiting, SendPublish) or waiting.is_confirmed, self._fast))
+        del self._fast[: len(due)]
+        for waiting in due:
+            if isinstance(waiting, SendPublish):
+                size_bytes = _size_bytes(waiting)
                 self._fast_qos0_bytes -= size_bytes
                 self.held_bytes -= _MESSAGE_BYTES + size_bytes
-                self._write(first)
-            elif first.is_confirmed:
-                del fast[0]
-                self._write_taken(first, now_ms)
+                self._write(waiting)
             else:
-                return
+                self._write_taken(waiting, now_ms)
 
     def _write_taken(self, fast: FastSend, now_ms: int) -> None:
         publish = fast.publish
