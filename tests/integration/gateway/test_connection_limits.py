@@ -1,6 +1,9 @@
 """How many may come, how fast, and what becomes of the others, on real sockets."""
 
 import contextlib
+import selectors
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected
 from tests.integration.gateway.certificates import Authority
-from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
+from tests.integration.gateway.gateway_fakes import DEADLINE_S, RawClient, running_gateway
 from tests.integration.gateway.test_proxy_protocol import header, opened
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -68,6 +71,45 @@ def test_sockets_that_say_nothing_keep_nobody_out(tls: bool, tmp_path: Path) -> 
             device.send(connect())
             device.expect(CONNACK)
         assert gateway.counters.limits_reached["max_awaiting_connect"] == 51
+
+
+@pytest.mark.parametrize("transport", ["plain", "behind a proxy"])
+def test_a_gateway_that_stood_still_closes_nobody_who_has_sent_connect_meanwhile(transport: str) -> None:
+    """uvloop accepts one socket in a turn, and reads what others have sent in between. A loop that took all that wait first, as
+    asyncio's own does, would close the oldest of them for saying nothing."""
+    listeners = (ListenerSettings(port=0, anonymous=True, proxies=("127.0.0.0/8",)),) if transport != "plain" else ()
+    settings = GatewaySettings(listeners=listeners, device_limits=DeviceLimits(max_awaiting_connect=20))
+    with running_gateway(settings) as gateway, contextlib.ExitStack() as stack:
+        address = gateway.addresses[-1]
+        goes_on, stands_still = threading.Event(), threading.Event()
+
+        def stand_still() -> None:
+            stands_still.set()
+            goes_on.wait(DEADLINE_S)
+
+        assert gateway.kafka.loop is not None
+        gateway.kafka.loop.call_soon_threadsafe(stand_still)
+        assert stands_still.wait(DEADLINE_S)
+        hello = (header("192.0.2.7") if listeners else b"") + connect(payload=text(""))
+        waiting = [stack.enter_context(socket.socket()) for _ in range(60)]
+        with selectors.DefaultSelector() as connecting:
+            for device in waiting:
+                device.setblocking(False)
+                device.connect_ex(address)
+                connecting.register(device, selectors.EVENT_WRITE)
+            first = connecting.select(0)
+            while connecting.get_map():
+                for key, _ in first or connecting.select(DEADLINE_S):
+                    connecting.unregister(key.fileobj)
+                    assert isinstance(key.fileobj, socket.socket)
+                    key.fileobj.setblocking(True)
+                    key.fileobj.settimeout(DEADLINE_S)
+                    key.fileobj.sendall(hello)
+                first = []
+                goes_on.set()
+        for device in waiting:
+            RawClient(device).expect(CONNACK)
+        assert gateway.counters.limits_reached == {}
 
 
 def test_what_waits_while_the_engine_is_silent_is_told_in_turn_and_what_has_gone_is_not_told() -> None:
