@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish
+from state.errors import UnreadableRecord
 from state.model import ClientId, Position
 from state.records.routes import Route
 
@@ -119,12 +120,16 @@ class Offering:
             if under_pressure:
                 offers.dropped += 1
                 continue
+            try:
+                headers = tuple(record.headers)
+            except UnreadableRecord:
+                continue  # Spark reads it in its own way
             offer = OfferPublish(
                 connection_id=connection_id if route is None else route.connection_id,
                 position=Position(partition, record.offset),
                 previous=previous,
                 timestamp_ms=record.timestamp,
-                headers=tuple(record.headers),
+                headers=headers,
                 payload=record.value or b"",
             )
             if route is None:

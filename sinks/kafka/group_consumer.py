@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import Failures, KafkaFailed, Sparing, client_config, make, reason_of
+from sinks.kafka.librdkafka import Failures, KafkaFailed, Sparing, client_config, headers_of, make, reason_of
 
 _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
@@ -59,7 +59,8 @@ class Record:
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        return self._message.headers() or []
+        """Raises UnreadableRecord."""
+        return headers_of(self._message)
 
     @property
     def timestamp(self) -> int:

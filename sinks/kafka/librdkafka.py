@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from state.errors import InflightError
+from state.errors import InflightError, UnreadableRecord
 
 METADATA_AGE_MS: Final = 30_000
 """How often a client asks for what it knows about the topics."""
@@ -26,6 +26,14 @@ _CONNECTIONS: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, Kafk
 _SPARING_S: Final = 60.0
 _RECENT_S: Final = 30.0
 _log: Final = structlog.get_logger(__name__)
+
+
+def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
+    """Of a record that was read. Raises UnreadableRecord: confluent-kafka gives none of them when a name is not UTF-8."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeDecodeError) as error:  # the first is how it says so
+        raise UnreadableRecord("the name of a header is not UTF-8") from error
 
 
 class KafkaFailed(InflightError):

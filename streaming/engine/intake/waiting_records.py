@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import Failures, client_config, make
+from sinks.kafka.librdkafka import Failures, client_config, headers_of, make
+from state.errors import UnreadableRecord
 from streaming.engine.intake.batch_size import Chunk
 
 _POLL_RECORDS: Final = 2_000
@@ -26,6 +27,8 @@ _RECORD_BYTES: Final = 64
 """What a record counts beside key, value and headers: Kafka's own fields."""
 _HEADER_BYTES: Final = 8
 """The same of a header."""
+_UNREAD_HEADERS_BYTES: Final = 1 << 20
+"""Of headers that cannot be read: as large as a record is by Kafka's default."""
 _CONFIG: Final = {
     "client.id": "inflight-engine-sizes",
     "enable.auto.commit": False,
@@ -128,7 +131,11 @@ class WaitingRecords:
 def size_bytes(message: Any) -> int:
     """Of a record, decompressed."""
     total: int = _RECORD_BYTES + len(message) + len(message.key() or b"")
-    for name, value in message.headers() or ():
+    try:
+        headers = headers_of(message)
+    except UnreadableRecord:
+        return total + _UNREAD_HEADERS_BYTES
+    for name, value in headers:
         total += _HEADER_BYTES + len(name) + len(value or b"")
     return total
 

@@ -1,11 +1,13 @@
 """sinks.fast_path.offering"""
 
 from dataclasses import dataclass
+from typing import Any
 
 from sinks.fast_path.offering import Offering, Offers, PathHere
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish, SetRoute
+from state.errors import UnreadableRecord
 from state.model import Position
 from state.records.routes import Route, route_record
 
@@ -91,6 +93,21 @@ def test_under_pressure_nothing_is_offered_and_what_was_not_is_remembered() -> N
     assert (offers.here, offers.dropped) == ([], 1)
     ((_, offer),) = router.read(Record(b"a", 12)).here
     assert offer.previous == 10
+
+
+class WithoutHeaders(Record):
+    """Its headers cannot be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "headers":
+            raise UnreadableRecord("not UTF-8")
+        return super().__getattribute__(name)
+
+
+def test_what_cannot_be_read_is_not_offered_and_is_remembered() -> None:
+    router = Router(a=5)
+    ((_, offer),) = router.read(WithoutHeaders(b"a", 10), Record(b"a", 11)).here
+    assert (offer.position, offer.previous) == (Position(2, 11), 10)
 
 
 def test_a_connection_without_a_path_gets_no_offer_and_what_it_did_not_get_is_remembered() -> None:

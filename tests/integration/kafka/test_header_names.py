@@ -1,0 +1,45 @@
+"""A header whose name is not UTF-8, on a real broker: Kafka takes it, and confluent-kafka gives none of the record's headers."""
+
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+
+from sinks.kafka.group_consumer import Record
+from state.errors import UnreadableRecord
+from streaming.engine.intake.waiting_records import WaitingRecords
+from tests.support.shared import SharedKafka
+
+TOPIC = "header-names"
+
+
+class NotUtf8(str):
+    """kafka-python writes what this says."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        return b"\xff\xfe"
+
+
+def test_it_costs_only_its_own_record(kafka: SharedKafka) -> None:
+    with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])
+    with closing(KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)) as producer:
+        for name in ("before", NotUtf8(), "after"):
+            producer.send(TOPIC, b"value", key=b"key", headers=[(name, b"1")]).get(30)
+    with closing(
+        Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": TOPIC, "enable.auto.commit": False})
+    ) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        before, bad, after = (Record(message) for message in consumer.consume(3, 30))
+    assert (before.headers, after.headers) == ([("before", b"1")], [("after", b"1")])
+    assert (bad.key, bad.value) == (b"key", b"value")
+    with pytest.raises(UnreadableRecord):
+        _ = bad.headers
+    with closing(WaitingRecords(kafka.bootstrap_servers, {}, group_id=TOPIC, max_bytes=64 << 20)) as waiting:
+        chunks = waiting.look(TOPIC, 0, 0, 3)
+    assert chunks[-1].end == 3
+    assert (1 << 20) < sum(chunk.size_bytes for chunk in chunks) < (1 << 20) + 1_000
