@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any, Final
 
 import structlog
@@ -27,12 +28,18 @@ _SPARING_S: Final = 60.0
 _RECENT_S: Final = 30.0
 _log: Final = structlog.get_logger(__name__)
 
+_headers: Final = methodcaller("headers")
+"""`message.headers()` would not do. confluent-kafka returns a list with the error of a name still set; a call from C finds that
+and raises SystemError, but one that the interpreter has specialized (it was made often) does not look: the error comes up
+elsewhere."""
+
 
 def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
-    """Of a record that was read. Raises UnreadableRecord: confluent-kafka gives none of them when a name is not UTF-8."""
+    """Of a record that was read. Raises UnreadableRecord when a name is not UTF-8, but only for who asks first: confluent-kafka
+    remembers those before it, and gives them to whoever asks again."""
     try:
-        return message.headers() or []
-    except (SystemError, UnicodeDecodeError) as error:  # the first is how it says so
+        return _headers(message) or []
+    except (SystemError, UnicodeDecodeError) as error:
         raise UnreadableRecord("the name of a header is not UTF-8") from error
 
 

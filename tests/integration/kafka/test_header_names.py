@@ -37,6 +37,8 @@ def test_it_costs_only_its_own_record(kafka: SharedKafka) -> None:
         before, bad, after = (Record(message) for message in consumer.consume(3, 30))
     assert (before.headers, after.headers) == ([("before", b"1")], [("after", b"1")])
     assert (bad.key, bad.value) == (b"key", b"value")
+    for _ in range(100):  # the interpreter looks less closely at a call that it knows: an error was left behind
+        assert before.headers == [("before", b"1")]
     with pytest.raises(UnreadableRecord):
         _ = bad.headers
     with closing(WaitingRecords(kafka.bootstrap_servers, {}, group_id=TOPIC, max_bytes=64 << 20)) as waiting:
