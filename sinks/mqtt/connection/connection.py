@@ -361,7 +361,7 @@ class Connection:
             self._refuse(refusal)
         except ProtocolViolation as violation:
             self._counters.protocol_errors[violation.reason_code] += 1
-            self._violation = violation
+            self._violation = violation.with_traceback(None)  # else it would hold us, by this frame
             frames.clear()
         if self._violation is not None:
             self._end_when_answered(self._violation)
@@ -531,3 +531,4 @@ class Connection:
         self._deadlines.handshake_ms = None
         self._frames.clear()
         self._records.drop_answers()
+        del self._registrar  # it holds us: without this, only the garbage collector would find what is closed

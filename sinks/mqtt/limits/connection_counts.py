@@ -8,6 +8,10 @@ from sinks.mqtt.limits.refusals import Limit, LimitRefusals
 from sinks.mqtt.limits.settings import DeviceLimits
 
 
+def _nothing() -> None:
+    pass
+
+
 class Place:
     """What one socket counts as, from when it was accepted until `ConnectionCounts.leave`.
 
@@ -19,7 +23,7 @@ class Place:
     def __init__(self) -> None:
         self.address = ""
         self.host: str | None = None
-        self.turn_away: Callable[[], object] = lambda: None
+        self.turn_away: Callable[[], object] = _nothing
 
 
 class ConnectionCounts:
@@ -77,6 +81,7 @@ class ConnectionCounts:
             return
         self._places.discard(place)
         self._awaiting.pop(place, None)
+        place.turn_away = _nothing  # it holds the socket, which holds the place
         if place.host is not None:
             self._of_host[place.host] -= 1
             if not self._of_host[place.host]:
