@@ -46,16 +46,27 @@ class WireMeter:
 
     on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up, too, and
     those of the fast path that are not written yet.
-    resends_dropped: how many times a resend had come too late or too early.
+    resends_dropped: how many times a resend had come too late or too early. answers: acknowledgements that were waited for.
     """
 
-    __slots__ = ("_held", "_owed", "_phases", "_reserved", "on_wire", "receive_maximum", "resends_dropped", "send_quota")
+    __slots__ = (
+        "_held",
+        "_owed",
+        "_phases",
+        "_reserved",
+        "answers",
+        "on_wire",
+        "receive_maximum",
+        "resends_dropped",
+        "send_quota",
+    )
 
     def __init__(self, send_quota: int, receive_maximum: int | None = None) -> None:
         self.send_quota = max(1, send_quota)
         self.receive_maximum = receive_maximum
         self.on_wire = 0
         self.resends_dropped = 0
+        self.answers = 0
         self._phases: dict[PacketId, WirePhase] = {}
         self._held: OrderedDict[PacketId, SendPublish] = OrderedDict()
         # Dicts for sets: one that is empty takes a quarter of the memory, and each connection has them.
@@ -126,12 +137,12 @@ class WireMeter:
 
     def acknowledged(self, packet_id: PacketId) -> None:
         """PUBACK."""
-        self._step(packet_id, _PUBACK)
+        self._answer(packet_id, _PUBACK)
 
     def received(self, packet_id: PacketId, reason_code: int) -> bool:
         """PUBREC. True: answer PUBREL as soon as the PUBREC is in the log; False: leave the answer to the session."""
         event = _PUBREC if reason_code < _REFUSED_FROM else WireEvent.PUBREC_REFUSED
-        return self._step(packet_id, event) is WireAction.ANSWER_PUBREL
+        return self._answer(packet_id, event) is WireAction.ANSWER_PUBREL
 
     def release(self, packet_id: PacketId) -> None:
         """The session has us send PUBREL. What waits under the id is a resend that has come too late."""
@@ -141,7 +152,7 @@ class WireMeter:
 
     def completed(self, packet_id: PacketId) -> None:
         """PUBCOMP."""
-        self._step(packet_id, _PUBCOMP)
+        self._answer(packet_id, _PUBCOMP)
 
     def withdraw(self, packet_ids: Iterable[PacketId]) -> None:
         """The session has given these up: do not write them. What is written is rule 4's; without a Receive Maximum its slot is
@@ -157,6 +168,14 @@ class WireMeter:
     def unwritten(self, packet_id: PacketId) -> None:
         """What `next_due` gave out could not be written after all."""
         self._step(packet_id, WireEvent.WITHDRAW)
+
+    def _answer(self, packet_id: PacketId, event: WireEvent) -> WireAction:
+        phases = self._phases
+        before = phases.get(packet_id, _ABSENT)
+        action = self._step(packet_id, event)
+        if phases.get(packet_id, _ABSENT) is not before:
+            self.answers += 1
+        return action
 
     def _step(self, packet_id: PacketId, event: WireEvent) -> WireAction:
         """The only place where a phase changes."""

@@ -5,8 +5,6 @@ import secrets
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-import structlog
-
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.access.logins import Judgement, Logins, Peer
@@ -23,7 +21,6 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.model import ReasonCode
 
-_log: Final = structlog.get_logger(__name__)
 _LINGER_S: Final = 5.0
 """How long a closed connection may take to read its last bytes (DISCONNECT, CONNACK) before it is cut off."""
 
@@ -150,7 +147,9 @@ class DeviceSocket(asyncio.Protocol):
         """None also for a CONNECT that says nothing about the present: its device may have connected elsewhere since."""
         arrival = self._arrival()
         if arrival.peer_is_gone or arrival.waited_ms > self._owner.settings.connect_timeout_ms:
-            _log.info("connect_too_late", client_id=connection.client_id, waited_ms=arrival.waited_ms, gone=arrival.peer_is_gone)
+            self._owner.limits.late_connects.line(
+                self._owner.now_ms(), client_id=connection.client_id, waited_ms=arrival.waited_ms, gone=arrival.peer_is_gone
+            )
             return None
         return self._owner.register(self, arrival.waited_ms)
 

@@ -186,7 +186,7 @@ async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Ev
             if configuration is not None:
                 configuration.look(take, read_file=read_files)
             gateway.logins.look_after(gateway.now_ms(), read_files=read_files)
-            gateway.limits.refusals.catch_up()
+            gateway.limits.catch_up(gateway.now_ms())
             listeners.look_after(read_files=read_files)
             gateway.count_load()
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates

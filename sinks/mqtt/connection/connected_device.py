@@ -155,6 +155,11 @@ class ConnectedDevice:
         """Of messages that wait until they may be written."""
         return self._outbound.held_bytes
 
+    @property
+    def answers(self) -> int:
+        """Acknowledgements that were waited for."""
+        return self._outbound.meter.answers
+
     # --- of the fast path -------------------------------------------------------------------------------------------------------
 
     @property

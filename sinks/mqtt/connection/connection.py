@@ -351,8 +351,11 @@ class Connection:
                         self._end("the client closed the socket", cause="socket")
                     return
                 self._rates.read(*packet, is_v5=self._codec is V5)
+                answers = device.answers
                 if not device.handle(*packet, now_ms):
                     self._close()
+                elif device.answers != answers:
+                    self._rates.give_back(packet[0])
             if self.phase is Phase.AWAITING_CONNECT:
                 packet = frames.next_packet()
                 if packet is not None:

@@ -5,6 +5,7 @@
    the others, two leave a third.
 3. What the engine was told of counts until the engine answers or `answer_timeout_ms` has passed, whether its device still waits
    or not. So devices that give up and come back do not make the engine hear of each attempt.
+4. While the devices that are there wait for the gateway or for Kafka (FairShare), the rate is a share of itself, at least a half.
 """
 
 from collections import OrderedDict
@@ -12,11 +13,14 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from sinks.mqtt.limits.packet_rates import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
 
 _BURSTS_IN_A_SECOND: Final = 10
 """What comes at once is looked at in as many parts, so that the devices that are there are not kept waiting."""
+
+_LEAST_SHARE: Final = 1 / 2
 
 W = TypeVar("W")
 _Line: TypeAlias = "OrderedDict[W, None]"
@@ -29,10 +33,12 @@ class Turn(Enum):
 
 
 class ConnectQueue(Generic[W]):
-    """Of one gateway. W: what waits, a connection. Times are milliseconds of one monotonic clock."""
+    """Of one gateway. W: what waits, a connection. fair: see the module; None = nobody waits. Times are milliseconds of one
+    monotonic clock."""
 
-    def __init__(self, limits: DeviceLimits, *, answer_timeout_ms: int, now_ms: int) -> None:
+    def __init__(self, limits: DeviceLimits, *, answer_timeout_ms: int, now_ms: int, fair: FairShare | None = None) -> None:
         self.take(limits, now_ms)
+        self._fair = fair
         self._answer_timeout_ms = answer_timeout_ms
         self._lines: OrderedDict[Hashable, _Line[W]] = OrderedDict()
         """By host; the first one's turn is next."""
@@ -83,7 +89,7 @@ class ConnectQueue(Generic[W]):
         """When to call `next` again, if nothing is answered before; None = nobody waits."""
         if not self._lines:
             return None
-        ready_ms = self._rate.ready_ms(now_ms)
+        ready_ms = self._rate.ready_ms(now_ms, self._share)
         if len(self._unanswered) >= self._max_unanswered:
             ready_ms = max(ready_ms, next(iter(self._unanswered.values())))
         return ready_ms
@@ -101,4 +107,8 @@ class ConnectQueue(Generic[W]):
         unanswered = self._unanswered
         while unanswered and next(iter(unanswered.values())) <= now_ms:
             unanswered.popitem(last=False)
-        return len(unanswered) < self._max_unanswered and self._rate.admit(now_ms)
+        return len(unanswered) < self._max_unanswered and self._rate.admit(now_ms, self._share)
+
+    @property
+    def _share(self) -> float:
+        return 1.0 if self._fair is None else max(_LEAST_SHARE, self._fair.share)

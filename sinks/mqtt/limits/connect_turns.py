@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol
 
 from sinks.mqtt.limits.connect_queue import ConnectQueue, Turn
+from sinks.mqtt.limits.packet_rates import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 
 
@@ -15,11 +16,13 @@ class Waiter(Protocol):
 
 
 class ConnectTurns:
-    """Of one gateway, in its event loop. answer_timeout_ms: as ConnectQueue."""
+    """Of one gateway, in its event loop. answer_timeout_ms, fair: as ConnectQueue."""
 
-    def __init__(self, limits: DeviceLimits, *, answer_timeout_ms: int) -> None:
+    def __init__(self, limits: DeviceLimits, *, answer_timeout_ms: int, fair: FairShare | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: ConnectQueue[Waiter] = ConnectQueue(limits, answer_timeout_ms=answer_timeout_ms, now_ms=self._now_ms())
+        self._queue: ConnectQueue[Waiter] = ConnectQueue(
+            limits, answer_timeout_ms=answer_timeout_ms, now_ms=self._now_ms(), fair=fair
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, limits: DeviceLimits) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import structlog
+
+from sinks.mqtt.limited_log import LimitedLog
 from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_turns import ConnectTurns
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
@@ -21,11 +24,17 @@ class GatewayLimits:
         limits = settings.device_limits
         loop = asyncio.get_running_loop()
         self.refusals = LimitRefusals(counters, lambda: int(loop.time() * 1_000))
+        self.late_connects = LimitedLog(structlog.get_logger(__name__).info, "connect_too_late", "more_connects_too_late")
         self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
         self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
         self.buffered = Buffered(limits, loop.call_soon)
         self.fair_share = FairShare(limits)
-        self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms)
+        self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms, fair=self.fair_share)
+
+    def catch_up(self, now_ms: int) -> None:
+        """As `LimitedLog.catch_up`."""
+        self.refusals.catch_up()
+        self.late_connects.catch_up(now_ms)
 
     def take(self, limits: DeviceLimits) -> None:
         """Other limits, from now on. Those of one connection are for connections to come."""

@@ -3,7 +3,8 @@ holds for every packet of every version.
 
 All devices of a gateway share one event loop and one way into Kafka: what one of them sends keeps the others waiting. Therefore
 1. a device that has sent many packets at once gets a turn like any other, and then the others get theirs;
-2. while they wait, a device may send only a share of its rates. It falls until nobody waits, or to 1/64, and comes back
+2. an acknowledgement that is waited for costs nothing: there are no more of them than there was sent to the device;
+3. while they wait, a device may send only a share of its rates. It falls until nobody waits, or to 1/64, and comes back
    slowly, as TCP shares a line: it slows down who sends most, and nobody else notices.
 
 How long they wait: how late the event loop is, and how much longer Kafka takes to confirm a record than it does when there are
@@ -21,8 +22,8 @@ from sinks.mqtt.metrics import GatewayCounters
 
 _SMALLEST_SHARE: Final = 1 / 64
 _FALLS: Final = 0.8
-_RISES: Final = 1.03
-"""At each beat: it takes more than a second until the share is twice as much."""
+_RISES: Final = 1.02
+"""At each beat: it takes almost two seconds until the share is twice as much."""
 _LEAST_RISES_MS: Final = 0.02
 """At each beat: what Kafka takes at least may become more, by 0.4 ms in a second. Not by a factor: a record that was refused at
 once takes nothing, and nothing would stay nothing."""
@@ -105,6 +106,11 @@ class PacketRates:
         parts_bytes = self.parts.measure(packet, body_start, is_v5=is_v5)
         self._packets.take(1 + parts_bytes // PARTS_LIKE_A_PACKET_BYTES)
         self._bytes.take(len(packet))
+
+    def give_back(self, packet: bytes) -> None:
+        """It was one that is waited for."""
+        self._packets.take(-1)
+        self._bytes.take(-len(packet))
 
     def resume(self, now_ms: int) -> bool:
         """Whether a pause is over, now."""

@@ -30,7 +30,7 @@ class DeviceLimits:
     """Packets of any type a second of one connection; it is not read any faster. 64 bytes of properties, or a
     further topic filter, count like one more. 0 = no limit."""
     max_byte_rate: int = 4_194_304  # the same in bytes
-    max_delay_ms: int = 10
+    max_delay_ms: int = 5
     """While what the gateway has to do waits for longer than this, every device has only a share of its rates; 0 = it never has
     less."""
     max_keep_alive_s: int = 3_600

@@ -13,11 +13,11 @@ class TokenBucket:
         self._tokens = self._burst
         self._at_ms = now_ms
 
-    def admit(self, now_ms: int) -> bool:
+    def admit(self, now_ms: int, share: float = 1.0) -> bool:
         """Take one token; False: there is none."""
         if not self._per_s:
             return True
-        self._fill(now_ms)
+        self._fill(now_ms, share)
         if self._tokens < 1:
             return False
         self._tokens -= 1

@@ -1,7 +1,8 @@
 """A device that publishes too fast."""
 
-from state.events import PublishReceived
-from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
+from sinks.mqtt.limits.settings import DeviceLimits
+from state.events import PubAckReceived, PubCompReceived, PublishReceived
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 MANY = {"max_awaiting_rel": 100}
@@ -62,3 +63,20 @@ def test_qos_0_and_mqtt_3_1_1_are_not_refused_because_they_cannot_be() -> None:
     assert len(harness.uplink) == 5
     old = connected(4, max_publish_rate=1)
     assert [sent(old, packet_id, qos=1, level=4) for packet_id in (1, 2, 3)] == [ack(0x40, packet_id) for packet_id in (1, 2, 3)]
+
+
+def test_an_acknowledgement_that_is_waited_for_costs_nothing_of_the_packet_rate() -> None:
+    harness = connected(5, accept={"send_quota": 100}, device_limits=DeviceLimits(max_packet_rate=2))
+    harness.pass_ms(1_000)
+    for packet_id in range(1, 21):
+        send_publish(harness, packet_id)
+        harness.send(ack(0x40, packet_id))
+    for packet_id in range(21, 41):
+        send_publish(harness, packet_id, qos=2)
+        harness.send(ack(0x50, packet_id), ack(0x70, packet_id))
+    told = [event.packet_id for event in harness.events if isinstance(event, PubAckReceived | PubCompReceived)]
+    assert told == list(range(1, 41))
+    assert not harness.counters.limits_reached
+    for packet_id in range(1, 5):
+        harness.send(ack(0x40, packet_id))
+    assert harness.counters.limits_reached == {"max_packet_rate": 1}, "nobody waits for these"

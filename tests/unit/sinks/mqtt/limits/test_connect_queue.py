@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.mqtt.limits.connect_queue import ConnectQueue, Turn
+from sinks.mqtt.limits.packet_rates import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 
 ANSWER_TIMEOUT_MS = 30_000
@@ -38,6 +39,27 @@ def test_too_many_at_once_wait_for_the_rate() -> None:
     assert all_next(connects, 2_000) == ["c3"]
     assert all_next(connects, 3_000) == ["late"]
     assert connects.next_ms(3_000) is None
+
+
+def test_while_devices_wait_connects_come_in_half_as_fast() -> None:
+    limits = DeviceLimits(max_connect_rate=1_000, max_delay_ms=5)
+    fair = FairShare(limits)
+    connects: ConnectQueue[int] = ConnectQueue(limits, answer_timeout_ms=ANSWER_TIMEOUT_MS, now_ms=0, fair=fair)
+
+    def taken_in_a_second(from_ms: int) -> int:
+        for number in range(2_000):
+            connects.ask(from_ms + number, None, from_ms)
+        taken = sum(1 for ms in range(from_ms, from_ms + 1_000) for _ in iter(lambda: connects.next(ms), None))  # noqa: B023
+        for number in range(2_000):
+            connects.leave(from_ms + number)
+        return taken
+
+    for _ in range(30):
+        fair.beat(6.0, None)
+    assert 450 < taken_in_a_second(10_000) <= 550
+    for _ in range(300):
+        fair.beat(0.0, None)
+    assert 900 < taken_in_a_second(20_000) <= 1_100
 
 
 def test_hosts_take_turns() -> None:

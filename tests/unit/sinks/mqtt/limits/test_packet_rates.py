@@ -88,7 +88,7 @@ def test_the_share_falls_while_the_loop_is_late_and_comes_back() -> None:
         share.beat(0.0, None)
         rising.append(share.share)
     assert rising == sorted(rising)
-    assert 120 < len(rising) < 160, "six to eight seconds"
+    assert 200 < len(rising) < 240, "ten to twelve seconds"
 
 
 def test_it_falls_while_kafka_takes_longer_than_it_does_when_there_is_little() -> None:
