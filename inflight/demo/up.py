@@ -66,7 +66,8 @@ class UpProcess:
                 self._addresses = dict(part.split("=", 1) for part in line.split()[1:])
                 return self
         code = self._process.wait()
-        raise UpFailed(f"`inflight up` ended with exit code {code} before it was ready:\n{self.log_tail('engine')}")
+        logs = "\n".join(map(self.log_tail, ("kafka", "engine")))
+        raise UpFailed(f"`inflight up` ended with exit code {code} before it was ready:\n{logs}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         process = self._process
