@@ -7,8 +7,6 @@ import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, BytesMessage, Event, Request
 
 from sinks.mqtt.connection.connection import Connection
 from sinks.mqtt.device_socket import DeviceSocket
@@ -20,6 +18,7 @@ from state.model import QoS
 from tests.integration.gateway.certificates import Authority
 from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
 from tests.integration.gateway.test_proxy_protocol import header
+from tests.integration.gateway.websocket_device import WebSocketStream
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -47,32 +46,6 @@ def _without_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-class WebSocketStream:
-    """Looks like a socket to RawClient."""
-
-    def __init__(self, below: socket.socket) -> None:
-        self._below = below
-        self._websocket = WSConnection(ConnectionType.CLIENT)
-        self._send(Request(host="localhost", target="/mqtt", subprotocols=["mqtt"]))
-        assert isinstance(self._events()[0], AcceptConnection)
-
-    def sendall(self, data: bytes) -> None:
-        self._send(BytesMessage(data=data))
-
-    def recv(self, size: int) -> bytes:
-        return b"".join(bytes(event.data) for event in self._events() if isinstance(event, BytesMessage))
-
-    def close(self) -> None:
-        self._below.close()
-
-    def _send(self, event: Event) -> None:
-        self._below.sendall(self._websocket.send(event))
-
-    def _events(self) -> list[Event]:
-        self._websocket.receive_data(self._below.recv(65_536) or None)
-        return list(self._websocket.events())
 
 
 def opened(gateway: GatewayUnderTest, listener: int, authority: Authority) -> RawClient:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import BytesMessage, Event, Request
+from wsproto.events import BytesMessage
 
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.settings import GatewaySettings
@@ -21,6 +20,7 @@ from state.model import QoS
 from tests.integration.gateway.certificates import Authority
 from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
 from tests.integration.gateway.paho_round_trip import publishes_and_receives
+from tests.integration.gateway.websocket_device import WebSocketDevice
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
@@ -77,37 +77,17 @@ def test_mqtt_js_publishes_and_receives(
     assert json.loads(output) == ["down", "to js"]
 
 
-class WebSocketDevice:
-    """Frames on a socket."""
-
-    def __init__(self, gateway: GatewayUnderTest, **changes: object) -> None:
-        self.socket = socket.create_connection(gateway.addresses[PLAIN], timeout=DEADLINE_S)
-        self.websocket = WSConnection(ConnectionType.CLIENT)
-        request = {"host": "h", "target": "/mqtt", "subprotocols": ["mqtt"], **changes}
-        self.send(Request(**request))  # type: ignore[arg-type]
-
-    def __enter__(self) -> "WebSocketDevice":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, event: Event) -> None:
-        self.socket.sendall(self.websocket.send(event))
-
-    def events(self) -> list[Event]:
-        """Of the next bytes; none at the end."""
-        self.websocket.receive_data(self.socket.recv(65_536) or None)
-        return list(self.websocket.events())
+def browser_at(gateway: GatewayUnderTest, **changes: object) -> WebSocketDevice:
+    return WebSocketDevice(socket.create_connection(gateway.addresses[PLAIN], timeout=DEADLINE_S), **changes)
 
 
 def test_a_web_page_of_another_site_does_not_get_in(gateway: GatewayUnderTest) -> None:
-    with WebSocketDevice(gateway, extra_headers=[(b"Origin", b"https://evil.example.com")]) as page:
+    with browser_at(gateway, extra_headers=[(b"Origin", b"https://evil.example.com")]) as page:
         assert "RejectConnection" in [type(event).__name__ for event in page.events()]
 
 
 def test_a_device_that_does_not_read_is_sent_no_more_than_the_buffers_hold(gateway: GatewayUnderTest) -> None:
-    with WebSocketDevice(gateway) as slow:
+    with browser_at(gateway) as slow:
         slow.events()
         slow.send(BytesMessage(data=connect(keep_alive_s=0, payload=text("slow"))))
         gateway.kafka.wait_for("slow", ClientConnected)
@@ -123,7 +103,7 @@ def test_a_lease_that_is_lost_closes_every_device_whatever_its_transport() -> No
     listener = ListenerSettings(port=0, transport=Transport.WEBSOCKET)
     with (
         running_gateway(GatewaySettings(listeners=(listener,), lease_ms=1_000)) as gateway,
-        WebSocketDevice(gateway) as browser,
+        browser_at(gateway) as browser,
         gateway.socket() as plain,
     ):
         browser.events()
@@ -139,7 +119,7 @@ def test_a_lease_that_is_lost_closes_every_device_whatever_its_transport() -> No
 def test_who_never_sends_connect_is_closed() -> None:
     listener = ListenerSettings(port=0, transport=Transport.WEBSOCKET)
     with running_gateway(GatewaySettings(listeners=(listener,), connect_timeout_ms=500)) as gateway:
-        with WebSocketDevice(gateway) as silent:
+        with browser_at(gateway) as silent:
             kinds = [type(event).__name__ for event in (*silent.events(), *silent.events())]
             assert kinds == ["AcceptConnection", "CloseConnection"]
         with socket.create_connection(gateway.addresses[PLAIN], timeout=DEADLINE_S) as half_open:
