@@ -108,7 +108,7 @@ class PacketRates:
         self._bytes.take(len(packet))
 
     def give_back(self, packet: bytes) -> None:
-        """It was one that is waited for."""
+        """It was one that is waited for. What its properties count stays taken."""
         self._packets.take(-1)
         self._bytes.take(-len(packet))
 

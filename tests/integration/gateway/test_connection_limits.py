@@ -5,9 +5,12 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
@@ -15,7 +18,7 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected
 from tests.integration.gateway.certificates import Authority
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, RawClient, running_gateway
+from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
 from tests.integration.gateway.test_proxy_protocol import header, opened
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -25,6 +28,24 @@ CONNACK = "20020000"
 
 def limited(**limits: int) -> GatewaySettings:
     return GatewaySettings(device_limits=DeviceLimits(**limits))  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def standing_still(gateway: GatewayUnderTest) -> Iterator[threading.Event]:
+    """Until the event is set, at the end at the latest."""
+    goes_on, stands_still = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        stands_still.set()
+        goes_on.wait(DEADLINE_S)
+
+    assert gateway.kafka.loop is not None
+    gateway.kafka.loop.call_soon_threadsafe(stand_still)
+    assert stands_still.wait(DEADLINE_S)
+    try:
+        yield goes_on
+    finally:
+        goes_on.set()
 
 
 def test_one_connection_too_many_is_closed_and_those_before_it_stay() -> None:
@@ -81,15 +102,7 @@ def test_a_gateway_that_stood_still_closes_nobody_who_has_sent_connect_meanwhile
     settings = GatewaySettings(listeners=listeners, device_limits=DeviceLimits(max_awaiting_connect=20))
     with running_gateway(settings) as gateway, contextlib.ExitStack() as stack:
         address = gateway.addresses[-1]
-        goes_on, stands_still = threading.Event(), threading.Event()
-
-        def stand_still() -> None:
-            stands_still.set()
-            goes_on.wait(DEADLINE_S)
-
-        assert gateway.kafka.loop is not None
-        gateway.kafka.loop.call_soon_threadsafe(stand_still)
-        assert stands_still.wait(DEADLINE_S)
+        goes_on = stack.enter_context(standing_still(gateway))
         hello = (header("192.0.2.7") if listeners else b"") + connect(payload=text(""))
         waiting = [stack.enter_context(socket.socket()) for _ in range(60)]
         with selectors.DefaultSelector() as connecting:
@@ -110,6 +123,26 @@ def test_a_gateway_that_stood_still_closes_nobody_who_has_sent_connect_meanwhile
         for device in waiting:
             RawClient(device).expect(CONNACK)
         assert gateway.counters.limits_reached == {}
+
+
+def said(lines: list[EventDict], event: str) -> list[EventDict]:
+    return [line for line in list(lines) if line["event"] == event]
+
+
+def left_out(lines: list[EventDict]) -> int:
+    return sum(line["count"] for line in said(lines, "more_connects_too_late"))
+
+
+def test_a_flood_of_connects_whose_devices_have_gone_does_not_fill_the_log() -> None:
+    with capture_logs() as lines, running_gateway() as gateway:
+        with standing_still(gateway):
+            for _ in range(60):
+                with gateway.socket() as device:
+                    device.send(connect(payload=text("")))
+        wait_until(lambda: len(said(lines, "connect_too_late")) + left_out(lines) == 60, "each has a line or is counted")
+    late = said(lines, "connect_too_late")
+    assert len(late) <= 30, "ten for each second, or part of one, that this takes"
+    assert all(line["gone"] for line in late)
 
 
 def test_what_waits_while_the_engine_is_silent_is_told_in_turn_and_what_has_gone_is_not_told() -> None:
