@@ -12,6 +12,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from inflight.local.child_process import tail
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.gateway_process import SessionsOnKafka
@@ -27,6 +28,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(
 DEVICES = 32
 """So many that no process is left without one: all at the same of two are a chance of one in two billion."""
 CONNECTION = "inflight_gateway_connections"
+CONNACKS = (b"\x20\x02\x00\x00", b"\x20\x02\x01\x00")
+"""Without and with a session."""
 
 
 class Processes:
@@ -44,9 +47,20 @@ class Processes:
     def children(self) -> list[psutil.Process]:
         return family(self.pid)
 
+    @property
+    def metrics(self) -> list[str]:
+        """The address of each process."""
+        return self.words["metrics"].split(",")
+
     def connections(self) -> list[int]:
         """Of each process; -1 = it does not answer."""
-        return [_sample(address, CONNECTION) for address in self.words["metrics"].split(",")]
+        return [_sample(address, CONNECTION) for address in self.metrics]
+
+    def account(self) -> str:
+        """What became of connections, for people."""
+        pages = [urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read().decode() for address in self.metrics]
+        lines = [line for page in pages for line in page.splitlines() if line.startswith(CONNECTION)]
+        return "\n".join([*lines, tail(self.command.log)])
 
 
 def _sample(address: str, name: str) -> int:
@@ -90,7 +104,8 @@ def _connected(processes: Processes, opened: ExitStack, number: int) -> RawClien
     """A device whose session is kept: only the engine accepts it, by a command to the process that has its connection."""
     device = opened.enter_context(processes.under_test.socket())
     device.send(connect(flags=0, payload=text(f"device-{number}")))
-    assert device.packet()[:1] == b"\x20"
+    answer = device.packet()
+    assert answer in CONNACKS, f"{answer.hex()}\n{processes.account()}"
     return device
 
 
@@ -107,7 +122,7 @@ def test_each_has_devices_and_what_they_say_is_answered(processes: Processes) ->
     with ExitStack() as opened:
         devices = [_connected(processes, opened, number) for number in range(DEVICES)]
         first, second = processes.connections()
-        assert first + second == DEVICES
+        assert first + second == DEVICES, processes.account()
         assert first
         assert second
         for device in devices:
@@ -116,7 +131,7 @@ def test_each_has_devices_and_what_they_say_is_answered(processes: Processes) ->
         again = [_connected(processes, opened, number) for number in range(DEVICES)]
         # Whichever process has the other connection of its session.
         assert {device.packet() for device in devices} == {b""}
-        assert sum(processes.connections()) == len(again)
+        assert sum(processes.connections()) == len(again), processes.account()
 
 
 def test_one_that_is_killed_costs_only_its_own_devices_and_comes_back(processes: Processes) -> None:
