@@ -14,17 +14,10 @@ class AppendTimes:
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
-        self._looked_at = (0, 0.0)
 
     def add(self, seconds: float) -> None:
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._sum_s += seconds
-
-    def recent_ms(self) -> float | None:
-        """The mean of those since the last call, milliseconds; None = there was none. On the event loop's thread."""
-        (count, sum_s), self._looked_at = self._looked_at, (sum(self._counts), self._sum_s)
-        new = self._looked_at[0] - count
-        return 1_000 * (self._sum_s - sum_s) / new if new else None
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
         """name: of the metric, which is in seconds."""

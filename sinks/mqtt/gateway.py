@@ -269,7 +269,7 @@ class Gateway:
 
     def _observe_lag(self, loop_lag_ms: float) -> None:
         now_ms = self.now_ms()
-        self.limits.fair_share.beat(loop_lag_ms, self.counters.append_seconds.recent_ms())
+        self.limits.fair_share.beat(loop_lag_ms)
         self._pressure.beat(now_ms, loop_lag_ms)
         self._pressure.observe(now_ms, unconfirmed=self.counters.appends_unconfirmed)
 
@@ -313,6 +313,7 @@ class Gateway:
             self.lease.holds()  # before anything is written: this process may have stood still
             connection = socket.connection
             for append in connection.take_appends():
+                append.handed_over_s = time.monotonic()
                 self.counters.appends_unconfirmed += 1
                 self._kafka.append(
                     self.settings.uplink_topic if append.is_uplink else self.settings.events_topic,
@@ -335,8 +336,11 @@ class Gateway:
             self._ended.remember(connection.connection_id)
         elif append.is_farewell:
             self._ended.not_told(connection.connection_id, connection.key, append.value)
+        now_ms = self.now_ms()
+        if error is None and connection.is_modest(now_ms):
+            self.limits.fair_share.waited(1_000 * (time.monotonic() - append.handed_over_s))
         try:
-            connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
+            connection.confirm(append, error, now_ms, too_large=isinstance(error, RecordTooLarge))
         except Exception as bug:  # noqa: BLE001 - as in `commands`
             self.failed(socket, bug)
         self.touch(socket)

@@ -23,7 +23,7 @@ class GatewayCounters:
     writers_blocked: int = 0  # gauge, likewise: sockets whose device does not read
     unsent_bytes: int = 0  # gauge, likewise: given to sockets, and not taken by devices
     buffered_bytes: int = 0  # gauge, likewise: what is held for all devices together, see sinks.mqtt.limits.buffered
-    fair_share: float = 1.0  # gauge, likewise: of its rates that each device has, see sinks.mqtt.limits.packet_rates
+    fair_share: float = 1.0  # gauge, likewise: of its rates that each device has, see sinks.mqtt.limits.fair_share
     partitions_owned: int = 0  # gauge, likewise: of the commands topic
     connections_accepted: int = 0
     connections_refused: Counter[int] = field(default_factory=Counter)  # by CONNACK reason code

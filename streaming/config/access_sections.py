@@ -181,9 +181,9 @@ class LimitsSection(Section, configures=_LIMITS):
     )
     max_byte_rate: SizeBytes = key("the same in bytes", ge=0, le=1 << 30)
     max_delay_ms: DurationMs = key(
-        "while what the gateway has to do waits for longer than this, for its processor or for Kafka, a device may send only a "
-        "share of these rates, at least a 64th: that slows down who sends most, and CONNECTs are looked at half as fast; "
-        "0 = all may always send all of them",
+        "while devices that send little wait for longer than this, for the gateway or for Kafka, a device may send only a "
+        "share of these rates, at least a 64th: that slows down who sends most, and CONNECTs are looked at up to eight times as "
+        "slowly; 0 = all may always send all of them",
         ge=0,
         le=10 * SECOND,
     )

@@ -44,7 +44,8 @@ from sinks.mqtt.connection.handshake import (
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Going, Phase
 from sinks.mqtt.limits.connect_queue import Turn
-from sinks.mqtt.limits.packet_rates import FairShare, PacketRates
+from sinks.mqtt.limits.fair_share import FairShare
+from sinks.mqtt.limits.packet_rates import PacketRates
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -189,6 +190,10 @@ class Connection:
     def held_bytes(self) -> int:
         """Received, and no whole packet yet or not worked off; and messages that wait for the device. See Buffered."""
         return len(self._frames) + (0 if self._device is None else self._device.held_bytes)
+
+    def is_modest(self, now_ms: int) -> bool:
+        """It is connected, and others are slowed down for it. See FairShare."""
+        return self._device is not None and self._rates.is_modest(now_ms)
 
     def take_output(self) -> bytes:
         return self._output.take()

@@ -5,7 +5,8 @@
    the others, two leave a third.
 3. What the engine was told of counts until the engine answers or `answer_timeout_ms` has passed, whether its device still waits
    or not. So devices that give up and come back do not make the engine hear of each attempt.
-4. While the devices that are there wait for the gateway or for Kafka (FairShare), the rate is a share of itself, at least a half.
+4. While devices that are connected wait for the gateway or for Kafka (FairShare), the rate is a share of itself, at least an
+   eighth.
 """
 
 from collections import OrderedDict
@@ -13,14 +14,14 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from sinks.mqtt.limits.packet_rates import FairShare
+from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
 
 _BURSTS_IN_A_SECOND: Final = 10
 """What comes at once is looked at in as many parts, so that the devices that are there are not kept waiting."""
 
-_LEAST_SHARE: Final = 1 / 2
+_LEAST_SHARE: Final = 1 / 8
 
 W = TypeVar("W")
 _Line: TypeAlias = "OrderedDict[W, None]"

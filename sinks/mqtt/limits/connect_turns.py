@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from sinks.mqtt.limits.connect_queue import ConnectQueue, Turn
-from sinks.mqtt.limits.packet_rates import FairShare
+from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 
 

@@ -8,8 +8,8 @@ from sinks.mqtt.limited_log import LimitedLog
 from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_turns import ConnectTurns
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
+from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.packet_rates import FairShare
 from sinks.mqtt.limits.refusals import LimitRefusals
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed

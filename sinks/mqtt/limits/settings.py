@@ -31,8 +31,8 @@ class DeviceLimits:
     further topic filter, count like one more. 0 = no limit."""
     max_byte_rate: int = 4_194_304  # the same in bytes
     max_delay_ms: int = 5
-    """While what the gateway has to do waits for longer than this, every device has only a share of its rates, and CONNECTs
-    at least half of theirs; 0 = they never have less."""
+    """While devices that send little wait for longer than this, every device has only a share of its rates, and CONNECTs have at
+    least an eighth of theirs; 0 = they never have less. See sinks/mqtt/limits/fair_share.py."""
     max_keep_alive_s: int = 3_600
     """Of a device that asks for a longer one, or for none. MQTT 5 is told; MQTT 3.1.1 is not, and closed all the same when it is
     silent for one and a half times that."""

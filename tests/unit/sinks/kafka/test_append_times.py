@@ -1,6 +1,5 @@
 """sinks.kafka.append_times"""
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -30,14 +29,3 @@ def test_each_append_is_in_all_buckets_that_are_not_shorter() -> None:
         "a_seconds_sum 7.007",
     ):
         assert f"\n{line}\n" in text
-
-
-def test_recent_is_since_the_last_look() -> None:
-    times = AppendTimes()
-    assert times.recent_ms() is None
-    times.add(0.010)
-    times.add(0.030)
-    assert times.recent_ms() == pytest.approx(20.0)
-    assert times.recent_ms() is None
-    times.add(0.005)
-    assert times.recent_ms() == pytest.approx(5.0)

@@ -3,7 +3,7 @@
 from sinks.mqtt.limits.settings import DeviceLimits
 from state.events import PubAckReceived, PubCompReceived, PublishReceived
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
-from tests.unit.sinks.mqtt.mqtt_bytes import publish
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
 MANY = {"max_awaiting_rel": 100}
 
@@ -80,3 +80,19 @@ def test_an_acknowledgement_that_is_waited_for_costs_nothing_of_the_packet_rate(
     for packet_id in range(1, 5):
         harness.send(ack(0x40, packet_id))
     assert harness.counters.limits_reached == {"max_packet_rate": 1}, "nobody waits for these"
+
+
+def test_others_are_slowed_down_only_for_who_is_connected_and_sends_little() -> None:
+    """See sinks.mqtt.limits.fair_share."""
+    harness = Harness(device_limits=DeviceLimits(max_packet_rate=640))
+    harness.send(connect())
+    assert not harness.connection.is_modest(harness.now_ms), "its CONNECT waits"
+    harness = connected(device_limits=DeviceLimits(max_packet_rate=640))
+    assert harness.connection.is_modest(harness.now_ms)
+    for _ in range(11):
+        sent(harness, 1, qos=0, level=4)
+    assert not harness.connection.is_modest(harness.now_ms)
+    harness.now_ms += 1_000
+    assert harness.connection.is_modest(harness.now_ms)
+    harness.send(b"\xe0\x00")
+    assert not harness.connection.is_modest(harness.now_ms), "it has gone"

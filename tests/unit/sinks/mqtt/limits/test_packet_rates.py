@@ -73,65 +73,12 @@ def test_a_device_that_sends_many_at_once_gets_turns_like_any_other() -> None:
     assert not counters.limits_reached, "it was no limit that it has reached"
 
 
-def test_the_share_falls_while_the_loop_is_late_and_comes_back() -> None:
-    share = FairShare(DeviceLimits(max_delay_ms=20))
-    share.beat(20.0, None)
-    assert share.share == 1.0
-    falling = []
-    for _ in range(30):
-        share.beat(20.1, None)
-        falling.append(share.share)
-    assert falling == sorted(falling, reverse=True)
-    assert falling[-1] == 1 / 64
-    rising = []
-    while share.share < 1.0:
-        share.beat(0.0, None)
-        rising.append(share.share)
-    assert rising == sorted(rising)
-    assert 200 < len(rising) < 240, "ten to twelve seconds"
-
-
-def test_it_falls_while_kafka_takes_longer_than_it_does_when_there_is_little() -> None:
-    share = FairShare(DeviceLimits(max_delay_ms=20))
-    for append_ms in (300.0, 300.0, 310.0, None, 300.0):
-        share.beat(0.0, append_ms)
-    assert share.share == 1.0, "it always takes as long"
-    share.beat(0.0, 5.0)
-    share.beat(0.0, 24.0)
-    assert share.share == 1.0
-    share.beat(0.0, 26.0)
-    assert share.share == 0.8
-    for _ in range(20 * 60 * 3):
-        share.beat(0.0, 50.0)
-    assert share.share == 1.0, "for three minutes: that is what it takes now"
-
-
-def test_records_that_took_nothing_do_not_make_all_others_late_for_ever() -> None:
-    """Kafka's client refuses one that is too large at once."""
-    share = FairShare(DeviceLimits(max_delay_ms=10))
-    share.beat(0.0, 30.0)
-    share.beat(0.0, 0.0)
-    share.beat(0.0, 30.0)
-    assert share.share < 1.0
-    for _ in range(20 * 90):
-        share.beat(0.0, 30.0)
-    assert share.share == 1.0
-
-
-def test_0_is_no_share() -> None:
-    share = FairShare(DeviceLimits(max_delay_ms=0))
-    share.beat(1_000.0, 1_000.0)
-    assert share.share == 1.0
-    share.take(DeviceLimits(max_delay_ms=1))
-    share.beat(2.0, None)
-    assert share.share < 1.0
-
-
 def test_who_sends_most_is_slowed_down_and_others_do_not_notice() -> None:
     share = FairShare(DeviceLimits(max_delay_ms=20))
     many, few = (PacketRates(DeviceLimits(max_packet_rate=1_000), GatewayCounters(), 0, share) for _ in range(2))
     for _ in range(100):
-        share.beat(21.0, None)
+        share.waited(0.0)
+        share.beat(21.0)
     read = {"many": 0, "few": 0}
     for now_ms in range(10_000):
         for name, packets, is_due in (("many", many, True), ("few", few, now_ms % 100 == 0)):
@@ -143,6 +90,39 @@ def test_who_sends_most_is_slowed_down_and_others_do_not_notice() -> None:
                     break
     assert read["few"] == 100
     assert 156 <= read["many"] <= 175, "a 64th of what it may send, and what a second has"
+
+
+def test_who_uses_less_of_its_rates_than_it_can_be_slowed_down_to_is_modest() -> None:
+    device = rates(max_packet_rate=6_400, max_byte_rate=640_000)
+
+    def uses(packets: int, packet: bytes, now_ms: int) -> None:
+        for _ in range(packets):
+            assert device.may_read(now_ms)
+            device.read(packet, 2, is_v5=False)
+
+    for second in range(60):
+        uses(99, PINGREQ, 1_000 * second)
+        assert device.is_modest(1_000 * second)
+    uses(150, PINGREQ, 60_000)
+    assert not device.is_modest(60_000)
+    assert not device.is_modest(60_499)
+    assert device.is_modest(60_501)
+    for _ in range(1_000):
+        uses(1, PINGREQ, 70_000)
+        device.give_back(PINGREQ)
+    assert device.is_modest(70_000), "acknowledgements that are waited for"
+    uses(1, publish("t", bytes(12_000)), 80_000)
+    assert not device.is_modest(80_000), "bytes count, too"
+    uses(5_000, PINGREQ, 90_000)
+    assert not device.is_modest(90_999)
+    assert device.is_modest(91_001), "a second after it has stopped"
+
+
+def test_who_has_no_limit_is_modest() -> None:
+    device = rates(max_packet_rate=0, max_byte_rate=0)
+    for _ in range(10_000):
+        device.read(PINGREQ, 2, is_v5=False)
+    assert device.is_modest(0), "it cannot be slowed down"
 
 
 def limited(level: int = 4, **limits: int) -> Harness:
