@@ -7,7 +7,8 @@ All devices of a gateway share one event loop and one way into Kafka: what one o
    comes back slowly, as TCP shares a line: it slows down who sends most, and nobody else notices.
 
 They wait when more than one in fifty of their records is late: Kafka takes longer to confirm it than it does when there are few,
-by `max_delay_ms` and by twice as much at least. And, as long as there are such records, when the event loop is as late.
+by `max_delay_ms` and by twice as much at least. And, as long as there are such records, when the event loop is as late. A second
+without any: there is nobody to wait.
 """
 
 import math
@@ -73,10 +74,10 @@ class FairShare:
             self._new_records, self._new_late, self._new_sum_ms, self._beats_without = 0, 0, 0.0, 0
         elif self._beats_without < _NOBODY_AFTER_BEATS:
             self._beats_without += 1
-        somebody_is_there = self._beats_without < _NOBODY_AFTER_BEATS
-        is_late = (late > 0 and self._late > _MOST_LATE * self._records) or (
-            somebody_is_there and loop_lag_ms > self._max_delay_ms
-        )
+        if self._beats_without >= _NOBODY_AFTER_BEATS:
+            self.share = 1.0
+            return
+        is_late = loop_lag_ms > self._max_delay_ms or (late > 0 and self._late > _MOST_LATE * self._records)
         if is_late and self._max_delay_ms:
             self.share = max(SMALLEST_SHARE, self.share * _FALLS)
         else:

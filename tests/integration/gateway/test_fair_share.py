@@ -42,4 +42,4 @@ def test_all_have_a_share_only_when_a_device_that_sends_little_has_to_wait() -> 
         _one_that_is_slow(gateway, little, 1)
         wait_until(lambda: gateway.counters.fair_share < 1, "everybody has less")
         assert gateway.counters.fair_share >= 0.5
-        wait_until(lambda: gateway.counters.fair_share == 1, "nobody waits any more", within_s=30)
+        wait_until(lambda: gateway.counters.fair_share == 1, "nobody is there to wait")
