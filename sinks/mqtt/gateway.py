@@ -312,8 +312,10 @@ class Gateway:
         for socket in dirty:
             self.lease.holds()  # before anything is written: this process may have stood still
             connection = socket.connection
-            for append in connection.take_appends():
-                append.handed_over_s = time.monotonic()
+            appends = connection.take_appends()
+            waits_since_s = time.monotonic() if appends and connection.is_modest(self.now_ms()) else None
+            for append in appends:
+                append.waits_since_s = waits_since_s
                 self.counters.appends_unconfirmed += 1
                 self._kafka.append(
                     self.settings.uplink_topic if append.is_uplink else self.settings.events_topic,
@@ -336,11 +338,10 @@ class Gateway:
             self._ended.remember(connection.connection_id)
         elif append.is_farewell:
             self._ended.not_told(connection.connection_id, connection.key, append.value)
-        now_ms = self.now_ms()
-        if error is None and connection.is_modest(now_ms):
-            self.limits.fair_share.waited(1_000 * (time.monotonic() - append.handed_over_s))
+        if error is None and append.waits_since_s is not None:
+            self.limits.fair_share.waited(1_000 * (time.monotonic() - append.waits_since_s))
         try:
-            connection.confirm(append, error, now_ms, too_large=isinstance(error, RecordTooLarge))
+            connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
         except Exception as bug:  # noqa: BLE001 - as in `commands`
             self.failed(socket, bug)
         self.touch(socket)

@@ -41,20 +41,20 @@ class Append:
     fast_send: what may be written when this is confirmed.
     counts: a publication that is one of `AppendQueue.unanswered` until its answer is written.
     joined: of an acknowledgement, which may share its record: the values of those that do. None = of anything else.
-    handed_over_s: to Kafka, by time.monotonic().
+    waits_since_s: when it was handed to Kafka, by time.monotonic(), if others are slowed down for its device; else None.
     """
 
     __slots__ = (
         "answer",
         "counts",
         "fast_send",
-        "handed_over_s",
         "headers",
         "is_farewell",
         "is_uplink",
         "joined",
         "size_bytes",
         "value",
+        "waits_since_s",
     )
 
     def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
@@ -69,7 +69,7 @@ class Append:
         self.counts = False
         self.fast_send: FastSend | None = None
         self.joined: list[bytes] | None = None
-        self.handed_over_s = 0.0
+        self.waits_since_s: float | None = None
 
     def close(self) -> None:
         """It is on its way, and takes nothing more in."""
