@@ -16,7 +16,7 @@ SETTINGS = GatewaySettings(device_limits=DeviceLimits(max_delay_ms=1_000))
 """More than a busy machine is ever late by itself."""
 
 
-def _connected(gateway: GatewayUnderTest, device: RawClient, name: str) -> None:
+def _connected(device: RawClient, name: str) -> None:
     device.send(connect(payload=text(name), keep_alive_s=0))
     device.expect("20020000")
 
@@ -57,10 +57,10 @@ def _lowest_share(gateway: GatewayUnderTest, device: RawClient) -> float:
 
 def test_all_have_a_share_only_when_a_device_that_sends_little_has_to_wait() -> None:
     with running_gateway(SETTINGS) as gateway, gateway.socket() as much, gateway.socket() as little:
-        _connected(gateway, much, "much")
+        _connected(much, "much")
         _one_that_is_slow(gateway, much, 60)
         assert _lowest_share(gateway, much) == 1, "it waits for itself"
-        _connected(gateway, little, "little")
+        _connected(little, "little")
         _one_that_is_slow(gateway, little, 1)
         assert 0.5 <= _lowest_share(gateway, little) < 1, "everybody has less"
         wait_until(lambda: gateway.counters.fair_share == 1, "nobody is there to wait")

@@ -58,18 +58,23 @@ class Processes:
 
     def account(self) -> str:
         """What became of connections, for people."""
-        pages = [urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read().decode() for address in self.metrics]
-        lines = [line for page in pages for line in page.splitlines() if line.startswith(CONNECTION)]
+        lines = [line for address in self.metrics for line in _page(address).splitlines() if line.startswith(CONNECTION)]
         return "\n".join([*lines, tail(self.command.log)])
 
 
-def _sample(address: str, name: str) -> int:
+def _page(address: str) -> str:
+    """Empty: it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-            return int(next(sample.value for family in families for sample in family.samples if sample.name == name))
+            text: str = answer.read().decode()
+            return text
     except OSError:
-        return -1
+        return ""
+
+
+def _sample(address: str, name: str) -> int:
+    families = text_string_to_metric_families(_page(address))
+    return next((int(sample.value) for family in families for sample in family.samples if sample.name == name), -1)
 
 
 @pytest.fixture(scope="module")
