@@ -314,6 +314,8 @@ class Gateway:
             connection = socket.connection
             appends = connection.take_appends()
             waits_since_s = time.monotonic() if appends and connection.is_modest(self.now_ms()) else None
+            if waits_since_s is not None:
+                self.limits.fair_share.handed_over(len(appends))
             for append in appends:
                 append.waits_since_s = waits_since_s
                 self.counters.appends_unconfirmed += 1
@@ -338,8 +340,8 @@ class Gateway:
             self._ended.remember(connection.connection_id)
         elif append.is_farewell:
             self._ended.not_told(connection.connection_id, connection.key, append.value)
-        if error is None and append.waits_since_s is not None:
-            self.limits.fair_share.waited(1_000 * (time.monotonic() - append.waits_since_s))
+        if append.waits_since_s is not None:
+            self.limits.fair_share.waited(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
         try:
             connection.confirm(append, error, self.now_ms(), too_large=isinstance(error, RecordTooLarge))
         except Exception as bug:  # noqa: BLE001 - as in `commands`

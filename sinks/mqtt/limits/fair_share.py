@@ -8,7 +8,7 @@ All devices of a gateway share one event loop and one way into Kafka: what one o
 
 They wait when more than one in fifty of their records is late: Kafka takes longer to confirm it than it does when there are few,
 by `max_delay_ms` and by twice as much at least. And, as long as there are such records, when the event loop is as late. A second
-without any: there is nobody to wait.
+without any, and none under way: there is nobody to wait.
 """
 
 import math
@@ -41,6 +41,7 @@ class FairShare:
         "_new_records",
         "_new_sum_ms",
         "_records",
+        "_waiting",
         "share",
     )
 
@@ -51,14 +52,22 @@ class FairShare:
         self._new_sum_ms = 0.0
         self._records = self._late = 0.0
         self._beats_without = _NOBODY_AFTER_BEATS
+        self._waiting = 0
         self.take(limits)
 
     def take(self, limits: DeviceLimits) -> None:
         """Another limit, from now on."""
         self._max_delay_ms = limits.max_delay_ms
 
-    def waited(self, append_ms: float) -> None:
-        """Kafka has confirmed a record of a modest device, after so long."""
+    def handed_over(self, records: int) -> None:
+        """To Kafka, of a modest device. Call `waited` once for each."""
+        self._waiting += records
+
+    def waited(self, append_ms: float | None) -> None:
+        """Kafka has confirmed a record of a modest device, after so long. None: it has not taken it."""
+        self._waiting -= 1
+        if append_ms is None:
+            return
         self._new_records += 1
         self._new_sum_ms += append_ms
         least_ms = self._least_ms
@@ -71,9 +80,9 @@ class FairShare:
         self._late = self._late * _FORGETS + late
         if records:
             self._least_ms = min(self._least_ms + _LEAST_RISES_MS, self._new_sum_ms / records)
-            self._new_records, self._new_late, self._new_sum_ms, self._beats_without = 0, 0, 0.0, 0
-        elif self._beats_without < _NOBODY_AFTER_BEATS:
-            self._beats_without += 1
+            self._new_records, self._new_late, self._new_sum_ms = 0, 0, 0.0
+        somebody_waits = records > 0 or self._waiting > 0
+        self._beats_without = 0 if somebody_waits else min(self._beats_without + 1, _NOBODY_AFTER_BEATS)
         if self._beats_without >= _NOBODY_AFTER_BEATS:
             self.share = 1.0
             return

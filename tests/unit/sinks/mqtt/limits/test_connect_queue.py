@@ -55,6 +55,7 @@ def test_while_devices_wait_connects_come_in_an_eighth_as_fast() -> None:
         return taken
 
     for _ in range(30):
+        fair.handed_over(1)
         fair.waited(1.0)
         fair.beat(6.0)
     assert 115 < taken_in_a_second(10_000) <= 140

@@ -9,6 +9,7 @@ def share_of(max_delay_ms: int) -> FairShare:
 
 
 def beat(share: FairShare, *append_ms: float, loop_lag_ms: float = 0.0) -> float:
+    share.handed_over(len(append_ms))
     for one in append_ms:
         share.waited(one)
     share.beat(loop_lag_ms)
@@ -37,6 +38,22 @@ def test_nobody_is_slowed_down_when_no_modest_device_has_to_wait() -> None:
     assert share.share == 1 / 64, "it has just said something"
     beat(share, loop_lag_ms=50.0)
     assert beat(share, loop_lag_ms=50.0) == 1.0, "it has said nothing for a second"
+
+
+def test_who_waits_for_a_kafka_that_does_not_answer_is_there() -> None:
+    share = share_of(5)
+    beat(share, 1.0)
+    share.handed_over(2)
+    falling = [beat(share, loop_lag_ms=50.0) for _ in range(100)]
+    assert falling[-1] == 1 / 64
+    share.waited(None)
+    for _ in range(100):
+        beat(share, loop_lag_ms=50.0)
+    assert share.share == 1 / 64, "the other one waits"
+    share.waited(None)
+    for _ in range(20):
+        beat(share, loop_lag_ms=50.0)
+    assert share.share == 1.0
 
 
 @pytest.mark.parametrize(("late", "share"), [(1, 1.0), (2, 1.0), (3, 0.5), (10, 0.5)])

@@ -77,6 +77,7 @@ def test_who_sends_most_is_slowed_down_and_others_do_not_notice() -> None:
     share = FairShare(DeviceLimits(max_delay_ms=20))
     many, few = (PacketRates(DeviceLimits(max_packet_rate=1_000), GatewayCounters(), 0, share) for _ in range(2))
     for _ in range(100):
+        share.handed_over(1)
         share.waited(0.0)
         share.beat(21.0)
     read = {"many": 0, "few": 0}
