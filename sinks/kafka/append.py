@@ -160,7 +160,7 @@ class KafkaEventLog:
             partition.producer = self._producer
         if self._producer is None or partition.is_suspended:
             self._refuse(append, AppendFailed("the connection to Kafka is being set up anew after a failure"))
-        elif partition.producer is not self._producer:
+        elif partition.producer is not self._producer or partition.is_busy:
             partition.held.append(append)
         else:
             self._send(append, partition.producer)
@@ -213,7 +213,7 @@ class KafkaEventLog:
             if error is None and append.written_ms is not None and append.written_ms != timestamp_ms:
                 self._observe(timestamp_ms, 1_000 * self._age_s(append))
             self._tell(append, None if error is None else _failure(error, error.str()))
-            if partition.producer is not self._producer:
+            if partition.held or partition.producer is not self._producer:
                 self._move(partition)
         self._look_at_old()
 
@@ -343,7 +343,7 @@ class KafkaEventLog:
             self._move(partition)
 
     def _move(self, partition: Partition) -> None:
-        """To the present producer, when nothing of the partition is undecided in another one."""
+        """What is held goes to the present producer, when nothing of the partition is undecided."""
         if partition.sent or partition.is_suspended:
             return
         partition.producer = self._producer

@@ -1,6 +1,7 @@
 """The gateway's side of Kafka when the broker stands still for longer than an append may take."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.shared import SharedKafka
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TOPIC = "frozen.events"
 TIMEOUT_MS = 4_000
+FROZEN_S = 1.0
 
 
 async def _append(log: KafkaEventLog, value: bytes) -> Exception | None:
@@ -48,3 +50,31 @@ def test_appends_go_on_after_a_broker_that_was_frozen_for_longer_than_an_append_
     with EmbeddedKafka(tmp_path, jars=jars) as broker:
         create_topics(broker.bootstrap_servers, TOPIC)
         asyncio.run(_scenario(broker))
+
+
+async def _processor_time_s(kafka: SharedKafka) -> float:
+    """What this process uses while 400 records wait for a broker that is frozen for `FROZEN_S`."""
+    log = KafkaEventLog(
+        bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, timeout_ms=60_000, max_request_bytes=1_000_000, options={}
+    )
+    await log.start([TOPIC])
+    try:
+        assert await _append(log, b"before") is None
+        with frozen(kafka.pid):
+            waiting = [asyncio.ensure_future(_append(log, b"waits"))]
+            for _ in range(99):
+                await asyncio.sleep(FROZEN_S / 100)
+                waiting += [asyncio.ensure_future(_append(log, b"waits")) for _ in range(4)]
+            used_s = time.process_time()
+            await asyncio.sleep(FROZEN_S)
+            used_s = time.process_time() - used_s
+        assert await asyncio.gather(*waiting) == [None] * len(waiting)
+    finally:
+        await log.close(5)
+    return used_s
+
+
+def test_records_that_wait_for_a_frozen_broker_cost_no_processor_time(tmp_path: Path, jars: Jars) -> None:
+    with EmbeddedKafka(tmp_path, jars=jars) as broker:
+        create_topics(broker.bootstrap_servers, TOPIC, partitions=1)
+        assert asyncio.run(_processor_time_s(broker)) < FROZEN_S / 4

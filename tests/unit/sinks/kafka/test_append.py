@@ -125,6 +125,31 @@ def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: Fake
     asyncio.run(scenario())
 
 
+def test_with_five_records_of_a_partition_on_their_way_the_next_ones_wait_until_these_are_decided(producer: FakeProducer) -> None:
+    async def scenario() -> None:
+        log = await started("leases", "events")
+        done: list[bytes] = []
+        values = [b"%d" % number for number in range(12)]
+        for value in values:
+            log.append("leases", b"k", value, None, lambda error, value=value: done.append(value))  # it has one partition
+        assert producer.values() == values[:5]
+        log.append("events", b"k", b"another partition", None, lambda error: None)
+        assert producer.values() == [*values[:5], b"another partition"]
+        for sent in producer.sent[:4]:
+            sent.answer()
+        await asyncio.sleep(0)
+        assert len(producer.sent) == 6
+        producer.sent[4].answer()
+        await asyncio.sleep(0)
+        assert producer.values()[6:] == values[5:]
+        producer.answer_all()
+        await asyncio.sleep(0)
+        assert done == values
+        await log.close(1)
+
+    asyncio.run(scenario())
+
+
 def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakeProducer) -> None:
     async def scenario() -> None:
         took: list[float] = []
