@@ -34,11 +34,14 @@ _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.02
 _META: Final = "meta.properties"
 _PORT_ATTEMPTS: Final = 5
-# The serial collector has the quickest start and the smallest footprint for half a gigabyte.
+# The serial collector has the quickest start and the smallest footprint for half a gigabyte. Without the optimizing compiler: see
+# docs/decisions/0031-no-optimizing-compiler.md.
 _JVM: Final = (
     "-Xms256m",
     "-Xmx512m",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
 )
