@@ -16,7 +16,6 @@ from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.connection_counts import Place
 from sinks.mqtt.limits.gateway_limits import GatewayLimits
 from sinks.mqtt.limits.refusals import Limit
-from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.model import ReasonCode
@@ -86,7 +85,6 @@ class DeviceSocket(asyncio.Protocol):
             transport.abort()
             return
         self._place.turn_away = transport.abort
-        keep_alive(transport.get_extra_info("socket"), self._owner.settings.device_limits.tcp_keepalive_ms)
         transport.set_write_buffer_limits(high=self._owner.settings.max_write_buffer_bytes)
         self._transport = transport
         self._owner.limits.unconfirmed.readers[self] = None

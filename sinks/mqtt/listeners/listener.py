@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.5
 
 
 class Listener:
-    """new_protocol: of a socket, from what it counts as in `counts`, which it leaves at its end.
+    """new_protocol: of a socket, from what it counts as in `counts`, which it leaves at its end. socket: the one that listens.
 
     Raises UnusableFile for its files, OSError for its address.
     """
@@ -54,14 +54,14 @@ class Listener:
         self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in settings.proxies)
         self._files = WatchedFiles(settings.file_names)
         self._context = tls_context(settings)
-        self._socket = _listen(settings.host, settings.port, shares_port=shares_port)
+        self.socket = _listen(settings.host, settings.port, shares_port=shares_port)
         self._opening: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self.socket.getsockname()[:2]
         return host, port
 
     def look_after(self, *, read_files: bool = False) -> None:
@@ -79,7 +79,7 @@ class Listener:
         self._accepting.cancel()
         for task in self._opening:
             task.cancel()
-        self._socket.close()
+        self.socket.close()
 
     # --- one socket after the other -------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, peer = await loop.sock_accept(self._socket)
+                accepted, peer = await loop.sock_accept(self.socket)
             except OSError as error:
                 _log.error("cannot_accept", error=str(error), action="raise the limit of open files (ulimit -n)")
                 await asyncio.sleep(_PAUSE_S)

@@ -8,6 +8,7 @@ import structlog
 
 from sinks.mqtt.access.entrance import Entrance, entrance_of
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, Place
+from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.listeners.listener import BACKLOG, Listener
 from sinks.mqtt.listeners.refused_sockets import RefusedSockets
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
@@ -56,6 +57,7 @@ class Listeners:
         except BaseException:
             self.close()
             raise
+        self._keep_alive(settings)
         for listener in settings.all_listeners:
             self._announce(listener)
         return self.addresses[0]
@@ -73,8 +75,14 @@ class Listeners:
             listener.look_after(read_files=read_files)
 
     def take(self, settings: GatewaySettings) -> None:
-        """Other ways to log in and other rules, for sockets to come. The listeners are those that they were."""
+        """Other ways to log in, rules and limits, for sockets to come. The listeners are those that they were."""
         self._entrances = _entrances(settings)
+        self._keep_alive(settings)
+
+    def _keep_alive(self, settings: GatewaySettings) -> None:
+        plain = () if self._plain is None else self._plain.sockets
+        for listening in (*plain, *(listener.socket for listener in self._others)):
+            keep_alive(listening, settings.device_limits.tcp_keepalive_ms)
 
     def close(self) -> None:
         """Take nobody in any more. Protocols that exist stay."""
