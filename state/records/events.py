@@ -15,8 +15,18 @@ from typing import Annotated, Final
 import msgspec
 
 from state.errors import UNDECODABLE, UnreadableRecord
-from state.events import Acknowledgement, FastSent, LoggedEvent, MessageReturned, PublishReceived
-from state.model import ClientId, Message
+from state.events import (
+    Acknowledgement,
+    FastSent,
+    LoggedEvent,
+    MessageReturned,
+    PubAckReceived,
+    PubCompReceived,
+    PublishReceived,
+    PubRecReceived,
+    PubRelReceived,
+)
+from state.model import ClientId, Message, PacketId
 from state.records.record import NEWER_MARK, VERSION_BYTE, SinkRecord, accepted_at, position, without_version
 
 WAKE_UP_KEY: Final = b"\x00engine-start"
@@ -28,6 +38,10 @@ EVENTS_VERSION_BYTE: Final = bytes([EVENTS_VERSION])
 MAX_EVENTS_IN_RECORD: Final = 32
 """That a gateway writes: the engine limits its micro-batches by records."""
 
+_PUBACK: Final = PubAckReceived.__struct_config__.tag
+_PUBREC: Final = PubRecReceived.__struct_config__.tag
+_PUBCOMP: Final = PubCompReceived.__struct_config__.tag
+_PUBREL: Final = PubRelReceived.__struct_config__.tag
 _SEVERAL: Final = EVENTS_VERSION_BYTE + NEWER_MARK
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
@@ -39,6 +53,31 @@ _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]]
 def encode_event(event: LoggedEvent) -> bytes:
     """The value of a record with one event."""
     return VERSION_BYTE + _encoder.encode(event)
+
+
+# What a gateway hears most often, as `encode_event` writes it, without making the event.
+
+
+def encode_puback(connection_id: int, packet_id: PacketId, reason_code: int = 0, reason: str = "") -> bytes:
+    """The value of a record with a PubAckReceived."""
+    return VERSION_BYTE + _encoder.encode((_PUBACK, connection_id, packet_id, reason_code, reason))
+
+
+def encode_pubrec(
+    connection_id: int, packet_id: PacketId, reason_code: int = 0, reason: str = "", *, pubrel_sent: bool = False
+) -> bytes:
+    """The value of a record with a PubRecReceived."""
+    return VERSION_BYTE + _encoder.encode((_PUBREC, connection_id, packet_id, reason_code, pubrel_sent, reason))
+
+
+def encode_pubcomp(connection_id: int, packet_id: PacketId, reason_code: int = 0) -> bytes:
+    """The value of a record with a PubCompReceived."""
+    return VERSION_BYTE + _encoder.encode((_PUBCOMP, connection_id, packet_id, reason_code))
+
+
+def encode_pubrel(connection_id: int, packet_id: PacketId, reason_code: int = 0) -> bytes:
+    """The value of a record with a PubRelReceived."""
+    return VERSION_BYTE + _encoder.encode((_PUBREL, connection_id, packet_id, reason_code))
 
 
 def joined(values: Sequence[bytes]) -> bytes:

@@ -4,7 +4,7 @@
 Sizes are bytes, times seconds, as on the wire.
 """
 
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -58,6 +58,27 @@ class Publish(Packet, frozen=True):
     expiry_interval_s: int | None = None
     topic_alias: int | None = None
     properties: PublishProperties = NO_PROPERTIES
+
+
+class Content(Protocol):
+    """What a PUBLISH carries, whatever has it: a packet, a message, a command. So none has to be made into another one first."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def retain(self) -> bool: ...
+    @property
+    def properties(self) -> PublishProperties: ...
+
+
+class EncodePublish(Protocol):
+    """Of one version. packet_id: 0 at QoS 0. Raises ValueError, OverflowError or UnicodeEncodeError for what it cannot carry."""
+
+    def __call__(
+        self, content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
+    ) -> bytes: ...
 
 
 class PubAck(Packet, frozen=True):

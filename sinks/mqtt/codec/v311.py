@@ -11,6 +11,7 @@ from sinks.mqtt.codec.packets import (
     ClientPacket,
     ConnAck,
     Connect,
+    Content,
     Disconnect,
     PingResp,
     PubAck,
@@ -26,7 +27,7 @@ from sinks.mqtt.codec.packets import (
 )
 from sinks.mqtt_topics import is_topic_name
 from state.errors import ProtocolViolation
-from state.model import QoS, ReasonCode, Subscription, Will
+from state.model import PacketId, QoS, ReasonCode, Subscription, Will
 
 PROTOCOL_LEVEL: Final = 4
 
@@ -215,7 +216,7 @@ def encode(packet: ServerPacket) -> bytes:
     """
     match packet:
         case Publish():
-            return _encode_publish(packet)
+            return encode_publish(packet, qos=packet.qos, packet_id=packet.packet_id, dup=packet.dup)
         case PubAck():
             return b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
         case PubRec():
@@ -238,13 +239,16 @@ def encode(packet: ServerPacket) -> bytes:
             return b""
 
 
-def _encode_publish(packet: Publish) -> bytes:
-    topic = packet.topic.encode()
+def encode_publish(
+    content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
+) -> bytes:
+    """See EncodePublish; this version has no expiry and no properties."""
+    topic, payload = content.topic.encode(), content.payload
     if len(topic) > 0xFFFF:
         raise ValueError(f"a topic of {len(topic)} bytes, MQTT allows 65,535")
-    first_byte = framing.PUBLISH | packet.dup << 3 | packet.qos << 1 | packet.retain
-    packet_id = packet.packet_id.to_bytes(2, "big") if packet.qos else b""
-    length = 2 + len(topic) + len(packet_id) + len(packet.payload)
+    first_byte = framing.PUBLISH | dup << 3 | qos << 1 | content.retain
+    id_bytes = packet_id.to_bytes(2, "big") if qos else b""
+    length = 2 + len(topic) + len(id_bytes) + len(payload)
     return b"".join(
-        (bytes((first_byte,)), framing.encode_length(length), len(topic).to_bytes(2, "big"), topic, packet_id, packet.payload)
+        (bytes((first_byte,)), framing.encode_length(length), len(topic).to_bytes(2, "big"), topic, id_bytes, payload)
     )

@@ -18,6 +18,7 @@ from sinks.mqtt.codec.packets import (
     ClientPacket,
     ConnAck,
     Connect,
+    Content,
     Disconnect,
     PingResp,
     PubAck,
@@ -34,7 +35,7 @@ from sinks.mqtt.codec.packets import (
 from sinks.mqtt.codec.strings_v5 import check_strings
 from sinks.mqtt_topics import is_shared, is_topic_name
 from state.errors import ProtocolViolation
-from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
+from state.model import NO_PROPERTIES, PacketId, PublishProperties, QoS, ReasonCode, Subscription, Will
 
 PROTOCOL_LEVEL: Final = 5
 
@@ -260,7 +261,13 @@ def encode(packet: ServerPacket) -> bytes:
     """
     match packet:
         case Publish():
-            return _encode_publish(packet)
+            return encode_publish(
+                packet,
+                qos=packet.qos,
+                packet_id=packet.packet_id,
+                dup=packet.dup,
+                expiry_interval_s=packet.expiry_interval_s,
+            )
         case PubAck():
             return mqtt5.PubAckPacket(packet.packet_id, reason_code=mqtt5.PubAckReasonCode(packet.reason_code)).write()
         case PubRec():
@@ -287,26 +294,29 @@ def encode(packet: ServerPacket) -> bytes:
             ).write()
 
 
-def _encode_publish(packet: Publish) -> bytes:
-    properties = packet.properties
+def encode_publish(
+    content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
+) -> bytes:
+    """See EncodePublish."""
+    properties = content.properties
     if properties is NO_PROPERTIES or properties == NO_PROPERTIES:
         return mqtt5.PublishPacket(
-            packet.topic,
-            packet.payload,
-            qos=_LIBRARY_QOS[packet.qos],
-            retain=packet.retain,
-            packet_id=packet.packet_id or None,
-            duplicate=packet.dup,
-            message_expiry_interval=packet.expiry_interval_s,
+            content.topic,
+            content.payload,
+            qos=_LIBRARY_QOS[qos],
+            retain=content.retain,
+            packet_id=packet_id or None,
+            duplicate=dup,
+            message_expiry_interval=expiry_interval_s,
         ).write()
     return mqtt5.PublishPacket(
-        packet.topic,
-        packet.payload,
-        qos=_LIBRARY_QOS[packet.qos],
-        retain=packet.retain,
-        packet_id=packet.packet_id or None,
-        duplicate=packet.dup,
-        message_expiry_interval=packet.expiry_interval_s,
+        content.topic,
+        content.payload,
+        qos=_LIBRARY_QOS[qos],
+        retain=content.retain,
+        packet_id=packet_id or None,
+        duplicate=dup,
+        message_expiry_interval=expiry_interval_s,
         payload_format_indicator=properties.payload_format or 0,
         content_type=properties.content_type,
         response_topic=properties.response_topic,

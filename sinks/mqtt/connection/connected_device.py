@@ -9,6 +9,8 @@
 
 from sinks.fast_path.offering import PathHere
 from sinks.mqtt.access.grant import Grant
+from sinks.mqtt.codec import framing
+from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_acknowledgement
 from sinks.mqtt.codec.packets import (
     PING_RESP,
     Connect,
@@ -45,16 +47,9 @@ from state.commands import (
     WithdrawPublish,
 )
 from state.errors import ProtocolViolation
-from state.events import (
-    ClientDisconnected,
-    PubAckReceived,
-    PubCompReceived,
-    PubRecReceived,
-    PubRelReceived,
-    Subscribed,
-    Unsubscribed,
-)
-from state.model import ReasonCode
+from state.events import ClientDisconnected, Subscribed, Unsubscribed
+from state.model import PacketId, ReasonCode
+from state.records.events import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 
 
 class ConnectedDevice:
@@ -96,20 +91,25 @@ class ConnectedDevice:
         self._outbound = Outbound(
             send_quota=accept.send_quota,
             receive_maximum=connect.receive_maximum if connect.protocol_version >= 5 else None,
-            encode=codec.encode,
+            encode=codec.encode_publish,
             output=output.packets,
             counters=counters,
             max_blocked_qos0_bytes=settings.device_limits.max_blocked_qos0_bytes,
             is_blocked=is_blocked,
         )
         self._fast = FastSender(
-            connect, accept.connection_id, outbound=self._outbound, output=output, counters=counters, settings=settings
+            connect,
+            accept.connection_id,
+            encode=codec.encode_publish,
+            outbound=self._outbound,
+            output=output,
+            counters=counters,
+            settings=settings,
         )
         self._inbound = Inbound(
             client_id=client_id,
             connection_id=accept.connection_id,
             is_v5=connect.protocol_version >= 5,
-            encode=codec.encode,
             grant=grant,
             counters=counters,
             publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
@@ -183,40 +183,22 @@ class ConnectedDevice:
 
     def handle(self, packet: bytes, body_start: int, now_ms: int) -> bool:
         """The next packet. False: it was DISCONNECT, and nothing may follow. Raises ProtocolViolation."""
+        if packet_id := plain_acknowledgement(packet):
+            self._on_acknowledgement(packet[0], packet_id, now_ms)
+            return True
         decoded = self._decode(packet, body_start)
         self._counters.packets_received[type(decoded).__name__] += 1
-        connection_id = self._connection_id
         match decoded:
-            case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                self._outbound.acknowledged(packet_id, now_ms)
-                self._output.tell_acknowledgement(
-                    PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, reason=reason)
-                )
             case Publish():
                 self._on_publish(decoded, now_ms)
+            case PubAck(packet_id=packet_id, reason_code=reason_code, reason=reason):
+                self._on_puback(packet_id, now_ms, reason_code, reason)
             case PubRec(packet_id=packet_id, reason_code=reason_code, reason=reason):
-                answers = self._outbound.received(packet_id, reason_code, now_ms)
-                self._output.tell_acknowledgement(
-                    PubRecReceived(
-                        connection_id=connection_id,
-                        packet_id=packet_id,
-                        reason_code=reason_code,
-                        pubrel_sent=answers,
-                        reason=reason,
-                    ),
-                    PubRel(packet_id=packet_id) if answers else None,
-                )
+                self._on_pubrec(packet_id, now_ms, reason_code, reason)
             case PubComp(packet_id=packet_id, reason_code=reason_code):
-                self._outbound.completed(packet_id, now_ms)
-                self._output.tell_acknowledgement(
-                    PubCompReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code)
-                )
+                self._on_pubcomp(packet_id, now_ms, reason_code)
             case PubRel(packet_id=packet_id, reason_code=reason_code):
-                known = self._inbound.release(packet_id)
-                self._output.tell_acknowledgement(
-                    PubRelReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code),
-                    PubComp(packet_id=packet_id, reason_code=ReasonCode.SUCCESS if known else ReasonCode.PACKET_ID_NOT_FOUND),
-                )
+                self._on_pubrel(packet_id, reason_code)
             case PingReq():
                 self._output.write(PING_RESP)  # [MQTT-3.12.4-1]
             case Subscribe():
@@ -229,6 +211,45 @@ class ConnectedDevice:
             case Connect():
                 raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
         return True
+
+    def _on_acknowledgement(self, first_byte: int, packet_id: PacketId, now_ms: int) -> None:
+        """One that says nothing else."""
+        received = self._counters.packets_received
+        match first_byte:
+            case framing.PUBACK:
+                received["PubAck"] += 1
+                self._on_puback(packet_id, now_ms)
+            case framing.PUBREC:
+                received["PubRec"] += 1
+                self._on_pubrec(packet_id, now_ms)
+            case framing.PUBCOMP:
+                received["PubComp"] += 1
+                self._on_pubcomp(packet_id, now_ms)
+            case _:
+                received["PubRel"] += 1
+                self._on_pubrel(packet_id)
+
+    def _on_puback(self, packet_id: PacketId, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
+        self._outbound.acknowledged(packet_id, now_ms)
+        self._output.tell_acknowledgement(encode_puback(self._connection_id, packet_id, reason_code, reason))
+
+    def _on_pubrec(self, packet_id: PacketId, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
+        answers = self._outbound.received(packet_id, reason_code, now_ms)
+        self._output.tell_acknowledgement(
+            encode_pubrec(self._connection_id, packet_id, reason_code, reason, pubrel_sent=answers),
+            encode_acknowledgement(framing.PUBREL, packet_id) if answers else None,
+        )
+
+    def _on_pubcomp(self, packet_id: PacketId, now_ms: int, reason_code: int = 0) -> None:
+        self._outbound.completed(packet_id, now_ms)
+        self._output.tell_acknowledgement(encode_pubcomp(self._connection_id, packet_id, reason_code))
+
+    def _on_pubrel(self, packet_id: PacketId, reason_code: int = 0) -> None:
+        if self._inbound.release(packet_id):
+            answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
+        else:
+            answer = self._output.encode(PubComp(packet_id=packet_id, reason_code=ReasonCode.PACKET_ID_NOT_FOUND))
+        self._output.tell_acknowledgement(encode_pubrel(self._connection_id, packet_id, reason_code), answer)
 
     def _on_publish(self, publish: Publish, now_ms: int) -> None:
         taken = self._inbound.take(publish, self._records.unanswered, now_ms)

@@ -11,15 +11,15 @@ from enum import StrEnum
 from typing import Final
 
 from sinks.fast_path.chain import Link
-from sinks.mqtt.codec.packets import Connect, Publish
+from sinks.mqtt.codec.packets import Connect, EncodePublish
 from sinks.mqtt.connection.fast_path import FastPath
-from sinks.mqtt.connection.outbound import Outbound
+from sinks.mqtt.connection.outbound import FastSend, Outbound
 from sinks.mqtt.connection.output import ConnectionOutput
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastPathClosed, FastSent, MessageRefused, MessageSubmitted
-from state.model import Message
+from state.model import Message, PacketId, QoS
 from state.records.messages import BCC, CC, message_event
 from state.records.record import Header, accepted_at, position
 
@@ -57,13 +57,14 @@ class Refusal(StrEnum):
 class FastSender:
     """Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970."""
 
-    __slots__ = ("_connect", "_connection_id", "_counters", "_outbound", "_output", "_settings", "path")
+    __slots__ = ("_connect", "_connection_id", "_counters", "_encode", "_outbound", "_output", "_settings", "path")
 
     def __init__(
         self,
         connect: Connect,
         connection_id: int,
         *,
+        encode: EncodePublish,
         outbound: Outbound,
         output: ConnectionOutput,
         counters: GatewayCounters,
@@ -71,6 +72,7 @@ class FastSender:
     ) -> None:
         self._connect = connect
         self._connection_id = connection_id
+        self._encode = encode
         self._outbound = outbound
         self._output = output
         self._counters = counters
@@ -165,23 +167,15 @@ class FastSender:
         packet_id = self.path.packet_ids.next(self._outbound.meter.is_free) if qos else 0
         if packet_id is None:
             return Refusal.PACKET_IDS
-        publish = Publish(
-            topic=message.topic,
-            payload=message.payload,
-            qos=qos,
-            packet_id=packet_id,
-            retain=message.retain,
-            expiry_interval_s=_left_s(message, wall_ms),
-            properties=message.properties,
-        )
-        data = self._encoded(publish)
+        expiry_s = _left_s(message, wall_ms)
+        data = self._encoded(message, qos, packet_id, expiry_s)
         if data is None:
             return Refusal.INVALID
         limit_bytes = self._connect.maximum_packet_size_bytes
         if limit_bytes is not None and len(data) > limit_bytes:  # [MQTT-3.1.2-24]
             return Refusal.SIZE
-        fast_send = self._outbound.take(publish, data, now_ms)
-        if fast_send is None:
+        fast_send = FastSend(message, qos, packet_id, expiry_s, data, now_ms)
+        if not self._outbound.take(fast_send):
             return Refusal.WAITING
         previous = self.path.take(offer.position, message, packet_id, explicit_id=event.explicit_id, now_ms=now_ms)
         append = self._output.tell(
@@ -199,9 +193,9 @@ class FastSender:
         append.fast_send = fast_send
         return None
 
-    def _encoded(self, publish: Publish) -> bytes | None:
+    def _encoded(self, message: Message, qos: QoS, packet_id: PacketId, expiry_interval_s: int | None) -> bytes | None:
         with suppress(ValueError, OverflowError):
-            return self._output.encode(publish)
+            return self._encode(message, qos=qos, packet_id=packet_id, expiry_interval_s=expiry_interval_s)
         return None
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sinks.mqtt.codec import framing, v5, v311
-from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, ServerPacket
+from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, EncodePublish, ServerPacket
 from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character
@@ -26,10 +26,11 @@ class Codec(msgspec.Struct, frozen=True):
     protocol_version: int
     decode: Callable[[bytes, int], ClientPacket]
     encode: Callable[[ServerPacket], bytes]
+    encode_publish: EncodePublish
 
 
-V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode)
-V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode)
+V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode, v311.encode_publish)
+V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode, v5.encode_publish)
 
 
 class Registration(NamedTuple):

@@ -1,9 +1,11 @@
 """What a device publishes on one connection: topic aliases, our Receive Maximum, the packet ids that await PUBREL."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from sinks.mqtt.access.grant import Grant
-from sinks.mqtt.codec.packets import PubAck, Publish, PubRec, ServerPacket
+from sinks.mqtt.codec import framing
+from sinks.mqtt.codec.acknowledgements import encode_acknowledgement
+from sinks.mqtt.codec.packets import PubAck, Publish, PubRec
 from sinks.mqtt.connection.appends import Append
 from sinks.mqtt.limits.refusals import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
@@ -17,8 +19,7 @@ from state.records.uplink import uplink_headers
 
 
 class Inbound:
-    """client_id, connection_id: part of each publication's `inflight-id`. encode: of the version that the device speaks.
-    grant: what the login allows.
+    """client_id, connection_id: part of each publication's `inflight-id`. grant: what the login allows.
 
     awaiting_rel: ids that the session already holds. max_awaiting_rel: the Receive Maximum of CONNACK, 0 = no limit. MQTT 3.1.1
     has none, and its devices send PUBREL behind any number of PUBLISHes: there the host does not read on while that many QoS 2
@@ -32,7 +33,6 @@ class Inbound:
         "_connection_id",
         "_count",
         "_counters",
-        "_encode",
         "_grant",
         "_id_prefix",
         "_is_v5",
@@ -48,7 +48,6 @@ class Inbound:
         client_id: str,
         connection_id: int,
         is_v5: bool,
-        encode: Callable[[ServerPacket], bytes],
         grant: Grant,
         counters: GatewayCounters,
         publish_rate: TokenBucket,
@@ -61,7 +60,6 @@ class Inbound:
         self._connection_id = connection_id
         self._id_prefix = f"{client_id}:{connection_id}:"
         self._is_v5 = is_v5
-        self._encode = encode
         self._grant = grant
         self._counters = counters
         self._publish_rate = publish_rate
@@ -94,7 +92,7 @@ class Inbound:
         if publish.qos == QoS.AT_LEAST_ONCE:
             self.admit_qos1(unanswered)
             # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
-            append = Append(publish.payload, self._encode(PubAck(packet_id=packet_id)), self.headers(publish, topic))
+            append = Append(publish.payload, encode_acknowledgement(framing.PUBACK, packet_id), self.headers(publish, topic))
             append.counts = self._is_v5
             return append
         self.admit_qos2(packet_id, unanswered)
@@ -109,7 +107,7 @@ class Inbound:
             properties=publish.properties,
             username=self._grant.username,
         )
-        append = Append(encode_event(received), self._encode(PubRec(packet_id=packet_id)))  # [MQTT-4.3.3-8]
+        append = Append(encode_event(received), encode_acknowledgement(framing.PUBREC, packet_id))  # [MQTT-4.3.3-8]
         append.counts = not self._is_v5
         return append
 

@@ -1,30 +1,33 @@
 """What goes out to the device: metered on this wire, in its order, and held back while the device does not read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from sinks.flow_control.wire_meter import WireMeter
-from sinks.mqtt.codec.packets import Publish, ServerPacket
+from sinks.mqtt.codec.packets import EncodePublish
 from sinks.mqtt.metrics import GatewayCounters
 from state.commands import SendPublish
-from state.model import PacketId, QoS
+from state.model import Message, PacketId, QoS
 from state.outbound.packet_size import properties_bytes
 
 
 class FastSend:
     """A message of the fast path. It is written when Kafka has what says that it was taken (`is_confirmed`).
 
-    data: the encoded packet. taken_ms: of a monotonic clock.
+    data: the encoded packet, with this packet id and expiry. taken_ms: of a monotonic clock.
     """
 
-    __slots__ = ("data", "is_confirmed", "publish", "taken_ms")
+    __slots__ = ("data", "expiry_interval_s", "is_confirmed", "message", "packet_id", "qos", "taken_ms")
 
-    def __init__(self, publish: Publish, data: bytes, taken_ms: int) -> None:
-        self.publish = publish
+    def __init__(
+        self, message: Message, qos: QoS, packet_id: PacketId, expiry_interval_s: int | None, data: bytes, taken_ms: int
+    ) -> None:
+        self.message = message
+        self.qos = qos
+        self.packet_id = packet_id
+        self.expiry_interval_s = expiry_interval_s
         self.data = data
         self.taken_ms = taken_ms
         self.is_confirmed = False
@@ -76,7 +79,7 @@ class Outbound:
         *,
         send_quota: int,
         receive_maximum: int | None = None,
-        encode: Callable[[ServerPacket], bytes],
+        encode: EncodePublish,
         output: list[bytes],
         counters: GatewayCounters,
         max_blocked_qos0_bytes: int,
@@ -142,7 +145,7 @@ class Outbound:
             self.meter.withdraw((packet_id,))
             self._no_longer_held(packet_id)
             for waiting in self._fast:
-                if isinstance(waiting, FastSend) and waiting.publish.packet_id == packet_id:
+                if isinstance(waiting, FastSend) and waiting.packet_id == packet_id:
                     self._fast.remove(waiting)
                     break
         self._write_fast(now_ms)
@@ -150,16 +153,15 @@ class Outbound:
 
     # --- of the fast path ---------------------------------------------------------------------------------------------------
 
-    def take(self, publish: Publish, data: bytes, now_ms: int) -> FastSend | None:
-        """A message that is to be written when Kafka has what says so: then call `confirmed`. data: the encoded packet.
+    def take(self, fast: FastSend) -> bool:
+        """A message that is to be written when Kafka has what says so: then call `confirmed`.
 
-        None: it cannot go now, because all slots are taken, or something waits for one.
+        False: it cannot go now, because all slots are taken, or something waits for one.
         """
-        if publish.qos and not self.meter.reserve(publish.packet_id):
-            return None
-        fast = FastSend(publish, data, now_ms)
+        if fast.qos and not self.meter.reserve(fast.packet_id):
+            return False
         self._fast.append(fast)
-        return fast
+        return True
 
     def confirmed(self, fast: FastSend, now_ms: int) -> None:
         """Kafka has what says that it was taken."""
@@ -180,13 +182,13 @@ class Outbound:
                 self._write_taken(waiting, now_ms)
 
     def _write_taken(self, fast: FastSend, now_ms: int) -> None:
-        publish = fast.publish
-        if publish.qos and not self.meter.confirm(publish.packet_id, publish.qos):
+        qos, packet_id = fast.qos, fast.packet_id
+        if qos and not self.meter.confirm(packet_id, qos):
             return
         waited_s = (now_ms - fast.taken_ms) // 1_000
-        if waited_s and publish.expiry_interval_s is not None:
-            left_s = _left_s(publish.expiry_interval_s, waited_s)
-            fast.data = self._encode(msgspec.structs.replace(publish, expiry_interval_s=left_s))
+        if waited_s and fast.expiry_interval_s is not None:
+            left_s = _left_s(fast.expiry_interval_s, waited_s)
+            fast.data = self._encode(fast.message, qos=qos, packet_id=packet_id, expiry_interval_s=left_s)
         self._output.append(fast.data)
         self._counters.publishes_sent += 1
         self._counters.fast_publishes_sent += 1
@@ -242,16 +244,11 @@ class Outbound:
         expiry_s = publish.expiry_interval_s
         with suppress(ValueError, OverflowError):
             data = self._encode(
-                Publish(
-                    topic=publish.topic,
-                    payload=publish.payload,
-                    qos=publish.qos,
-                    packet_id=publish.packet_id,
-                    dup=publish.dup,
-                    retain=publish.retain,
-                    expiry_interval_s=None if expiry_s is None else _left_s(expiry_s, waited_s),
-                    properties=publish.properties,
-                )
+                publish,
+                qos=publish.qos,
+                packet_id=publish.packet_id,
+                dup=publish.dup,
+                expiry_interval_s=None if expiry_s is None else _left_s(expiry_s, waited_s),
             )
             self._output.append(data)
             self._counters.publishes_sent += 1

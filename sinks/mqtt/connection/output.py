@@ -9,7 +9,7 @@ from sinks.mqtt.connection.handshake import V311, Codec
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.errors import ProtocolViolation
-from state.events import Acknowledgement, ClientDisconnected, ConnectionLost, GatewayEvent
+from state.events import ClientDisconnected, ConnectionLost, GatewayEvent
 from state.model import ReasonCode
 from state.records.events import encode_event
 
@@ -94,9 +94,9 @@ class ConnectionOutput:
         self.records.add(append)
         return append
 
-    def tell_acknowledgement(self, event: Acknowledgement, answer: ServerPacket | None = None) -> None:
-        """The same of what may share its record with others."""
-        self.records.add_acknowledgement(encode_event(event), None if answer is None else self._answer(answer))
+    def tell_acknowledgement(self, event: bytes, answer: bytes | None = None) -> None:
+        """The same of an `Acknowledgement`, which may share its record with others. Both are encoded."""
+        self.records.add_acknowledgement(event, None if answer is None else self._fitting(answer))
 
     def tell_end(self, event: ClientDisconnected | ConnectionLost) -> None:
         """The last event of the connection."""
@@ -105,8 +105,10 @@ class ConnectionOutput:
         self.records.add(append)
 
     def _answer(self, packet: ServerPacket) -> bytes:
+        return self._fitting(self.encode(packet))
+
+    def _fitting(self, data: bytes) -> bytes:
         """An answer that does not fit ends the connection: it is owed, so the client cannot be left without it."""
-        data = self.encode(packet)
         if not self._fits(data):
             raise ProtocolViolation(
                 f"an answer of {len(data)} bytes is larger than the client's Maximum Packet Size",

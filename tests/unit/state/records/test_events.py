@@ -16,7 +16,16 @@ from state.events import (
     PubRelReceived,
 )
 from state.model import Message, Position, QoS
-from state.records.events import completed, decode_events, encode_event, joined
+from state.records.events import (
+    completed,
+    decode_events,
+    encode_event,
+    encode_puback,
+    encode_pubcomp,
+    encode_pubrec,
+    encode_pubrel,
+    joined,
+)
 from state.records.record import VERSION_BYTE
 
 MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=0)
@@ -91,3 +100,20 @@ def test_nothing_else_shares_a_record(other: LoggedEvent) -> None:
 def test_a_record_with_no_event_at_all_is_unreadable() -> None:
     with pytest.raises(UnreadableRecord, match="not an event of a gateway"):
         decode_events(joined([]))
+
+
+@pytest.mark.parametrize("packet_id", [1, 200, 65_535])
+@pytest.mark.parametrize("connection_id", [1, 1 << 60])
+def test_what_is_encoded_without_its_event_is_the_same_bytes(connection_id: int, packet_id: int) -> None:
+    ids = {"connection_id": connection_id, "packet_id": packet_id}
+    assert encode_puback(connection_id, packet_id) == encode_event(PubAckReceived(**ids))
+    assert encode_puback(connection_id, packet_id, 0x10, "nobody") == encode_event(
+        PubAckReceived(**ids, reason_code=0x10, reason="nobody")
+    )
+    for sent in (True, False):
+        assert encode_pubrec(connection_id, packet_id, pubrel_sent=sent) == encode_event(PubRecReceived(**ids, pubrel_sent=sent))
+    assert encode_pubrec(connection_id, packet_id, 0x80, "no") == encode_event(
+        PubRecReceived(**ids, reason_code=0x80, reason="no")
+    )
+    assert encode_pubcomp(connection_id, packet_id, 0x92) == encode_event(PubCompReceived(**ids, reason_code=0x92))
+    assert encode_pubrel(connection_id, packet_id) == encode_event(PubRelReceived(**ids))

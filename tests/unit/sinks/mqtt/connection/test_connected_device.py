@@ -2,6 +2,8 @@
 
 import pytest
 
+from sinks.mqtt.codec.packets import ClientPacket, ConnAck, ServerPacket
+from sinks.mqtt.connection.handshake import V311, Codec
 from state.commands import (
     CloseConnection,
     DropAwaitingRel,
@@ -302,3 +304,40 @@ class TestSubscriptions:
     def test_a_subscription_identifier_closes(self) -> None:
         """CONNACK said Subscription Identifiers Available = 0"""
         assert connected(5).send(packet(0x82, b"\x00\x09\x02\x0b\x01", text("a"), b"\x00")) == bytes.fromhex("e001a1")
+
+
+class TestNoValueOfEachPacket:
+    """What most packets are is read and written without making a value of it, and without an event of it."""
+
+    def test_of_acknowledgements_and_of_what_the_session_sends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        decoded: list[bytes] = []
+        encoded: list[ServerPacket] = []
+
+        def decode(packet: bytes, body_start: int) -> ClientPacket:
+            decoded.append(packet)
+            return V311.decode(packet, body_start)
+
+        def encode(packet: ServerPacket) -> bytes:
+            encoded.append(packet)
+            return V311.encode(packet)
+
+        codec = Codec(V311.protocol_version, decode, encode, V311.encode_publish)
+        monkeypatch.setattr("sinks.mqtt.connection.handshake.V311", codec)
+        harness = connected()
+        assert [packet[0] for packet in decoded] == [0x10]
+        assert send_publish(harness, 1, qos=1) == publish("t", b"p", first_byte=0x32, packet_id=1)
+        assert send_publish(harness, 2, qos=2) == publish("t", b"p", first_byte=0x34, packet_id=2)
+        assert harness.send(ack(0x40, 1)) == b""
+        assert harness.send(ack(0x50, 2)) == ack(0x62, 2)
+        assert harness.send(ack(0x70, 2)) == b""
+        harness.send(publish("up", b"x", first_byte=0x34, packet_id=3))
+        assert harness.send(ack(0x62, 3)) == ack(0x70, 3)
+        assert [packet[0] for packet in decoded] == [0x10, 0x34]
+        assert [type(packet) for packet in encoded] == [ConnAck]
+        assert [type(event) for event in harness.events[-5:]] == [
+            PubAckReceived,
+            PubRecReceived,
+            PubCompReceived,
+            PublishReceived,
+            PubRelReceived,
+        ]

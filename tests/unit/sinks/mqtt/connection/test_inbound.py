@@ -7,7 +7,6 @@ import pytest
 from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.codec.packets import Publish, PubRec
 from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.inbound import Inbound
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
@@ -20,7 +19,6 @@ def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: 
         client_id="c",
         connection_id=7,
         is_v5=v5,
-        encode=(V5 if v5 else V311).encode,
         grant=EVERYTHING,
         counters=GatewayCounters(),
         publish_rate=TokenBucket(rate, 0),

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from sinks.mqtt.codec.packets import Publish
 from sinks.mqtt.connection.handshake import V5, V311
-from sinks.mqtt.connection.outbound import Outbound
+from sinks.mqtt.connection.outbound import FastSend, Outbound
 from sinks.mqtt.metrics import GatewayCounters
 from state.commands import SendPublish
-from state.model import PublishProperties, QoS
+from state.model import Message, PublishProperties, QoS
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 MIB = 1 << 20
@@ -21,7 +20,7 @@ class Wire:
         self.counters = GatewayCounters()
         given = {
             "send_quota": 2,
-            "encode": V311.encode,
+            "encode": V311.encode_publish,
             "output": self.output,
             "counters": self.counters,
             "max_blocked_qos0_bytes": MIB,
@@ -97,7 +96,7 @@ def test_qos_0_for_a_device_that_does_not_read_is_bounded_each_time() -> None:
 
 
 def test_properties_count_like_payload() -> None:
-    wire = Wire(is_blocked=True, encode=V5.encode, max_blocked_qos0_bytes=1_000)
+    wire = Wire(is_blocked=True, encode=V5.encode_publish, max_blocked_qos0_bytes=1_000)
     properties = PublishProperties(user_properties=tuple((f"k{number}", "v" * 20) for number in range(30)))
     wire.send(0, qos=0, properties=properties)
     wire.send(0, qos=0, properties=properties)
@@ -107,7 +106,7 @@ def test_properties_count_like_payload() -> None:
 
 def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval() -> None:
     """[MQTT-3.3.2-6]"""
-    wire = Wire(send_quota=1, encode=V5.encode)
+    wire = Wire(send_quota=1, encode=V5.encode_publish)
     for packet_id, expiry_interval_s in ((1, 60), (2, 60), (3, None), (4, 5)):
         wire.send(packet_id, expiry_interval_s=expiry_interval_s)
     wire.now_ms += 20_000
@@ -145,7 +144,7 @@ def test_a_written_message_that_is_given_up_keeps_its_slot_of_the_receive_maximu
 
 
 def test_a_withdrawn_message_leaves_no_waiting_time_to_the_next_one_under_its_id() -> None:
-    wire = Wire(send_quota=1, encode=V5.encode)
+    wire = Wire(send_quota=1, encode=V5.encode_publish)
     wire.send(1)
     wire.send(2, expiry_interval_s=60)
     wire.deliveries.withdraw((2,), wire.now_ms)
@@ -194,8 +193,8 @@ class TestHeldBytes:
 
     def test_qos_0_behind_a_message_of_the_fast_path_counts_until_it_is_written(self) -> None:
         wire = Wire(max_blocked_qos0_bytes=2_100)
-        taken = wire.deliveries.take(Publish(topic="t", payload=b"f", qos=QoS(1), packet_id=9), b"f", wire.now_ms)
-        assert taken is not None
+        taken = FastSend(Message(message_id="m", topic="t", payload=b"f"), QoS(1), 9, None, b"f", wire.now_ms)
+        assert wire.deliveries.take(taken)
         for _ in range(10):
             self.send(wire, 0, qos=0)
         assert wire.counters.qos0_dropped == 8
