@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import resource
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -27,6 +26,7 @@ from kafka import KafkaProducer
 
 from sinks.kafka.producers import abandon
 from tests.attacks import packets
+from tests.attacks.connect_flood import flood_with_connects
 from tests.attacks.device import Device, Refused
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
@@ -40,7 +40,6 @@ _CLOSED: Final = (OSError, EOFError)
 _PAUSE_S: Final = 0.1
 _SILENT_PAUSE_S: Final = 5.0
 _DRIP_S: Final = 1.0
-_IMPATIENT_S: Final = 0.2
 _WORKERS: Final = 200
 _FILTERS: Final = 256
 """As many as a SUBSCRIBE may have by default."""
@@ -87,15 +86,11 @@ async def slow_loris(address: Address, size: int, done: Done) -> None:
 
 async def connect_flood(address: Address, size: int, done: Done) -> None:
     """size: CONNECTs a second, each of another client, which does not wait long for an answer."""
-    every_s, started_s, numbers = 1 / size, time.monotonic(), count()
-
-    async def one() -> None:
-        await asyncio.sleep(started_s + next(numbers) * every_s - time.monotonic())
-        done["CONNECTs"] += 1
-        async with asyncio.timeout(_IMPATIENT_S), await Device.open(address, packets.connect_clean(token_hex(8))):
-            done["accepted"] += 1
-
-    await _at_once(max(1, int(size * _IMPATIENT_S)), one, done, pause_s=0)
+    stop = Event()
+    try:
+        await asyncio.to_thread(flood_with_connects, address, size, done, stop)
+    finally:
+        stop.set()
 
 
 async def subscribes(address: Address, size: int, done: Done) -> None:
