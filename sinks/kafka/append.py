@@ -6,7 +6,6 @@ the loop for many. All methods are called on the loop, all callbacks run on it.
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -111,8 +110,8 @@ class KafkaEventLog:
         self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._decided: deque[tuple[Undecided, RecordProducer, KafkaError | None, int]] = deque()
-        """What a producer has answered: why it has given the record up, and its time."""
+        self._decided: deque[tuple[Undecided, RecordProducer, KafkaError | None, int | None]] = deque()
+        """What a producer has answered: why it has given the record up, and the broker's time of it."""
         self._wake_scheduled = False
         self._look: asyncio.TimerHandle | None = None
         self._pending = 0
@@ -168,8 +167,6 @@ class KafkaEventLog:
     def _send(self, append: Undecided, producer: RecordProducer) -> None:
         partition = append.partition
         partition.sent[append] = None
-        if partition.topic == self._observed_topic:
-            append.written_ms = int(time.time() * 1_000)
         try:
             producer.send(
                 partition.topic,
@@ -177,7 +174,6 @@ class KafkaEventLog:
                 key=append.key,
                 value=append.value,
                 headers=append.headers,
-                timestamp_ms=append.written_ms,
                 answer=partial(self._answered, producer, append),
             )
         except NotSent as error:
@@ -190,9 +186,9 @@ class KafkaEventLog:
         assert self._loop is not None
         self._loop.call_soon(self._tell, append, error)
 
-    def _answered(self, producer: RecordProducer, append: Undecided, error: KafkaError | None, timestamp_ms: int) -> None:
+    def _answered(self, producer: RecordProducer, append: Undecided, error: KafkaError | None, broker_ms: int | None) -> None:
         """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
-        self._decided.append((append, producer, error, timestamp_ms))
+        self._decided.append((append, producer, error, broker_ms))
         if not self._wake_scheduled and self._loop is not None:
             self._wake_scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -202,16 +198,15 @@ class KafkaEventLog:
         self._wake_scheduled = False  # before the queue is emptied: a confirmation that comes meanwhile wakes us once more
         decided = self._decided
         while decided:
-            append, producer, error, timestamp_ms = decided.popleft()
+            append, producer, error, broker_ms = decided.popleft()
             partition = append.partition
             if error is not None:
                 self._failed(producer)
             if append not in partition.sent:
                 continue  # it was too old
             del partition.sent[append]
-            # The time that we have given it comes back where the broker gives none.
-            if error is None and append.written_ms is not None and append.written_ms != timestamp_ms:
-                self._observe(timestamp_ms, 1_000 * self._age_s(append))
+            if error is None and broker_ms is not None and partition.topic == self._observed_topic:
+                self._observe(broker_ms, 1_000 * self._age_s(append))
             self._tell(append, None if error is None else _failure(error, error.str()))
             if partition.held or partition.producer is not self._producer:
                 self._move(partition)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 
 from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make
 
@@ -22,8 +22,9 @@ _CONNECT_S: Final = 5.0
 _CLOSE_S: Final = 1.0
 _END_S: Final = 10.0
 
-Answer = Callable[[KafkaError | None, int], None]
-"""Called once, on the producer's thread: with None and the record's time (milliseconds since 1970), or why it was given up."""
+Answer = Callable[[KafkaError | None, int | None], None]
+"""Called once, on the producer's thread: with None, or why the record was given up; and with the time that the broker has given
+it (LogAppendTime, milliseconds since 1970), None = the record has ours."""
 
 
 class NotSent(Exception):
@@ -80,10 +81,9 @@ class RecordProducer:
         key: bytes,
         value: bytes,
         headers: list[tuple[str, bytes]] | None,
-        timestamp_ms: int | None,
         answer: Answer,
     ) -> None:
-        """Does not wait. timestamp_ms: None = now. Raises NotSent."""
+        """Does not wait. Raises NotSent."""
         if self.has_given_up:
             raise NotSent(None, "this producer has given a record up")
         try:
@@ -93,7 +93,6 @@ class RecordProducer:
                 key,
                 partition,
                 on_delivery=partial(self._delivered, answer),
-                timestamp=timestamp_ms or 0,
                 headers=headers or [],
             )
         except KafkaException as error:
@@ -107,7 +106,8 @@ class RecordProducer:
     def _delivered(self, answer: Answer, error: KafkaError | None, message: Any) -> None:
         if error is not None and not self.has_given_up:
             self._give_up()
-        answer(error, message.timestamp()[1])
+        kind, time_ms = message.timestamp()
+        answer(error, time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None)
 
     def _give_up(self) -> None:
         self.has_given_up = True

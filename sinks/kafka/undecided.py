@@ -16,7 +16,7 @@ until it may: it takes a whole processor, which the broker that it waits for may
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Undecided:
-    """One append. deadline_s: on the loop's clock. written_ms: the record's time; None = the producer says it."""
+    """One append. deadline_s: on the loop's clock."""
 
     partition: "Partition"
     key: bytes
@@ -24,7 +24,6 @@ class Undecided:
     headers: list[tuple[str, bytes]] | None
     done: Callable[[Exception | None], None]
     deadline_s: float
-    written_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
 
 from sinks.kafka import record_producer
 from sinks.kafka.librdkafka import KafkaFailed
@@ -16,8 +16,8 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 class Message:
-    def __init__(self, timestamp_ms: int) -> None:
-        self.timestamp = lambda: (1, timestamp_ms)
+    def __init__(self, kind: int, timestamp_ms: int) -> None:
+        self.timestamp = lambda: (kind, timestamp_ms)
 
 
 class Client:
@@ -28,25 +28,21 @@ class Client:
         self.under_way: list[tuple[str, bytes, Callable[..., None]]] = []
         self.reports: list[Callable[[], None]] = []
         self.refuse: Exception | None = None
-        self.timestamps: list[int] = []
         self.purged = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.under_way) + len(self.reports)
 
-    def produce(
-        self, topic: str, value: bytes, key: bytes, partition: int, *, on_delivery: Any, timestamp: int, headers: Any
-    ) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, *, on_delivery: Any, headers: Any) -> None:
         if self.refuse is not None:
             raise self.refuse
-        self.timestamps.append(timestamp)
         self.under_way.append((topic, value, on_delivery))
 
-    def answer(self, error: KafkaError | None) -> None:
-        """The oldest."""
+    def answer(self, error: KafkaError | None, kind: int = TIMESTAMP_CREATE_TIME) -> None:
+        """The oldest. kind: of its time."""
         _, _, on_delivery = self.under_way.pop(0)
-        self.reports.append(lambda: on_delivery(error, Message(1_234)))
+        self.reports.append(lambda: on_delivery(error, Message(kind, 1_234)))
 
     def poll(self, timeout: float) -> None:
         with self._lock:
@@ -70,10 +66,10 @@ class Client:
 
 class Answers:
     def __init__(self) -> None:
-        self.got: list[tuple[bytes, int | None, int]] = []
+        self.got: list[tuple[bytes, int | None, int | None]] = []
 
-    def to(self, value: bytes) -> Callable[[KafkaError | None, int], None]:
-        return lambda error, timestamp_ms: self.got.append((value, None if error is None else error.code(), timestamp_ms))
+    def to(self, value: bytes) -> Callable[[KafkaError | None, int | None], None]:
+        return lambda error, broker_ms: self.got.append((value, None if error is None else error.code(), broker_ms))
 
 
 @pytest.fixture
@@ -84,8 +80,8 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordProducer]:
     made.abandon()
 
 
-def send(producer: RecordProducer, value: bytes, answers: Answers, timestamp_ms: int | None = None) -> None:
-    producer.send("t", 0, key=b"k", value=value, headers=None, timestamp_ms=timestamp_ms, answer=answers.to(value))
+def send(producer: RecordProducer, value: bytes, answers: Answers) -> None:
+    producer.send("t", 0, key=b"k", value=value, headers=None, answer=answers.to(value))
 
 
 def test_it_is_idempotent_whatever_it_is_told(producer: RecordProducer) -> None:
@@ -93,14 +89,13 @@ def test_it_is_idempotent_whatever_it_is_told(producer: RecordProducer) -> None:
     assert (config["acks"], config["enable.idempotence"], config["client.id"], config["linger.ms"]) == ("all", True, "me", 3)
 
 
-def test_a_confirmation_brings_the_time_of_the_record(producer: RecordProducer) -> None:
+def test_a_confirmation_brings_the_time_of_the_record_if_the_broker_has_given_it(producer: RecordProducer) -> None:
     answers = Answers()
-    send(producer, b"one", answers)
-    send(producer, b"two", answers, 77)
-    assert producer._client.timestamps == [0, 77]
-    producer._client.answer(None)
-    wait_until(lambda: answers.got, "it is confirmed")
-    assert answers.got == [(b"one", None, 1_234)]
+    for value, kind in (b"one", TIMESTAMP_LOG_APPEND_TIME), (b"two", TIMESTAMP_CREATE_TIME):
+        send(producer, value, answers)
+        producer._client.answer(None, kind)
+    wait_until(lambda: len(answers.got) == 2, "they are confirmed")
+    assert answers.got == [(b"one", None, 1_234), (b"two", None, None)]
 
 
 def test_once_a_record_is_given_up_everything_is(producer: RecordProducer) -> None:
@@ -121,10 +116,10 @@ def test_once_a_record_is_given_up_everything_is(producer: RecordProducer) -> No
 def test_a_bug_in_one_callback_costs_no_other(producer: RecordProducer) -> None:
     answers = Answers()
 
-    def fails(error: KafkaError | None, timestamp_ms: int) -> None:
+    def fails(error: KafkaError | None, broker_ms: int | None) -> None:
         raise ValueError("a bug")
 
-    producer.send("t", 0, key=b"k", value=b"one", headers=None, timestamp_ms=None, answer=fails)
+    producer.send("t", 0, key=b"k", value=b"one", headers=None, answer=fails)
     producer._client.answer(None)
     wait_until(lambda: not len(producer._client), "the first callback was called")
     send(producer, b"two", answers)
@@ -176,7 +171,7 @@ def test_whoever_closes_waits_for_what_is_confirmed_meanwhile(producer: RecordPr
     send(producer, b"one", answers)
     producer._client.answer(None)
     producer.close()
-    assert answers.got == [(b"one", None, 1_234)]
+    assert answers.got == [(b"one", None, None)]
 
 
 def test_a_broker_that_lets_nobody_in_is_told_from_one_that_is_away(producer: RecordProducer) -> None:
