@@ -18,6 +18,9 @@ from sinks.mqtt.metrics import GatewayCounters
 
 _PACKETS_IN_A_TURN: Final = 32
 _TURN_MS: Final = 1
+_BURSTS_IN_A_SECOND: Final = 10
+"""As much as a tenth of a second has may come at once. Of a whole one, a flood of four devices is 8,000 records in its first
+instant, for which all others wait."""
 _MOST_USED_S: Final = 2 * SMALLEST_SHARE
 """So a device is modest again a second after it has stopped."""
 
@@ -44,8 +47,8 @@ class PacketRates:
 
     def __init__(self, limits: DeviceLimits, counters: GatewayCounters, now_ms: int, fair: FairShare | None = None) -> None:
         self._limits = limits
-        self._packets = TokenBucket(limits.max_packet_rate, now_ms)
-        self._bytes = TokenBucket(limits.max_byte_rate, now_ms)
+        self._packets = _bucket(limits.max_packet_rate, now_ms)
+        self._bytes = _bucket(limits.max_byte_rate, now_ms)
         self._counters = counters
         self._fair = fair
         self._turn_ms = now_ms
@@ -118,3 +121,7 @@ class PacketRates:
             return False
         self.paused_until_ms = None
         return True
+
+
+def _bucket(per_s: int, now_ms: int) -> TokenBucket:
+    return TokenBucket(per_s, now_ms, burst=max(1, per_s // _BURSTS_IN_A_SECOND))

@@ -13,19 +13,19 @@ def rates(counters: GatewayCounters | None = None, **limits: int) -> PacketRates
     return PacketRates(DeviceLimits(**limits), counters or GatewayCounters(), 0)  # type: ignore[arg-type]
 
 
-def test_as_many_packets_as_a_second_has_may_come_at_once_and_then_one_after_the_other() -> None:
+def test_as_many_packets_as_a_tenth_of_a_second_has_may_come_at_once_and_then_one_after_the_other() -> None:
     counters = GatewayCounters()
-    packets = rates(counters, max_packet_rate=10)
+    packets = rates(counters, max_packet_rate=100)
     for _ in range(10):
         assert packets.may_read(0)
         packets.read(PINGREQ, 2, is_v5=True)
     assert not packets.may_read(0)
     assert packets.paused_until_ms is not None
-    assert 100 <= packets.paused_until_ms <= 101
-    assert not packets.resume(99)
-    assert not packets.may_read(99)
+    assert 10 <= packets.paused_until_ms <= 11
+    assert not packets.resume(9)
+    assert not packets.may_read(9)
     assert packets.resume(packets.paused_until_ms)
-    assert packets.may_read(101)
+    assert packets.may_read(11)
     assert counters.limits_reached == {"max_packet_rate": 1}
 
 
@@ -36,7 +36,7 @@ def test_a_large_packet_is_read_and_waited_for_afterwards() -> None:
     packets.read(bytes(5_000), 2, is_v5=False)
     assert not packets.may_read(0)
     assert packets.paused_until_ms is not None
-    assert 4_000 <= packets.paused_until_ms <= 4_002
+    assert 4_900 <= packets.paused_until_ms <= 4_902
     assert counters.limits_reached == {"max_byte_rate": 1}
 
 
@@ -48,7 +48,7 @@ def test_0_is_no_limit() -> None:
 
 
 def test_what_must_be_taken_apart_counts_like_more_packets() -> None:
-    packets = rates(max_packet_rate=10)
+    packets = rates(max_packet_rate=100)
     properties = b"\x26\x00\x01k\x00\x01v" * 18
     with_properties = publish("t", bytes(1_000), v5=properties)
     for _ in range(5):
@@ -114,7 +114,9 @@ def test_who_uses_less_of_its_rates_than_it_can_be_slowed_down_to_is_modest() ->
     assert device.is_modest(70_000), "acknowledgements that are waited for"
     uses(1, publish("t", bytes(12_000)), 80_000)
     assert not device.is_modest(80_000), "bytes count, too"
-    uses(5_000, PINGREQ, 90_000)
+    assert device.is_modest(90_000)
+    for _ in range(5_000):
+        device.read(PINGREQ, 2, is_v5=False)
     assert not device.is_modest(90_999)
     assert device.is_modest(91_001), "a second after it has stopped"
 
@@ -142,18 +144,18 @@ def limited(level: int = 4, **limits: int) -> Harness:
     ],
 )
 def test_packets_of_every_type_are_read_no_faster_and_none_is_lost(level: int, sent: bytes, answer: bytes) -> None:
-    harness = limited(level, max_packet_rate=5)
+    harness = limited(level, max_packet_rate=50)
     assert harness.send(sent * 20) == answer * 5
     assert not harness.connection.wants_data
     answers = answer * 5
     for _ in range(15):
         deadline_ms = harness.connection.next_deadline_ms()
         assert deadline_ms is not None
-        assert deadline_ms - harness.now_ms <= 201
+        assert deadline_ms - harness.now_ms <= 21
         answers += harness.pass_ms(deadline_ms - harness.now_ms)
     assert answers == answer * 20
     assert len(harness.uplink) == 20 * (sent[0] & 0xF0 == 0x30)
-    assert harness.now_ms >= 1_000 + 3_000
+    assert harness.now_ms >= 1_000 + 300
 
 
 def test_bytes_are_read_no_faster_either() -> None:
@@ -162,7 +164,7 @@ def test_bytes_are_read_no_faster_either() -> None:
     harness.send(large, large)
     assert len(harness.uplink) == 1
     assert not harness.connection.wants_data
-    harness.pass_ms(900)
+    harness.pass_ms(1_800)
     assert len(harness.uplink) == 1
     harness.pass_ms(100)
     assert len(harness.uplink) == 2
@@ -177,13 +179,13 @@ def test_a_device_that_is_not_read_from_is_not_silent() -> None:
 
 
 def test_what_a_device_has_sent_before_it_closed_counts_at_its_own_rate() -> None:
-    harness = limited(max_packet_rate=5)
+    harness = limited(max_packet_rate=50)
     harness.send(publish("t") * 10)
     harness.connection.peer_closed(harness.now_ms)
     harness.settle()
     assert len(harness.uplink) == 5
     assert not harness.connection.is_closed
-    harness.pass_ms(2_000)
+    harness.pass_ms(200)
     assert len(harness.uplink) == 10
     assert harness.connection.is_closed
 
