@@ -207,10 +207,19 @@ class KafkaEventLog:
             del partition.sent[append]
             if error is None and broker_ms is not None and partition.topic == self._observed_topic:
                 self._observe(broker_ms, 1_000 * self._age_s(append))
-            self._tell(append, None if error is None else _failure(error, error.str()))
+            failure = None if error is None else _failure(error, error.str())
+            self._tell(append, failure)
+            if failure is not None:
+                self._fail_held(partition)
             if partition.held or partition.producer is not self._producer:
                 self._move(partition)
         self._look_at_old()
+
+    def _fail_held(self, partition: Partition) -> None:
+        """Nothing gets into the log behind what is missing there."""
+        held, partition.held = partition.held, deque()
+        for append in held:
+            self._tell(append, AppendFailed("a record before it was not taken"))
 
     def _tell(self, append: Undecided, error: Exception | None) -> None:
         assert self._loop is not None

@@ -148,6 +148,26 @@ def test_with_five_records_of_a_partition_on_their_way_the_next_ones_wait_until_
     asyncio.run(scenario())
 
 
+def test_what_waits_behind_a_record_that_is_given_up_is_not_sent(producer: FakeProducer) -> None:
+    async def scenario() -> None:
+        log = await started("leases")
+        failed: list[bytes] = []
+        values = [b"%d" % number for number in range(8)]
+        for value in values:
+            log.append("leases", b"k", value, None, lambda error, value=value: failed.append(value) if error else None)
+        producer.sent[0].answer(LATE)
+        await asyncio.sleep(0)
+        assert failed == [values[0], *values[5:]]
+        for sent in producer.sent[1:]:
+            sent.answer(LATE)
+        await asyncio.sleep(0)
+        assert sorted(failed) == values
+        assert producer.values() == values[:5]
+        await log.close(1)
+
+    asyncio.run(scenario())
+
+
 def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakeProducer) -> None:
     async def scenario() -> None:
         took: list[float] = []
