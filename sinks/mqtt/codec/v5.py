@@ -299,16 +299,6 @@ def encode_publish(
 ) -> bytes:
     """See EncodePublish."""
     properties = content.properties
-    if properties is NO_PROPERTIES or properties == NO_PROPERTIES:
-        return mqtt5.PublishPacket(
-            content.topic,
-            content.payload,
-            qos=_LIBRARY_QOS[qos],
-            retain=content.retain,
-            packet_id=packet_id or None,
-            duplicate=dup,
-            message_expiry_interval=expiry_interval_s,
-        ).write()
     return mqtt5.PublishPacket(
         content.topic,
         content.payload,

@@ -52,12 +52,13 @@ class Listeners:
                     backlog=BACKLOG,
                     reuse_port=settings.shares_ports,
                 )
+                self._keep_alive(settings)
             for listener in settings.listeners:
                 self._others.append(self._open(listener))
+                self._keep_alive(settings)  # before the next one reads its files: devices may be dialling already
         except BaseException:
             self.close()
             raise
-        self._keep_alive(settings)
         for listener in settings.all_listeners:
             self._announce(listener)
         return self.addresses[0]
