@@ -1,6 +1,7 @@
 """The gateway's side of Kafka when the broker stands still for longer than an append may take."""
 
 import asyncio
+import struct
 import time
 from pathlib import Path
 
@@ -78,3 +79,41 @@ def test_records_that_wait_for_a_frozen_broker_cost_no_processor_time(tmp_path: 
     with EmbeddedKafka(tmp_path, jars=jars) as broker:
         create_topics(broker.bootstrap_servers, TOPIC, partitions=1)
         assert asyncio.run(_processor_time_s(broker)) < FROZEN_S / 4
+
+
+CLIENTS = 400
+_BATCH = struct.Struct(">qi45xi")
+"""Base offset and length of a record batch, and how many records it has (kafka.apache.org/documentation, Message Format)."""
+
+
+def _records_of_batches(segment: bytes) -> list[int]:
+    counts, position = [], 0
+    while position + _BATCH.size <= len(segment):
+        _, length, count = _BATCH.unpack_from(segment, position)
+        if not length:  # space that is not written yet
+            break
+        counts.append(count)
+        position += 12 + length
+    return counts
+
+
+async def _append_of_many_clients(kafka: SharedKafka) -> None:
+    log = KafkaEventLog(
+        bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, timeout_ms=60_000, max_request_bytes=1_000_000, options={}
+    )
+    await log.start([TOPIC])
+    outcomes: list[Exception | None] = []
+    for number in range(CLIENTS):
+        log.append(TOPIC, b"client-%d" % number, b"value", None, outcomes.append)
+    await log.close(30)
+    assert outcomes == [None] * CLIENTS
+
+
+def test_records_of_many_clients_are_appended_in_few_batches(tmp_path: Path, jars: Jars) -> None:
+    with EmbeddedKafka(tmp_path, jars=jars) as broker:
+        create_topics(broker.bootstrap_servers, TOPIC, partitions=1)
+        asyncio.run(_append_of_many_clients(broker))
+    segment = (tmp_path / "kafka" / "data" / f"{TOPIC}-0" / f"{0:020}.log").read_bytes()
+    counts = _records_of_batches(segment)
+    assert sum(counts) == CLIENTS
+    assert len(counts) < CLIENTS / 20

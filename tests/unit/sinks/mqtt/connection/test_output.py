@@ -2,12 +2,14 @@
 
 from state.commands import (
     AcceptConnection,
+    SendPublish,
 )
 from state.events import (
     ConnectionLost,
     Subscribed,
 )
-from tests.unit.sinks.mqtt.connection.harness import Harness, connected
+from state.model import QoS
+from tests.unit.sinks.mqtt.connection.harness import Harness, connected, written
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
 
 
@@ -28,3 +30,13 @@ class TestMaximumPacketSizeOfTheClient:
         assert harness.send(subscribe) == bytes.fromhex("e00195")
         assert not any(isinstance(event, Subscribed) for event in harness.events)
         harness.last(ConnectionLost)
+
+
+def test_what_is_written_in_one_turn_is_taken_in_one() -> None:
+    connection = (harness := connected()).connection
+    ids = {"connection_id": 77, "partition": 3}
+    for number in 1, 2:
+        publish = SendPublish(**ids, sequence=harness.sequence + number, packet_id=number, topic="t", payload=b"p", qos=QoS(1))
+        connection.apply(publish, harness.now_ms, "")
+    assert connection.take_output() == written(1) + written(2)
+    assert connection.take_output() == b""
