@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.partitioning import partition_of
-from sinks.kafka.record_producer import NotSent, RecordProducer
+from sinks.kafka.record_producer import MAX_ONE_BY_ONE, NotSent, RecordProducer
 from sinks.kafka.topic_partitions import TopicPartitions
 from sinks.kafka.undecided import Partition, Undecided
 from state.errors import InflightError
@@ -162,10 +162,11 @@ class KafkaEventLog:
         elif partition.producer is not self._producer or partition.is_busy:
             partition.held.append(append)
         else:
-            self._send(append, partition.producer)
+            self._send(append, partition.producer, in_group=bool(partition.sent) and partition.is_group)
 
-    def _send(self, append: Undecided, producer: RecordProducer) -> None:
+    def _send(self, append: Undecided, producer: RecordProducer, *, in_group: bool) -> None:
         partition = append.partition
+        partition.is_group = in_group
         partition.sent[append] = None
         try:
             producer.send(
@@ -175,6 +176,7 @@ class KafkaEventLog:
                 value=append.value,
                 headers=append.headers,
                 answer=partial(self._answered, producer, append),
+                in_group=in_group,
             )
         except NotSent as error:
             del partition.sent[append]
@@ -351,12 +353,13 @@ class KafkaEventLog:
         if partition.sent or partition.is_suspended:
             return
         partition.producer = self._producer
-        while partition.held:
-            append = partition.held.popleft()
-            if partition.producer is None:
-                self._refuse(append, AppendFailed("the connection to Kafka has failed"))
-            else:
-                self._send(append, partition.producer)
+        while partition.held and not partition.sent:
+            group = partition.take_group()
+            for append in group:
+                if partition.producer is None:
+                    self._refuse(append, AppendFailed("the connection to Kafka has failed"))
+                else:
+                    self._send(append, partition.producer, in_group=len(group) > MAX_ONE_BY_ONE)
 
     def _look_at_old(self) -> None:
         if self._old is not None and not any(

@@ -1,7 +1,13 @@
-"""An idempotent producer of librdkafka, which confirms what all in-sync replicas have.
+"""Idempotent producers of librdkafka, which confirm what all in-sync replicas have.
 
-A thread of its own waits for confirmations, and calls back on it. Once a record has been given up, everything has: what came
-after it must not get into the log without it. Then, and when it is ended, no record that is undecided is written any more, except
+There are two: one for what is sent one by one, one for what is sent in groups. With more of a partition to send than it may,
+librdkafka does not sleep until it may: it takes a whole processor, which the broker that it waits for may need. And it may not
+while five records of the partition are on their way. So there is never more to send than it takes at once:
+1. there are at most `MAX_ONE_BY_ONE` records of a partition on their way, or one group;
+2. a group is one request: librdkafka waits `_GROUP_LINGER_MS` for all of it, where it would send the first ones at once.
+
+A thread of each waits for confirmations, and calls back on it. Once a record has been given up, everything has: what came after
+it must not get into the log without it. Then, and when they are ended, no record that is undecided is written any more, except
 for what is on its way to a broker already.
 """
 
@@ -22,6 +28,13 @@ _CONNECT_S: Final = 5.0
 _CLOSE_S: Final = 1.0
 _END_S: Final = 10.0
 
+MAX_ONE_BY_ONE: Final = 5
+MAX_GROUP_RECORDS: Final = 200
+MAX_GROUP_BYTES: Final = 500_000
+_GROUP_LINGER_MS: Final = 2
+_GROUP_BATCH_BYTES: Final = 1_000_000
+"""More than a group has, with headers."""
+
 Answer = Callable[[KafkaError | None, int | None], None]
 """Called once, on the producer's thread: with None, or why the record was given up; and with the time that the broker has given
 it (LogAppendTime, milliseconds since 1970), None = the record has ours."""
@@ -36,7 +49,7 @@ class NotSent(Exception):
 
 
 class RecordProducer:
-    """config: more of librdkafka's. Raises KafkaFailed for a file or value that is of no use.
+    """Both of them. config: more of librdkafka's. Raises KafkaFailed for a file or value that is of no use.
 
     has_given_up: it takes nothing any more, and another one is needed.
     """
@@ -44,18 +57,10 @@ class RecordProducer:
     def __init__(self, *, bootstrap_servers: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self._failures = Failures()
         theirs = client_config(bootstrap_servers, options, self._failures, config)
-        self._client: Any = make(Producer, {**theirs, "enable.idempotence": True, "acks": "all"})
+        linger_ms = max(_GROUP_LINGER_MS, theirs.get("linger.ms", 0))
+        self._one_by_one = _Client(theirs)
+        self._groups = _Client({**theirs, "linger.ms": linger_ms, "batch.size": _GROUP_BATCH_BYTES})
         self.has_given_up = False
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(self._client,), name="inflight-confirmations", daemon=True)
-        self._thread.start()
-
-    def _serve(self, client: Any) -> None:
-        while not self._ending.is_set():
-            try:
-                client.poll(_POLL_S)
-            except Exception as error:  # noqa: BLE001 - a bug of ours in a callback must not end all confirmations
-                _log.error("confirmation_failed", exc_info=error, action="please report this")
 
     def partition_counts(self) -> dict[str, int]:
         """Of all topics that may be described. Blocks. Raises KafkaFailed when no broker answers."""
@@ -68,7 +73,7 @@ class RecordProducer:
 
     def _metadata(self, *topic: str) -> Mapping[str, Any]:
         try:
-            topics: Mapping[str, Any] = self._client.list_topics(*topic, timeout=_CONNECT_S).topics
+            topics: Mapping[str, Any] = self._one_by_one.client.list_topics(*topic, timeout=_CONNECT_S).topics
         except KafkaException as error:
             raise self._failures.failed("no broker answers", error) from error
         return topics
@@ -82,12 +87,13 @@ class RecordProducer:
         value: bytes,
         headers: list[tuple[str, bytes]] | None,
         answer: Answer,
+        in_group: bool = False,
     ) -> None:
-        """Does not wait. Raises NotSent."""
+        """Does not wait. in_group: the others follow at once. What is sent one by one may overtake it. Raises NotSent."""
         if self.has_given_up:
             raise NotSent(None, "this producer has given a record up")
         try:
-            self._client.produce(
+            (self._groups if in_group else self._one_by_one).client.produce(
                 topic,
                 value,
                 key,
@@ -111,25 +117,49 @@ class RecordProducer:
 
     def _give_up(self) -> None:
         self.has_given_up = True
-        self._client.purge(blocking=False)
+        for each in self._one_by_one, self._groups:
+            each.client.purge(blocking=False)
 
     def close(self) -> None:
-        """Lets go of a producer whose records are decided, or are not waited for. Blocks for about a second."""
-        self._client.flush(_CLOSE_S)
+        """Lets go of a producer whose records are decided, or are not waited for. Blocks for about two seconds."""
+        for each in self._one_by_one, self._groups:
+            each.client.flush(_CLOSE_S)
         self.abandon()
 
     def abandon(self) -> None:
         """Ends it at once; what is undecided is given up. Blocks for seconds at most."""
+        self.has_given_up = True
+        for each in self._one_by_one, self._groups:
+            each.end()
+
+
+class _Client:
+    """One of librdkafka's, and the thread that waits for its confirmations."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.client: Any = make(Producer, {**config, "enable.idempotence": True, "acks": "all"})
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(self.client,), name="inflight-confirmations", daemon=True)
+        self._thread.start()
+
+    def _serve(self, client: Any) -> None:
+        while not self._ending.is_set():
+            try:
+                client.poll(_POLL_S)
+            except Exception as error:  # noqa: BLE001 - a bug of ours in a callback must not end all confirmations
+                _log.error("confirmation_failed", exc_info=error, action="please report this")
+
+    def end(self) -> None:
+        """Gives up what is undecided. Blocks for seconds at most."""
         if self._ending.is_set():
             return
-        self.has_given_up = True
-        self._client.purge()
+        self.client.purge()
         deadline = time.monotonic() + _END_S
-        while len(self._client) and time.monotonic() < deadline:
-            self._client.poll(_POLL_S)
+        while len(self.client) and time.monotonic() < deadline:
+            self.client.poll(_POLL_S)
         self._ending.set()
         self._thread.join(_END_S)
-        self._client = _Ended()  # the last reference: librdkafka closes its connections
+        self.client = _Ended()  # the last reference: librdkafka closes its connections
 
 
 class _Ended:

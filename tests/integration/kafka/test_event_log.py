@@ -6,13 +6,17 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
+from sinks.kafka import record_producer
 from sinks.kafka.append import KafkaEventLog
+from sinks.kafka.record_producer import RecordProducer
 from tests.support.kafka_topics import create_topics
 from tests.support.processes import frozen
 from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TOPIC = "frozen.events"
@@ -79,6 +83,36 @@ def test_records_that_wait_for_a_frozen_broker_cost_no_processor_time(tmp_path: 
     with EmbeddedKafka(tmp_path, jars=jars) as broker:
         create_topics(broker.bootstrap_servers, TOPIC, partitions=1)
         assert asyncio.run(_processor_time_s(broker)) < FROZEN_S / 4
+
+
+def test_neither_does_a_group_that_is_not_handed_over_at_once(
+    tmp_path: Path, jars: Jars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[KafkaError | None] = []
+    monkeypatch.setattr(record_producer, "_GROUP_LINGER_MS", 200)  # for a machine on which 20 ms become 100
+    with EmbeddedKafka(tmp_path, jars=jars) as broker:
+        create_topics(broker.bootstrap_servers, TOPIC, partitions=1)
+        producer = RecordProducer(bootstrap_servers=broker.bootstrap_servers, options={}, config={"linger.ms": 0})
+
+        def send() -> None:
+            producer.send(
+                TOPIC, 0, key=b"k", value=b"v", headers=None, answer=lambda error, _: answers.append(error), in_group=True
+            )
+
+        send()
+        wait_until(lambda: len(answers) == 1, "it is connected")
+        with frozen(broker.pid):
+            for _ in range(20):
+                send()
+                time.sleep(0.001)  # librdkafka's thread wakes up for the first one
+            time.sleep(FROZEN_S / 2)
+            used_s = time.process_time()
+            time.sleep(FROZEN_S)
+            used_s = time.process_time() - used_s
+        wait_until(lambda: len(answers) == 21, "all are confirmed")
+        producer.close()
+    assert set(answers) == {None}
+    assert used_s < FROZEN_S / 4
 
 
 CLIENTS = 400

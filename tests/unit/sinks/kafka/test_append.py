@@ -21,8 +21,8 @@ ENDED = KafkaError(KafkaError._PURGE_QUEUE)
 class Sent:
     """A record that a FakeProducer has taken."""
 
-    def __init__(self, partition: int, value: bytes, answer: Answer) -> None:
-        self.partition, self.value = partition, value
+    def __init__(self, partition: int, value: bytes, answer: Answer, in_group: bool) -> None:
+        self.partition, self.value, self.in_group = partition, value, in_group
         self._answer: Answer | None = answer
 
     def answer(self, error: KafkaError | None = None, broker_ms: int | None = None) -> None:
@@ -49,11 +49,11 @@ class FakeProducer:
     def partition_count(self, topic: str) -> int:
         return self.topics[topic]
 
-    def send(self, topic: str, partition: int, *, value: bytes, answer: Answer, **_: Any) -> None:
+    def send(self, topic: str, partition: int, *, value: bytes, answer: Answer, in_group: bool, **_: Any) -> None:
         if self.refuse is not None:
             raise self.refuse
         assert not self.closed
-        self.sent.append(Sent(partition, value, answer))
+        self.sent.append(Sent(partition, value, answer, in_group))
 
     def values(self) -> list[bytes]:
         return [sent.value for sent in self.sent]
@@ -143,6 +143,61 @@ def test_with_five_records_of_a_partition_on_their_way_the_next_ones_wait_until_
         producer.answer_all()
         await asyncio.sleep(0)
         assert done == values
+        await log.close(1)
+
+    asyncio.run(scenario())
+
+
+def test_what_has_waited_is_sent_as_a_group_if_it_is_too_much_for_one_by_one(producer: FakeProducer) -> None:
+    async def scenario() -> None:
+        log = await started("leases")
+
+        def append(records: int) -> None:
+            for _ in range(records):
+                log.append("leases", b"k", b"v", None, lambda error: None)
+
+        async def answer(sent: list[Sent]) -> None:
+            for record in sent:
+                record.answer()
+            await asyncio.sleep(0)
+
+        append(5 + 5)
+        await answer(producer.sent[:5])
+        assert [record.in_group for record in producer.sent[5:]] == [False] * 5
+        append(6)
+        await answer(producer.sent[5:10])
+        assert [record.in_group for record in producer.sent[10:]] == [True] * 6
+        await answer(producer.sent[10:13])
+        append(1)  # behind three of a group: it must not overtake them
+        assert [record.in_group for record in producer.sent[16:]] == [True]
+        await answer(producer.sent[13:])
+        append(1)
+        assert [record.in_group for record in producer.sent[17:]] == [False]
+        producer.answer_all()
+        await log.close(1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "header_bytes", "records"), [(1, 0, 200), (100_000, 0, 4), (0, 100_000, 4), (900_000, 0, 1)]
+)
+def test_a_group_fits_in_one_request(producer: FakeProducer, value_bytes: int, header_bytes: int, records: int) -> None:
+    async def scenario() -> None:
+        log = await started("leases")
+        done: list[Exception | None] = []
+        value, headers = bytes(value_bytes), [("h", bytes(header_bytes))]
+        for _ in range(405):
+            log.append("leases", b"k", value, headers, done.append)
+        sizes = []
+        while len(done) < 405:
+            under_way = producer.sent[len(done) :]
+            sizes.append(len(under_way))
+            for sent in under_way:
+                sent.answer()
+            await asyncio.sleep(0)
+        assert sizes[:2] == [5, records]
+        assert done == [None] * 405
         await log.close(1)
 
     asyncio.run(scenario())

@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Ka
 
 from sinks.kafka import record_producer
 from sinks.kafka.librdkafka import KafkaFailed
-from sinks.kafka.record_producer import NotSent, RecordProducer
+from sinks.kafka.record_producer import MAX_GROUP_BYTES, NotSent, RecordProducer
 from tests.support.waiting import wait_until
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -85,15 +85,32 @@ def send(producer: RecordProducer, value: bytes, answers: Answers) -> None:
 
 
 def test_it_is_idempotent_whatever_it_is_told(producer: RecordProducer) -> None:
-    config = producer._client.config
+    config = producer._one_by_one.client.config
     assert (config["acks"], config["enable.idempotence"], config["client.id"], config["linger.ms"]) == ("all", True, "me", 3)
+
+
+def test_a_group_has_a_client_that_waits_for_all_of_it(producer: RecordProducer) -> None:
+    answers = Answers()
+    for value, in_group in (b"one", False), (b"two", True), (b"three", True):
+        producer.send("t", 0, key=b"k", value=value, headers=None, answer=answers.to(value), in_group=in_group)
+    assert [value for _, value, _ in producer._one_by_one.client.under_way] == [b"one"]
+    assert [value for _, value, _ in producer._groups.client.under_way] == [b"two", b"three"]
+    config = producer._groups.client.config
+    assert (config["acks"], config["enable.idempotence"], config["linger.ms"]) == ("all", True, 3)
+    assert config["batch.size"] > MAX_GROUP_BYTES
+    producer._groups.client.answer(TOO_LARGE)
+    wait_until(lambda: len(answers.got) == 3, "all are given up, also what was sent one by one")
+    quick = RecordProducer(bootstrap_servers="x:1", options={}, config={"linger.ms": 0})
+    assert quick._one_by_one.client.config["linger.ms"] == 0
+    assert quick._groups.client.config["linger.ms"] > 0
+    quick.abandon()
 
 
 def test_a_confirmation_brings_the_time_of_the_record_if_the_broker_has_given_it(producer: RecordProducer) -> None:
     answers = Answers()
     for value, kind in (b"one", TIMESTAMP_LOG_APPEND_TIME), (b"two", TIMESTAMP_CREATE_TIME):
         send(producer, value, answers)
-        producer._client.answer(None, kind)
+        producer._one_by_one.client.answer(None, kind)
     wait_until(lambda: len(answers.got) == 2, "they are confirmed")
     assert answers.got == [(b"one", None, 1_234), (b"two", None, None)]
 
@@ -102,7 +119,7 @@ def test_once_a_record_is_given_up_everything_is(producer: RecordProducer) -> No
     answers = Answers()
     for value in b"one", b"two", b"three":
         send(producer, value, answers)
-    producer._client.answer(TOO_LARGE)
+    producer._one_by_one.client.answer(TOO_LARGE)
     wait_until(lambda: len(answers.got) == 3, "all are given up")
     assert [(value, code) for value, code, _ in answers.got] == [
         (b"one", KafkaError.MSG_SIZE_TOO_LARGE),
@@ -120,10 +137,10 @@ def test_a_bug_in_one_callback_costs_no_other(producer: RecordProducer) -> None:
         raise ValueError("a bug")
 
     producer.send("t", 0, key=b"k", value=b"one", headers=None, answer=fails)
-    producer._client.answer(None)
-    wait_until(lambda: not len(producer._client), "the first callback was called")
+    producer._one_by_one.client.answer(None)
+    wait_until(lambda: not len(producer._one_by_one.client), "the first callback was called")
     send(producer, b"two", answers)
-    producer._client.answer(None)
+    producer._one_by_one.client.answer(None)
     wait_until(lambda: answers.got, "the next one is, too")
 
 
@@ -132,11 +149,11 @@ def test_a_record_that_is_not_taken_is_said_at_once_and_costs_no_other(
     producer: RecordProducer, error: Exception, code: int | None
 ) -> None:
     answers = Answers()
-    producer._client.refuse = error
+    producer._one_by_one.client.refuse = error
     with pytest.raises(NotSent) as refused:
         send(producer, b"large", answers)
     assert (None if refused.value.error is None else refused.value.error.code()) == code
-    producer._client.refuse = None
+    producer._one_by_one.client.refuse = None
     send(producer, b"small", answers)
     assert not answers.got
     assert not producer.has_given_up
@@ -145,7 +162,7 @@ def test_a_record_that_is_not_taken_is_said_at_once_and_costs_no_other(
 def test_after_a_fatal_error_it_takes_nothing_and_gives_everything_up(producer: RecordProducer) -> None:
     answers = Answers()
     send(producer, b"one", answers)
-    producer._client.refuse = KafkaException(KafkaError(KafkaError._FATAL))
+    producer._one_by_one.client.refuse = KafkaException(KafkaError(KafkaError._FATAL))
     with pytest.raises(NotSent):
         send(producer, b"two", answers)
     assert producer.has_given_up
@@ -156,7 +173,7 @@ def test_after_a_fatal_error_it_takes_nothing_and_gives_everything_up(producer: 
 def test_what_is_undecided_at_the_end_is_given_up_before_the_end(producer: RecordProducer) -> None:
     answers = Answers()
     send(producer, b"one", answers)
-    client = producer._client
+    client = producer._one_by_one.client
     producer.abandon()
     assert [code for _, code, _ in answers.got] == [KafkaError._PURGE_QUEUE]
     assert client.purged
@@ -169,7 +186,7 @@ def test_what_is_undecided_at_the_end_is_given_up_before_the_end(producer: Recor
 def test_whoever_closes_waits_for_what_is_confirmed_meanwhile(producer: RecordProducer) -> None:
     answers = Answers()
     send(producer, b"one", answers)
-    producer._client.answer(None)
+    producer._one_by_one.client.answer(None)
     producer.close()
     assert answers.got == [(b"one", None, None)]
 
