@@ -13,7 +13,14 @@ pytestmark = pytest.mark.integration
 
 def test_the_archive_fits_the_java_of_this_machine_and_the_jars_of_kafka(jars: Jars) -> None:
     ensure_class_archives(jars, print)
-    options = [*archive_options("kafka", jars), "-Xshare:on", "-XX:+UseSerialGC", "-cp", kafka_classpath(jars)]
+    options = [
+        *archive_options("kafka", jars),
+        "-Xshare:on",
+        "-XX:-UseSerialGC",
+        "-XX:+UseParallelGC",
+        "-cp",
+        kafka_classpath(jars),
+    ]
     # With -Xshare:on a JVM ends when it cannot map the archive.
     subprocess.run([find_java().executable, *options, "-version"], check=True, timeout=60)
 
