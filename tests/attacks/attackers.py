@@ -28,6 +28,7 @@ from sinks.kafka.producers import abandon
 from tests.attacks import packets
 from tests.attacks.connect_flood import flood_with_connects
 from tests.attacks.device import Device, Refused
+from tests.attacks.half_open import hold_half_open
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 Address = tuple[str, int]
@@ -38,7 +39,6 @@ READY: Final = "ready"
 _DEAF_PREFIX: Final = "deaf-"
 _CLOSED: Final = (OSError, EOFError)
 _PAUSE_S: Final = 0.1
-_SILENT_PAUSE_S: Final = 5.0
 _DRIP_S: Final = 1.0
 _WORKERS: Final = 200
 _FILTERS: Final = 256
@@ -51,14 +51,7 @@ _SMALL_HEADERS: Final = packets.user_property(b"h", b"v" * 450) * 16
 
 async def half_open(address: Address, size: int, done: Done) -> None:
     """Sockets that say nothing."""
-
-    async def one() -> None:
-        reader, writer = await asyncio.open_connection(*address)
-        done["opened"] += 1
-        await reader.read()
-        writer.close()
-
-    await _at_once(size, one, done, pause_s=_SILENT_PAUSE_S)
+    await _on_a_thread(hold_half_open, address, size, done)
 
 
 async def slow_loris(address: Address, size: int, done: Done) -> None:
@@ -86,11 +79,7 @@ async def slow_loris(address: Address, size: int, done: Done) -> None:
 
 async def connect_flood(address: Address, size: int, done: Done) -> None:
     """size: CONNECTs a second, each of another client, which does not wait long for an answer."""
-    stop = Event()
-    try:
-        await asyncio.to_thread(flood_with_connects, address, size, done, stop)
-    finally:
-        stop.set()
+    await _on_a_thread(flood_with_connects, address, size, done)
 
 
 async def subscribes(address: Address, size: int, done: Done) -> None:
@@ -180,6 +169,14 @@ async def sessions(address: Address, size: int, done: Done) -> None:
             await device.send(b"\xe0\x00")
 
     await _at_once(_WORKERS, one, done, pause_s=0)
+
+
+async def _on_a_thread(run: Callable[[Address, int, Done, Event], None], address: Address, size: int, done: Done) -> None:
+    stop = Event()
+    try:
+        await asyncio.to_thread(run, address, size, done, stop)
+    finally:
+        stop.set()
 
 
 async def _at_once(size: int, one: Callable[[], Awaitable[None]], done: Done, *, pause_s: float = _PAUSE_S) -> None:
