@@ -57,10 +57,13 @@ class RecordProducer:
     def __init__(self, *, bootstrap_servers: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self._failures = Failures()
         theirs = client_config(bootstrap_servers, options, self._failures, config)
-        linger_ms = max(_GROUP_LINGER_MS, theirs.get("linger.ms", 0))
-        self._one_by_one = _Client(theirs)
-        self._groups = _Client({**theirs, "linger.ms": linger_ms, "batch.size": _GROUP_BATCH_BYTES})
         self.has_given_up = False
+        self._one_by_one = _Client(theirs)
+        try:
+            self._groups = _Client({**theirs, "linger.ms": _GROUP_LINGER_MS, "batch.size": _GROUP_BATCH_BYTES})
+        except BaseException:
+            self._one_by_one.end()
+            raise
 
     def partition_counts(self) -> dict[str, int]:
         """Of all topics that may be described. Blocks. Raises KafkaFailed when no broker answers."""

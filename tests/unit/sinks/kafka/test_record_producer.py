@@ -96,14 +96,31 @@ def test_a_group_has_a_client_that_waits_for_all_of_it(producer: RecordProducer)
     assert [value for _, value, _ in producer._one_by_one.client.under_way] == [b"one"]
     assert [value for _, value, _ in producer._groups.client.under_way] == [b"two", b"three"]
     config = producer._groups.client.config
-    assert (config["acks"], config["enable.idempotence"], config["linger.ms"]) == ("all", True, 3)
+    assert (config["acks"], config["enable.idempotence"], config["client.id"]) == ("all", True, "me")
+    assert config["linger.ms"] > 0
     assert config["batch.size"] > MAX_GROUP_BYTES
     producer._groups.client.answer(TOO_LARGE)
     wait_until(lambda: len(answers.got) == 3, "all are given up, also what was sent one by one")
-    quick = RecordProducer(bootstrap_servers="x:1", options={}, config={"linger.ms": 0})
-    assert quick._one_by_one.client.config["linger.ms"] == 0
-    assert quick._groups.client.config["linger.ms"] > 0
-    quick.abandon()
+
+
+def test_kafkas_options_may_be_text_and_hold_for_what_is_sent_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_producer, "Producer", Client)
+    made = RecordProducer(bootstrap_servers="x:1", options={"linger.ms": "7"}, config={"linger.ms": 0})
+    assert made._one_by_one.client.config["linger.ms"] == "7"
+    made.abandon()
+
+
+def test_a_producer_that_cannot_be_made_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(config: dict[str, Any]) -> Client:
+        if "batch.size" in config:
+            raise KafkaException(KafkaError(KafkaError._FAIL))
+        return Client(config)
+
+    monkeypatch.setattr(record_producer, "Producer", make)
+    before = threading.active_count()
+    with pytest.raises(KafkaFailed):
+        RecordProducer(bootstrap_servers="x:1", options={}, config={})
+    assert threading.active_count() == before
 
 
 def test_a_confirmation_brings_the_time_of_the_record_if_the_broker_has_given_it(producer: RecordProducer) -> None:
