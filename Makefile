@@ -178,7 +178,7 @@ bench-archive: jars ## Measure the archive with a million ledger rows, and `infl
 
 .PHONY: attacks
 attacks: jars ## What hostile devices cost the good ones: nine attacks, a minute each (ATTACK_SECONDS=5 ONLY=bombs), and a table; twelve minutes
-	@$(BIN)/python -m tests.attacks.run --seconds $${ATTACK_SECONDS:-60} $${ONLY:+--only $$ONLY}
+	@$(BIN)/python -m tests.attacks.run $${ATTACK_SECONDS:+--seconds $$ATTACK_SECONDS} $${ONLY:+--only $$ONLY}
 
 .PHONY: soak
 soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer), and an hour of fuzz

@@ -1,6 +1,6 @@
 """200 good devices get 50 messages a second while one attack after the other goes on: `make attacks`.
 
-    python -m tests.attacks.run --seconds 20
+    python -m tests.attacks.run
     python -m tests.attacks.run --seconds 5 --only bombs --only deaf
 
 Everything is real: Kafka, engine, gateway, sockets. 1. Undisturbed: the latency to compare with. 2. Each attack, from a process
@@ -53,7 +53,7 @@ _STOP_S: Final = 30.0
 class Settings:
     """seconds: of each attack, and undisturbed. is_small: attackers of a short test."""
 
-    seconds: float = 20.0
+    seconds: float = 60.0
     only: tuple[str, ...] = ()
     devices: int = 200
     rate_per_s: float = 50.0
@@ -148,7 +148,7 @@ def _attack(name: str, size: int, seconds: float, up: UpProcess) -> tuple[float,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each attack, and undisturbed")
+    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="of each attack, and undisturbed")
     parser.add_argument("--only", action="append", default=[], choices=ATTACKS, help="may be given more than once")
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--warm-up", type=float, default=30.0, help="seconds before anything is measured")
