@@ -122,7 +122,7 @@ class OpenFastPath(Value, frozen=True, tag=7):
     after: the highest position that the session has handled in the partition of this client's messages. adopted: the offset of
     the highest `FastSent` of this connection that the session has read, -1 = none yet. ids_in_use: packet ids of the fast path's
     half that are not free; last_id: the one of them that was used last, 0 = none yet.
-    recent_ids: digests of message ids of which a repetition would be known, 8 bytes each, one behind the other; of_all: these are
+    recent_ids: digests of message ids of which a repetition would be known, 8 bytes each, one behind the other; is_snapshot: these are
     all of them, else they come to those that the gateway has been told before. subscriptions: those that cap the QoS of
     messages; None = as the gateway has been told before.
     """
@@ -135,7 +135,7 @@ class OpenFastPath(Value, frozen=True, tag=7):
     ids_in_use: tuple[PacketId, ...] = ()
     last_id: PacketId = 0
     recent_ids: bytes = b""
-    of_all: bool = False
+    is_snapshot: bool = False
     subscriptions: tuple[Subscription, ...] | None = None
 
 

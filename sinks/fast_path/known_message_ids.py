@@ -13,9 +13,9 @@ class KnownMessageIds:
     def __init__(self) -> None:
         self._digests: dict[bytes, None] = {}
 
-    def granted(self, recent_ids: bytes, *, of_all: bool, unadopted: Iterable[bytes]) -> None:
-        """recent_ids, of_all: as in OpenFastPath. unadopted: of what was taken and the session has not read yet."""
-        if of_all:
+    def granted(self, recent_ids: bytes, *, is_snapshot: bool, unadopted: Iterable[bytes]) -> None:
+        """recent_ids, is_snapshot: as in OpenFastPath. unadopted: of what was taken and the session has not read yet."""
+        if is_snapshot:
             self._digests = dict.fromkeys(unadopted)
         for start in range(0, len(recent_ids), DIGEST_BYTES):
             self._digests[recent_ids[start : start + DIGEST_BYTES]] = None

@@ -59,7 +59,7 @@ class FastPath:
         self.packet_ids.granted(grant.after, grant.ids_in_use, grant.last_id)
         self._known_ids.granted(
             grant.recent_ids,
-            of_all=grant.of_all,
+            is_snapshot=grant.is_snapshot,
             unadopted=[taken.digest for taken in self._taken.values() if taken.digest is not None],
         )
         if grant.subscriptions is not None:

@@ -114,8 +114,8 @@ def _grant(
 ) -> None:
     news, recent = activation.fast_path, outbound.recent_ids
     # All of them now and then, so that the gateway can forget those that the session has forgotten.
-    of_all = is_first or path.since_grant >= GRANT_AFTER or path.ids_told + len(news.remembered) > recent.window
-    path.ids_told = 0 if of_all else path.ids_told + len(news.remembered)
+    is_snapshot = is_first or path.since_grant >= GRANT_AFTER or path.ids_told + len(news.remembered) > recent.window
+    path.ids_told = 0 if is_snapshot else path.ids_told + len(news.remembered)
     path.since_grant = 0
     activation.add(
         OpenFastPath(
@@ -126,8 +126,8 @@ def _grant(
             adopted=path.adopted,
             ids_in_use=fast_ids((entry.packet_id for entry in outbound.window), outbound.owed.phases),
             last_id=outbound.packet_ids.last_fast,
-            recent_ids=b"".join(recent.digests if of_all else news.remembered),
-            of_all=of_all,
+            recent_ids=b"".join(recent.digests if is_snapshot else news.remembered),
+            is_snapshot=is_snapshot,
             subscriptions=tuple(outbound.subscriptions) if is_first or news.subscriptions else None,
         )
     )

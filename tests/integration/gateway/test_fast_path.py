@@ -66,7 +66,7 @@ class GrantingEngine(Engine):
         self.backend = Backend(settings)
 
     def grant(self, client_id: str, after: Position, **fields: Any) -> None:
-        self.command(client_id, OpenFastPath, after=after, of_all=True, subscriptions=(), **fields)
+        self.command(client_id, OpenFastPath, after=after, is_snapshot=True, subscriptions=(), **fields)
 
     def open_for(self, client_id: str, device: RawClient) -> None:
         """The first message is the session's; the next ones come by the fast path, as soon as a router reads them."""

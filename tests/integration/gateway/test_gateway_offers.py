@@ -31,7 +31,7 @@ def granted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
     device.expect(CONNACK)
     gateway.kafka.wait_for(client_id, ClientConnected)
     wait_until(lambda: gateway.counters.commands_applied, "the engine has accepted")
-    gateway.kafka.command(client_id, OpenFastPath, after=Position(0, 4), of_all=True, subscriptions=())
+    gateway.kafka.command(client_id, OpenFastPath, after=Position(0, 4), is_snapshot=True, subscriptions=())
     return device
 
 

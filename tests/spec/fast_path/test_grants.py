@@ -43,7 +43,7 @@ def test_the_first_grant_says_all_that_a_gateway_needs() -> None:
         sequence=3,
         after=at(4),
         recent_ids=message_digest("a"),
-        of_all=True,
+        is_snapshot=True,
         subscriptions=(Subscription(topic_filter="x/#", qos=QoS.AT_LEAST_ONCE),),
     )
     s.fast_sent("b", Y + 1, at=at(5), previous=4, explicit_id=True).lose_connection().connect(capabilities=FAST)
@@ -69,7 +69,7 @@ def test_a_grant_is_renewed_when_there_is_something_new_and_not_in_every_activat
     s = opened()
     assert s.fast_sent("a", Y, at=at(1), previous=0).puback(Y).submit("a", at=at(1)).after(5).sees() == []
     assert s.submit("b", at=at(2)).sees() == ["PUBLISH 2 b", "OPEN 2"]
-    assert (grant(s).adopted, grant(s).of_all, grant(s).subscriptions) == (1, False, None)
+    assert (grant(s).adopted, grant(s).is_snapshot, grant(s).subscriptions) == (1, False, None)
 
 
 def test_many_fast_sends_renew_it_so_that_the_gateway_can_forget_them() -> None:
@@ -93,7 +93,7 @@ def test_changed_subscriptions_renew_it_and_the_same_once_more_do_not() -> None:
 def test_ids_of_messages_that_came_back_as_dead_letters_are_told() -> None:
     s = opened()
     s.handle(MessageReturned(message=message("back")))
-    assert (grant(s).recent_ids, grant(s).of_all) == (message_digest("back"), False)
+    assert (grant(s).recent_ids, grant(s).is_snapshot) == (message_digest("back"), False)
     s.handle(MessageReturned(message=message("back")))
     assert s.sees() == ["PUBLISH 2 back", "OPEN 0"], "the second is a repetition, and no news"
 
@@ -103,7 +103,7 @@ def test_all_remembered_ids_are_told_anew_when_the_gateway_may_have_more_than_th
     told = []
     for offset, name in enumerate("abcd", start=1):
         s.submit(name, at=at(offset), explicit_id=True)
-        told.append((grant(s).of_all, len(grant(s).recent_ids) // DIGEST_BYTES))
+        told.append((grant(s).is_snapshot, len(grant(s).recent_ids) // DIGEST_BYTES))
     assert told == [(False, 1), (False, 1), (True, 2), (False, 1)]
 
 
@@ -126,7 +126,7 @@ def test_what_waits_in_the_queue_closes_the_path_once_and_it_opens_when_the_queu
     assert s.sees() == ["PUBLISH 2 a", "OPEN 1", "CLOSE PATH"]
     assert s.puback(2).puback(3).sees() == ["PUBLISH 3 b", "PUBLISH 4 c"], "an open path is not granted while it closes"
     assert s.path_closed().sees() == ["OPEN 3"]
-    assert grant(s).of_all
+    assert grant(s).is_snapshot
 
 
 def test_a_path_that_has_closed_stays_closed_while_messages_wait() -> None:

@@ -8,9 +8,9 @@ A, B, C, D = (message_digest(name) for name in "abcd")
 
 def test_grants_add_to_what_is_known_or_say_all_of_it() -> None:
     known = KnownMessageIds()
-    known.granted(A + B, of_all=True, unadopted=[])
-    known.granted(C, of_all=False, unadopted=[])
+    known.granted(A + B, is_snapshot=True, unadopted=[])
+    known.granted(C, is_snapshot=False, unadopted=[])
     assert [known.knows(digest) for digest in (A, B, C, D)] == [True, True, True, False]
     known.remember(D)
-    known.granted(C, of_all=True, unadopted=[D])
+    known.granted(C, is_snapshot=True, unadopted=[D])
     assert [known.knows(digest) for digest in (A, B, C, D)] == [False, False, True, True]

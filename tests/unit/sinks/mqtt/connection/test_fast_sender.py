@@ -23,7 +23,7 @@ TOPIC = ("mqtt-topic", b"t")
 def granted(level: int = 4, *, after: int = 4, partition: int = 2, **settings: Any) -> Harness:
     """A connection whose grant begins behind offset 4; two slots."""
     harness = connected(level, **settings)
-    grant(harness, after, partition=partition, of_all=True, subscriptions=())
+    grant(harness, after, partition=partition, is_snapshot=True, subscriptions=())
     return harness
 
 
@@ -238,7 +238,7 @@ class TestRefusing:
     def test_a_repetition_of_what_was_taken_is_the_sessions(self) -> None:
         harness = granted()
         offer(harness, 5, ("message-id", b"m"))
-        grant(harness, 4, of_all=True)
+        grant(harness, 4, is_snapshot=True)
         assert offer(harness, 6, ("message-id", b"m")) == b""
         assert refusals(harness) == {"repetition": 1}
 
