@@ -10,7 +10,7 @@ from state.commands import (
     SendReceipt,
     Transition,
 )
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.dead_letters.dead_letter import NOT_DEAD, DeadLettering, dead_letter, death_count, wants_dead_letter
 from state.model import ClientId, MessageId, Outcome, PacketId, QoS, ReasonCode
 from state.outbound.inflight_window import Delivery
@@ -80,7 +80,14 @@ class Activation:
         )
 
     def publish(
-        self, connection: Connection, delivery: Delivery, *, transition: Transition, packet_id: PacketId, qos: QoS, dup: bool
+        self,
+        connection: SessionConnection,
+        delivery: Delivery,
+        *,
+        transition: Transition,
+        packet_id: PacketId,
+        qos: QoS,
+        dup: bool,
     ) -> None:
         """Send the delivery's message and record it as `transition`. What the backend wrote is not altered: [MQTT-3.3.2-4]
         [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]."""
@@ -107,7 +114,12 @@ class Activation:
         self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.attempts)
 
     def pubrel(
-        self, connection: Connection, packet_id: PacketId, message_id: MessageId | None, *, reason_code: int = ReasonCode.SUCCESS
+        self,
+        connection: SessionConnection,
+        packet_id: PacketId,
+        message_id: MessageId | None,
+        *,
+        reason_code: int = ReasonCode.SUCCESS,
     ) -> None:
         """Send PUBREL under the id of its PUBLISH [MQTT-2.2.1-5], and record it."""
         self.commands.append(

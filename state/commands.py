@@ -117,14 +117,14 @@ class CloseConnection(Value, frozen=True, tag=6):
 
 
 class OpenFastPath(Value, frozen=True, tag=7):
-    """A grant: the gateway may send messages of this client before the session has read them (docs/protocol.md, 7).
+    """Grants the fast path: the gateway may send messages of this client before the session has read them (docs/protocol.md, 7).
 
-    after: the highest position that the session has handled in the partition of this client's messages. adopted: the offset of
-    the highest `FastSent` of this connection that the session has read, -1 = none yet. ids_in_use: packet ids of the fast path's
-    half that are not free; last_id: the one of them that was used last, 0 = none yet.
-    recent_ids: digests of message ids of which a repetition would be known, 8 bytes each, one behind the other; is_snapshot: these are
-    all of them, else they come to those that the gateway has been told before. subscriptions: those that cap the QoS of
-    messages; None = as the gateway has been told before.
+    after: the highest position that the session has handled, in the partition of this client's messages.
+    adopted: the offset of the highest `FastSent` of this connection that the session has read; -1 = none yet.
+    ids_in_use: packet ids of the fast path that are not free. last_id: the one that was used last, 0 = none yet.
+    recent_ids: digests of remembered message ids, 8 bytes each, concatenated. A message with such an id is a repetition.
+    is_snapshot: `recent_ids` has all of them and replaces those of earlier grants; False = it adds to them.
+    subscriptions: cap the QoS of messages; None = unchanged since the last grant.
     """
 
     connection_id: int

@@ -17,7 +17,7 @@ class PathState(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class FastPath:
+class SessionFastPath:
     """What the gateway of a connection may send before the session has read it (docs/protocol.md, section 7).
 
     opened_after: `after` of the first grant since the path was last closed; None = there was none yet.
@@ -36,7 +36,7 @@ class FastPath:
 
 
 @dataclass(slots=True, kw_only=True)
-class Connection:
+class SessionConnection:
     """partition: of `inflight.commands`, where the gateway that holds the socket reads.
 
     send_quota: QoS 1 and 2 messages that may be unacknowledged on the wire, min(`max_inflight`, Receive Maximum).
@@ -55,7 +55,7 @@ class Connection:
     will: Will | None = None
     sequence: int = 0
     lease_id: str = ""
-    fast_path: FastPath | None = None
+    fast_path: SessionFastPath | None = None
 
     @classmethod
     def of(cls, event: ClientConnected, *, send_quota: int) -> Self:
@@ -69,7 +69,7 @@ class Connection:
             maximum_packet_size_bytes=event.maximum_packet_size_bytes,
             will=event.will,  # [MQTT-3.1.2-7]
             lease_id=event.lease_id,
-            fast_path=FastPath() if event.capabilities & Capability.FAST_PATH else None,
+            fast_path=SessionFastPath() if event.capabilities & Capability.FAST_PATH else None,
         )
 
     def next_sequence(self) -> int:
@@ -78,7 +78,7 @@ class Connection:
         return self.sequence
 
     @property
-    def fence(self) -> FastPath | None:
+    def fence(self) -> SessionFastPath | None:
         """The fast path while its gateway may send by it, None = it may not: nothing stands in the way of an ending."""
         return None if self.fast_path is None or self.fast_path.state is PathState.CLOSED else self.fast_path
 

@@ -20,7 +20,7 @@ from typing import Final, assert_never
 
 from state.activation import Activation
 from state.commands import AcceptConnection, CloseConnection, Command, DropAwaitingRel, Transition
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.errors import ProtocolViolation
 from state.events import (
     ClientConnected,
@@ -42,12 +42,12 @@ from state.events import (
     Subscribed,
     Unsubscribed,
 )
-from state.inbound.inbound import Inbound
+from state.inbound.inbound import SessionInbound
 from state.inbound.wills import PendingWill, pending_will, publish_will
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
 from state.outbound import acknowledgements, admission, endings, retransmission, transmission
 from state.outbound.fast_path import adoption, grants
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.settings import RetryMqtt5, SessionSettings
 
 _COPIES_COME_WITHIN_MS: Final = 3_600_000
@@ -95,7 +95,7 @@ class Session:
     def __init__(self, *, client_id: ClientId, settings: SessionSettings) -> None:
         self.client_id = client_id
         self.settings = settings
-        self.connection: Connection | None = None
+        self.connection: SessionConnection | None = None
         self.established = False
         self.started_by = 0
         self.newest_connection_id = 0
@@ -104,8 +104,8 @@ class Session:
         """The newest connection was ended from here, and its gateway has not said that it is over."""
         self.session_expiry_interval_s = settings.session_expiry_interval_s
         self.pending_will: PendingWill | None = None
-        self.outbound = Outbound(settings)
-        self.inbound = Inbound()
+        self.outbound = SessionOutbound(settings)
+        self.inbound = SessionInbound()
 
     # --- the contract -------------------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Session:
 
     def _apply_to_connection(
         self,
-        connection: Connection,
+        connection: SessionConnection,
         event: ClientDisconnected | ConnectionLost | PubAckReceived | PubRecReceived | PubCompReceived,
         activation: Activation,
     ) -> None:
@@ -281,7 +281,7 @@ class Session:
             # [MQTT-3.3.4-7]
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
-    def _present(self, connection_id: int) -> Connection | None:
+    def _present(self, connection_id: int) -> SessionConnection | None:
         """The connection if it is this one."""
         return self.connection if self.connection is not None and self.connection.connection_id == connection_id else None
 
@@ -307,7 +307,7 @@ class Session:
         self.offline_since_ms, self.end_is_unheard = None, False
         self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
-        connection = Connection.of(event, send_quota=send_quota)
+        connection = SessionConnection.of(event, send_quota=send_quota)
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
         activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
@@ -365,7 +365,9 @@ class Session:
         self._disconnected(connection, reason, activation)
         self.end_is_unheard = self.established
 
-    def _disconnected(self, connection: Connection, reason: str, activation: Activation, *, reconnect_grace_ms: int = 0) -> None:
+    def _disconnected(
+        self, connection: SessionConnection, reason: str, activation: Activation, *, reconnect_grace_ms: int = 0
+    ) -> None:
         now_ms = activation.now_ms
         retransmission.connection_ended(self.outbound, connection, now_ms)
         grants.connection_ended(connection, activation)
@@ -409,7 +411,7 @@ class Session:
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()
 
-    def _close_stalled(self, connection: Connection, activation: Activation) -> None:
+    def _close_stalled(self, connection: SessionConnection, activation: Activation) -> None:
         """MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay. What the gateway still sends by
         the fast path has to be known first: it would end as if nobody had been there."""
         if connection.fence is not None:

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from state.connection import Connection, FastPath, PathState
+from state.connection import PathState, SessionConnection, SessionFastPath
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
 from state.inbound.subscriptions import Subscriptions
@@ -30,11 +30,11 @@ from state.transitions import OutboundPhase, OwedPhase
 STATE_VERSION: Final = 1
 
 
-class _Record(msgspec.Struct, array_like=True, kw_only=True, frozen=True):
+class _StoredStruct(msgspec.Struct, array_like=True, kw_only=True, frozen=True):
     pass
 
 
-class DeliveryV1(_Record, frozen=True):
+class DeliveryV1(_StoredStruct, frozen=True):
     """qos: None = written before it was decided when a message comes: it is decided when the message is read."""
 
     message: Message
@@ -48,7 +48,7 @@ class DeliveryV1(_Record, frozen=True):
     fast_path: bool = False
 
 
-class InflightEntryV1(_Record, frozen=True):
+class InflightEntryV1(_StoredStruct, frozen=True):
     packet_id: int
     phase: Annotated[int, msgspec.Meta(ge=1, le=3)]
     delivery: DeliveryV1
@@ -57,7 +57,7 @@ class InflightEntryV1(_Record, frozen=True):
     first_connection_id: int = 0
 
 
-class FastPathV1(_Record, frozen=True):
+class FastPathV1(_StoredStruct, frozen=True):
     state: Annotated[int, msgspec.Meta(ge=0, le=2)]
     opened_after: Position | None
     adopted: int
@@ -67,7 +67,7 @@ class FastPathV1(_Record, frozen=True):
     over_limit: bool
 
 
-class ConnectionV1(_Record, frozen=True):
+class ConnectionV1(_StoredStruct, frozen=True):
     """receive_maximum: None = not known; it is no smaller than `send_quota`."""
 
     connection_id: int
@@ -82,13 +82,13 @@ class ConnectionV1(_Record, frozen=True):
     fast_path: FastPathV1 | None = None
 
 
-class PendingWillV1(_Record, frozen=True):
+class PendingWillV1(_StoredStruct, frozen=True):
     will: Will
     connection_id: int
     due_ms: int
 
 
-class SessionV1(_Record, frozen=True):
+class SessionV1(_StoredStruct, frozen=True):
     """awaiting_rel, repeated: (packet id, content hash, received_ms), tombstones: (packet id, content hash), all oldest first.
 
     subscriptions: an array of state.model.Subscription, read and written by state/inbound/subscriptions.py when it has to be.
@@ -126,7 +126,7 @@ class SessionV1(_Record, frozen=True):
     end_is_unheard: bool = False
 
 
-class _ConnectionOnlyV1(_Record, frozen=True):
+class _ConnectionOnlyV1(_StoredStruct, frozen=True):
     """The first field of SessionV1."""
 
     connection: ConnectionV1 | None
@@ -228,7 +228,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     session = Session(client_id=client_id, settings=settings)
     if record.connection is not None:
         stored = record.connection
-        session.connection = Connection(
+        session.connection = SessionConnection(
             connection_id=stored.connection_id,
             partition=stored.partition,
             protocol_version=stored.protocol_version,
@@ -323,7 +323,7 @@ def _unpack(delivery: DeliveryV1, subscriptions: Subscriptions) -> Delivery:
     )
 
 
-def _pack_path(path: FastPath | None) -> FastPathV1 | None:
+def _pack_path(path: SessionFastPath | None) -> FastPathV1 | None:
     if path is None:
         return None
     return FastPathV1(
@@ -337,10 +337,10 @@ def _pack_path(path: FastPath | None) -> FastPathV1 | None:
     )
 
 
-def _unpack_path(stored: FastPathV1 | None) -> FastPath | None:
+def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
     if stored is None:
         return None
-    return FastPath(
+    return SessionFastPath(
         state=PathState(stored.state),
         opened_after=stored.opened_after,
         adopted=stored.adopted,

@@ -45,7 +45,7 @@ from state.events import (
     PublishReceived,
     SessionPurged,
 )
-from state.inbound.inbound import Inbound
+from state.inbound.inbound import SessionInbound
 from state.model import ClientId, Message, Outcome, Position, ReasonCode, Value
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery
@@ -218,7 +218,7 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
     activation.add(_drop(held, now_ms))
     for event in held.events:
         if isinstance(event, PublishReceived):  # acknowledged, and nobody can say any more whether it is a repetition
-            Inbound.hand_on(event, activation)
+            SessionInbound.hand_on(event, activation)
     activation.add(ClearThrottle())
     session = _readable(held, client_id, settings)
     if session is None:

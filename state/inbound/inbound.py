@@ -8,7 +8,7 @@ from state.model import PacketId, QoS
 from state.transitions import InboundAction, InboundEvent
 
 
-class Inbound:
+class SessionInbound:
     """The receiving half of a session. The gateway has already answered what arrives here: PUBREC and PUBCOMP are its own."""
 
     __slots__ = ("awaiting_rel",)

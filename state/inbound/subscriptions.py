@@ -63,7 +63,7 @@ def _fitting(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
     return "/".join(levels)
 
 
-class _Index:
+class _FilterIndex:
     """Subscriptions by filter, in the order of their first SUBSCRIBE, and how many filters have each shape."""
 
     __slots__ = ("by_filter", "shapes")
@@ -73,7 +73,7 @@ class _Index:
         self.shapes = shapes
 
     @classmethod
-    def of(cls, encoded: bytes) -> "_Index":
+    def of(cls, encoded: bytes) -> "_FilterIndex":
         """Raises UnreadableRecord for what `Subscriptions.encoded` did not write."""
         try:
             subscriptions = _decoder.decode(encoded)
@@ -82,11 +82,11 @@ class _Index:
         by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
         return cls(by_filter, Counter(_shape(topic_filter) for topic_filter in by_filter if _has_wildcard(topic_filter)))
 
-    def copy(self) -> "_Index":
-        return _Index(self.by_filter.copy(), self.shapes.copy())
+    def copy(self) -> "_FilterIndex":
+        return _FilterIndex(self.by_filter.copy(), self.shapes.copy())
 
 
-_remembered: Final = lru_cache(maxsize=_REMEMBERED_CLIENTS)(_Index.of)
+_remembered: Final = lru_cache(maxsize=_REMEMBERED_CLIENTS)(_FilterIndex.of)
 
 
 class Subscriptions:
@@ -96,7 +96,7 @@ class Subscriptions:
 
     def __init__(self, encoded: bytes = NO_SUBSCRIPTIONS) -> None:
         self._encoded: bytes | None = encoded
-        self._index: _Index | None = None
+        self._index: _FilterIndex | None = None
         self._is_shared = False
 
     def add(self, subscription: Subscription) -> bool:
@@ -159,14 +159,14 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._read().by_filter)
 
-    def _read(self) -> _Index:
+    def _read(self) -> _FilterIndex:
         if self._index is None:
             assert self._encoded is not None, "what was changed has been read"
             self._is_shared = len(self._encoded) >= _REMEMBERED_FROM_BYTES
-            self._index = _remembered(self._encoded) if self._is_shared else _Index.of(self._encoded)
+            self._index = _remembered(self._encoded) if self._is_shared else _FilterIndex.of(self._encoded)
         return self._index
 
-    def _changing(self) -> _Index:
+    def _changing(self) -> _FilterIndex:
         """The index, of which no other session knows, and whose encoding is not valid any more."""
         index = self._read()
         if self._is_shared:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from state.activation import Activation
 from state.commands import ForwardPublication, Transition
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.model import Will
 
 
@@ -18,7 +18,7 @@ class PendingWill:
 
 
 def pending_will(
-    connection: Connection, session_expiry_interval_s: int, now_ms: int, reconnect_grace_ms: int
+    connection: SessionConnection, session_expiry_interval_s: int, now_ms: int, reconnect_grace_ms: int
 ) -> PendingWill | None:
     """The will of a connection that has just ended, None = it has none.
 

@@ -9,12 +9,12 @@ import msgspec
 
 from state.activation import Activation
 from state.commands import Transition
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.errors import ProtocolViolation
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, QoS, ReasonCode
 from state.outbound.inflight_window import InflightEntry
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.outbound.refusals import refused
 from state.outbound.retransmission import leave_on_wire, withdraw
 from state.transitions import OutboundAction, OutboundEvent, OwedAction, OwedEvent
@@ -24,7 +24,7 @@ Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
 _REFUSED_FROM: Final = 0x80
 
 
-def acknowledge(outbound: Outbound, event: Acknowledgement, connection: Connection, activation: Activation) -> None:
+def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection, activation: Activation) -> None:
     """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
     packet_id, reason_code, cause = event.packet_id, event.reason_code, _cause(event)
     if packet_id in outbound.owed:
@@ -57,7 +57,9 @@ def acknowledge(outbound: Outbound, event: Acknowledgement, connection: Connecti
                 activation.pubrel(connection, packet_id, entry.delivery.message.message_id)
 
 
-def _acknowledge_owed(outbound: Outbound, event: Acknowledgement, connection: Connection, activation: Activation) -> None:
+def _acknowledge_owed(
+    outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection, activation: Activation
+) -> None:
     """An answer to a message that was given up: too late for the message, but it takes the client's side further."""
     packet_id, cause = event.packet_id, _cause(event)
     action = outbound.owed.step(packet_id, OwedEvent[cause.name])
@@ -72,7 +74,9 @@ def _acknowledge_owed(outbound: Outbound, event: Acknowledgement, connection: Co
         activation.pubrel(connection, packet_id, None)
 
 
-def acknowledge_late(outbound: Outbound, event: Acknowledgement, connection: Connection | None, activation: Activation) -> None:
+def acknowledge_late(
+    outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection | None, activation: Activation
+) -> None:
     """What the client said on a connection that this session has left, in so far as it takes the exchange further.
 
     It counts: a gateway answers a PUBREC as soon as it is in the log, so the client may have handed the message on and

@@ -15,18 +15,20 @@ QoS is here what is left of the message's after the client's subscriptions (`Del
 
 from state.activation import Activation
 from state.commands import Transition
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.dead_letters.dead_letter import return_id
 from state.events import MessageRefused, MessageReturned, MessageSubmitted
 from state.model import Message, Outcome, Position, QoS
 from state.outbound.endings import drop_expired
 from state.outbound.inflight_window import Delivery
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.outbound.transmission import fill, send
 from state.settings import Overflow
 
 
-def submit(outbound: Outbound, event: MessageSubmitted, connection: Connection | None, activation: Activation) -> bool:
+def submit(
+    outbound: SessionOutbound, event: MessageSubmitted, connection: SessionConnection | None, activation: Activation
+) -> bool:
     """Take a message of a backend. True if the session took it: it was sent, or waits.
 
     Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
@@ -42,7 +44,9 @@ def submit(outbound: Outbound, event: MessageSubmitted, connection: Connection |
     return taken
 
 
-def take_back(outbound: Outbound, event: MessageReturned, connection: Connection | None, activation: Activation) -> bool:
+def take_back(
+    outbound: SessionOutbound, event: MessageReturned, connection: SessionConnection | None, activation: Activation
+) -> bool:
     """Take a dead letter that was routed to this queue: like any message from here on, with its history. True: see `submit`."""
     delivery = new_delivery(outbound, event.message)
     history = event.message.history
@@ -60,12 +64,12 @@ def take_back(outbound: Outbound, event: MessageReturned, connection: Connection
     return _admit(outbound, delivery, connection, activation)
 
 
-def refuse(outbound: Outbound, event: MessageRefused, activation: Activation) -> None:
+def refuse(outbound: SessionOutbound, event: MessageRefused, activation: Activation) -> None:
     """A message that breaks the contract of `inflight.messages` ends here."""
     activation.finish(new_delivery(outbound, event.message), Outcome.INVALID, detail=event.detail)
 
 
-def new_delivery(outbound: Outbound, message: Message, position: Position | None = None) -> Delivery:
+def new_delivery(outbound: SessionOutbound, message: Message, position: Position | None = None) -> Delivery:
     """A message that the session takes now. position: see Delivery."""
     outbound.next_order += 1
     ttl_ms = outbound.settings.policy.message_ttl_ms
@@ -79,7 +83,7 @@ def new_delivery(outbound: Outbound, message: Message, position: Position | None
     )
 
 
-def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
+def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection | None, activation: Activation) -> bool:
     """False: the message is refused, because it finds no place in the full queue or its client offline (QoS 0)."""
     qos, now_ms = delivery.qos, activation.now_ms
     if qos == QoS.AT_MOST_ONCE:
@@ -101,7 +105,9 @@ def _admit(outbound: Outbound, delivery: Delivery, connection: Connection | None
     return True
 
 
-def _waits_for_the_queue(outbound: Outbound, delivery: Delivery, connection: Connection, activation: Activation) -> bool:
+def _waits_for_the_queue(
+    outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation
+) -> bool:
     """Whether a QoS 0 message for a connected client goes behind those that step 3 of the activation sends (state/session.py).
 
     Where it cannot wait for them, those that can leave do so now: in a queue that is full or stores none, and with no time left.
@@ -116,13 +122,13 @@ def _waits_for_the_queue(outbound: Outbound, delivery: Delivery, connection: Con
     return stores and _something_leaves(outbound, connection, now_ms)
 
 
-def _something_leaves(outbound: Outbound, connection: Connection, now_ms: int) -> bool:
+def _something_leaves(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """The queue has a message of QoS 0, which needs no slot, or there is a slot for what it has."""
     queue = outbound.queue
     return queue.has_qos0 or (bool(queue) and outbound.may_dequeue(connection, now_ms))
 
 
-def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | None, activation: Activation) -> bool:
+def _enqueue(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection | None, activation: Activation) -> bool:
     """Rule 5. False: see `_admit`."""
     queue, size_bytes = outbound.queue, delivery.size_bytes
     if queue.would_overflow(size_bytes):
@@ -137,7 +143,7 @@ def _enqueue(outbound: Outbound, delivery: Delivery, connection: Connection | No
     return True
 
 
-def _makes_room(outbound: Outbound, delivery: Delivery, activation: Activation) -> bool:
+def _makes_room(outbound: SessionOutbound, delivery: Delivery, activation: Activation) -> bool:
     """False: the queue has no room for it."""
     queue, size_bytes = outbound.queue, delivery.size_bytes
     if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):

@@ -6,16 +6,16 @@ Nothing ends here that a gateway may be sending by the fast path: it waits until
 from typing import Final
 
 from state.activation import Activation
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.model import Outcome
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.settings import Overflow
 from state.transitions import OutboundAction, OutboundEvent
 
 _PAYLOAD_KEPT: Final = {OutboundAction.END: True, OutboundAction.END_RECEIVED: False}
 
 
-def drop_expired(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
+def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
     """Messages whose time ran out while they waited [MQTT-3.3.2-5]; what was sent once does not expire [MQTT-4.3.3-7]."""
     queue = outbound.queue
     over, waits = queue.expired(activation.now_ms), False
@@ -28,7 +28,7 @@ def drop_expired(outbound: Outbound, connection: Connection | None, activation: 
         activation.finish(delivery, Outcome.EXPIRED)
 
 
-def drop_above_limit(outbound: Outbound, activation: Activation) -> None:
+def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
     """What the queue has kept above its limits because of the fast path."""
     if activation.fast_path.fence_fell:
         newest_first = outbound.settings.overflow is Overflow.REJECT
@@ -36,7 +36,7 @@ def drop_above_limit(outbound: Outbound, activation: Activation) -> None:
             activation.finish(delivery, Outcome.MAXLEN, detail="dropped from a full queue when the fast path was closed")
 
 
-def end(outbound: Outbound, activation: Activation) -> None:
+def end(outbound: SessionOutbound, activation: Activation) -> None:
     """The session is over: everything in window and queue leaves with `session_ended`."""
     for entry in outbound.window:
         action = outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from state.activation import Activation
 from state.commands import ClearThrottle, SetThrottle
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.inbound.subscriptions import Subscriptions
 from state.model import MAX_SESSION_PACKET_ID
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
@@ -21,7 +21,7 @@ from state.outbound.packet_ids import OwedAnswers, PacketIds
 from state.settings import SessionSettings
 
 
-class Outbound:
+class SessionOutbound:
     """The sending half of a session.
 
     next_order: of the next message taken. quota_refusals: rounds of 0x97 in a row; blocked_until_ms: nothing leaves the queue
@@ -59,25 +59,25 @@ class Outbound:
         self.blocked_until_ms: int | None = None
         self.throttled_since_ms: int | None = None
 
-    def wire_quota(self, connection: Connection) -> int:
+    def wire_quota(self, connection: SessionConnection) -> int:
         """QoS 1 and 2 messages of the window that may be unacknowledged on the wire, beside those given up [MQTT-3.3.4-9]."""
         return max(0, min(connection.send_quota, connection.receive_maximum - len(self.owed.slots)))
 
-    def send_quota(self, connection: Connection) -> int:
+    def send_quota(self, connection: SessionConnection) -> int:
         """Messages that may enter the window now."""
         taken = connection.send_quota - self.wire_quota(connection)
         ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.owed)
         return max(0, min(self.window.send_quota - taken, ids_left))
 
-    def may_dequeue(self, connection: Connection | None, now_ms: int) -> bool:
+    def may_dequeue(self, connection: SessionConnection | None, now_ms: int) -> bool:
         """There is a connection, the window has a free slot, and no backoff runs."""
         return connection is not None and self.send_quota(connection) > 0 and not self.blocked(now_ms)
 
-    def on_wire(self, connection: Connection) -> Iterator[InflightEntry]:
+    def on_wire(self, connection: SessionConnection) -> Iterator[InflightEntry]:
         """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
         return self.window.oldest(self.wire_quota(connection))
 
-    def slot_freed(self, connection: Connection, now_ms: int) -> None:
+    def slot_freed(self, connection: SessionConnection, now_ms: int) -> None:
         """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
         there is one, goes out now, and its clock starts now."""
         self.window.restart_clock(self.wire_quota(connection), now_ms)
@@ -89,7 +89,7 @@ class Outbound:
     def end_backoff(self) -> None:
         self.quota_refusals, self.blocked_until_ms = 0, None
 
-    def next_dequeue_ms(self, connection: Connection) -> int | None:
+    def next_dequeue_ms(self, connection: SessionConnection) -> int | None:
         """When the backoff ends that keeps messages from free slots, None = there is nothing to wait for."""
         return self.blocked_until_ms if self.queue and self.send_quota(connection) > 0 else None
 

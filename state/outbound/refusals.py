@@ -14,7 +14,7 @@ from state.commands import Transition
 from state.events import PubAckReceived, PubRecReceived
 from state.model import Outcome, ReasonCode
 from state.outbound.inflight_window import InflightEntry
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.outbound.retry import backoff_wait_ms
 
 _REFUSED_FOR_GOOD: Final = frozenset(
@@ -24,7 +24,9 @@ _REASON_CHARACTERS: Final = 200
 """Of the text with which a client explains a refusal: enough for people, and no way to fill ledger and dead letters."""
 
 
-def refused(outbound: Outbound, entry: InflightEntry, event: PubAckReceived | PubRecReceived, activation: Activation) -> None:
+def refused(
+    outbound: SessionOutbound, entry: InflightEntry, event: PubAckReceived | PubRecReceived, activation: Activation
+) -> None:
     """entry: the exchange that the refusal has ended."""
     delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
     message_id = delivery.message.message_id
@@ -51,7 +53,7 @@ def refused(outbound: Outbound, entry: InflightEntry, event: PubAckReceived | Pu
         outbound.queue.put_back(delivery)
 
 
-def _next_attempt(outbound: Outbound, entry: InflightEntry, now_ms: int) -> str:
+def _next_attempt(outbound: SessionOutbound, entry: InflightEntry, now_ms: int) -> str:
     """For people: when a message that was just refused is sent again. The second number counts from the row's own time."""
     if outbound.attempts_used_up(entry.delivery):
         return "it was the last attempt"

@@ -9,10 +9,10 @@ from typing import Final
 
 from state.activation import Activation
 from state.commands import Transition, WithdrawPublish
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.model import PacketId, QoS
 from state.outbound.inflight_window import InflightEntry
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.outbound.retry import retry_wait_ms
 from state.outbound.transmission import count_attempt, finished_over_limit
 from state.settings import RetryMqtt5, SessionSettings
@@ -26,7 +26,7 @@ _OVER_LIMIT: Final = {
 _RECORDED_AS: Final = {OutboundEvent.RETRY_DUE: Transition.RESENT, OutboundEvent.REPLAY: Transition.REPLAYED}
 
 
-def replay(outbound: Outbound, connection: Connection, activation: Activation) -> None:
+def replay(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
     """The client is back: everything unfinished again."""
     for entry in outbound.window:
         _resend(outbound, entry, OutboundEvent.REPLAY, connection, activation)
@@ -34,7 +34,7 @@ def replay(outbound: Outbound, connection: Connection, activation: Activation) -
         activation.pubrel(connection, packet_id, None)
 
 
-def retry(outbound: Outbound, connection: Connection, activation: Activation) -> None:
+def retry(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
     """Send again what has waited for `retry_interval`. Not for a connection on which timers do not run (see `stalled`)."""
     for entry in outbound.on_wire(connection):
         if _answer_due_ms(entry, outbound.settings) <= activation.now_ms:
@@ -45,22 +45,22 @@ def retry(outbound: Outbound, connection: Connection, activation: Activation) ->
             _resend(outbound, entry, OutboundEvent.RETRY_DUE, connection, activation)
 
 
-def timers_run(outbound: Outbound, connection: Connection) -> bool:
+def timers_run(outbound: SessionOutbound, connection: SessionConnection) -> bool:
     """MQTT 5 forbids timed resends on a live connection [MQTT-4.4.0-1] unless the operator insists."""
     return connection.protocol_version < 5 or outbound.settings.retry_mqtt5 is RetryMqtt5.TIMER
 
 
-def stalled(outbound: Outbound, connection: Connection, now_ms: int) -> bool:
+def stalled(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """Whether the connection holds an acknowledgement back for longer than `retry_interval`."""
     return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
 
 
-def next_answer_due_ms(outbound: Outbound, connection: Connection) -> int | None:
+def next_answer_due_ms(outbound: SessionOutbound, connection: SessionConnection) -> int | None:
     """When the first of the awaited answers is overdue, None = none is awaited."""
     return min((_answer_due_ms(entry, outbound.settings) for entry in outbound.on_wire(connection)), default=None)
 
 
-def connection_ended(outbound: Outbound, connection: Connection, now_ms: int) -> None:
+def connection_ended(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> None:
     """An attempt counts once the client had `retry_interval` to answer it; a connection that ends earlier gives it back."""
     window, wire_quota = outbound.window, outbound.wire_quota(connection)
     for position, entry in enumerate(window):
@@ -76,7 +76,7 @@ def connection_ended(outbound: Outbound, connection: Connection, now_ms: int) ->
 
 
 def _resend(
-    outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, connection: Connection, activation: Activation
+    outbound: SessionOutbound, entry: InflightEntry, cause: OutboundEvent, connection: SessionConnection, activation: Activation
 ) -> None:
     """cause: RETRY_DUE or REPLAY."""
     delivery, now_ms = entry.delivery, activation.now_ms
@@ -97,7 +97,12 @@ def _resend(
 
 
 def _give_up(
-    outbound: Outbound, entry: InflightEntry, cause: OutboundEvent, qos: QoS, connection: Connection, activation: Activation
+    outbound: SessionOutbound,
+    entry: InflightEntry,
+    cause: OutboundEvent,
+    qos: QoS,
+    connection: SessionConnection,
+    activation: Activation,
 ) -> None:
     """The message has been finished: its exchange ends."""
     action = outbound.window.step(entry.packet_id, cause)
@@ -109,7 +114,9 @@ def _give_up(
     outbound.slot_freed(connection, activation.now_ms)
 
 
-def leave_on_wire(outbound: Outbound, packet_id: PacketId, qos: QoS, connection: Connection, activation: Activation) -> None:
+def leave_on_wire(
+    outbound: SessionOutbound, packet_id: PacketId, qos: QoS, connection: SessionConnection, activation: Activation
+) -> None:
     """An exchange is over for the session whose PUBLISH may be on the wire of this connection: until the client answers it, an
     MQTT 5 client counts it [MQTT-3.3.4-9]."""
     quota_before = outbound.wire_quota(connection)
@@ -119,7 +126,7 @@ def leave_on_wire(outbound: Outbound, packet_id: PacketId, qos: QoS, connection:
     withdraw(packet_id, connection, activation)
 
 
-def withdraw(packet_id: PacketId, connection: Connection, activation: Activation) -> None:
+def withdraw(packet_id: PacketId, connection: SessionConnection, activation: Activation) -> None:
     """A gateway that holds back a PUBLISH under this id must not write it any more."""
     activation.add(
         WithdrawPublish(

@@ -6,15 +6,15 @@ holds for retransmissions, too (state/outbound/retransmission.py).
 
 from state.activation import Activation
 from state.commands import Transition
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.model import Outcome, QoS
 from state.outbound.inflight_window import Delivery
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.outbound.packet_size import publish_packet_bytes
 from state.transitions import OutboundAction
 
 
-def fill(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
+def fill(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
     """Send from the queue in its order while there are both messages and slots; QoS 0 takes none. After `drop_expired`.
 
     What then blocks the queue, a full window or a backoff, does not hold back QoS 0: it passes. Nothing leaves while a message
@@ -28,7 +28,7 @@ def fill(outbound: Outbound, connection: Connection | None, activation: Activati
         send(outbound, delivery, connection, activation)
 
 
-def send(outbound: Outbound, delivery: Delivery, connection: Connection, activation: Activation) -> None:
+def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation) -> None:
     """First transmission, DUP 0, under a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2], or the
     only one at QoS 0, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1]."""
     qos = delivery.qos
@@ -52,7 +52,9 @@ def count_attempt(delivery: Delivery, now_ms: int) -> None:
         delivery.first_sent_ms = now_ms
 
 
-def finished_over_limit(outbound: Outbound, delivery: Delivery, connection: Connection, qos: QoS, activation: Activation) -> bool:
+def finished_over_limit(
+    outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, qos: QoS, activation: Activation
+) -> bool:
     """Finish a message that must not be sent (once more); True if so."""
     message = delivery.message
     if outbound.attempts_used_up(delivery):

@@ -14,14 +14,14 @@ import pytest
 from state import session as session_module
 from state import session_codec
 from state.activation import Activation
-from state.connection import Connection, FastPath
+from state.connection import SessionConnection, SessionFastPath
 from state.model import Position
 from state.outbound import acknowledgements, endings
 from state.outbound.fast_path import adoption, grants
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import InflightEntry, InflightWindow
 from state.outbound.message_queue import MessageQueue
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.session import Session
 from tests.mutation.plain_tests import Suite, first_failure, plain_calls
 
@@ -51,7 +51,7 @@ def grantable_whatever(**news: Any) -> Callable[[Any], Any]:
     """`grants._grantable` that does not look at something: news of the activation, or the queue."""
 
     def mutate(original: Any) -> Any:
-        def grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Any:
+        def grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Any:
             for name, value in news.items():
                 if hasattr(activation.fast_path, name):
                     setattr(activation.fast_path, name, value)
@@ -63,7 +63,7 @@ def grantable_whatever(**news: Any) -> Callable[[Any], Any]:
 
 
 def without_looking_at_the_queue(original: Any) -> Any:
-    def grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Any:
+    def grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Any:
         queue, outbound.queue = outbound.queue, MessageQueue(max_len=0, max_bytes=0)
         try:
             return original(outbound, path, activation)
@@ -79,7 +79,7 @@ def with_other_fields(**fields: Any) -> Callable[[Any], Any]:
 
 
 def position_stays(original: Any) -> Any:
-    def enter(outbound: Outbound, delivery: Any, event: Any, *rest: Any) -> None:
+    def enter(outbound: SessionOutbound, delivery: Any, event: Any, *rest: Any) -> None:
         original(outbound, delivery, event, *rest)
         delivery.position = event.position
 
@@ -87,7 +87,7 @@ def position_stays(original: Any) -> Any:
 
 
 def retry_clock_of_the_gateway(original: Any) -> Any:
-    def enter(outbound: Outbound, delivery: Any, event: Any, *rest: Any) -> None:
+    def enter(outbound: SessionOutbound, delivery: Any, event: Any, *rest: Any) -> None:
         original(outbound, delivery, event, *rest)
         entry = outbound.window.get(event.packet_id)
         if entry is not None:
@@ -109,7 +109,7 @@ def of_this_connection_only(original: Any) -> Any:
 
 
 def late_whatever_the_first_connection(original: Any) -> Any:
-    def late(outbound: Outbound, event: Any, connection: Any, activation: Activation) -> None:
+    def late(outbound: SessionOutbound, event: Any, connection: Any, activation: Activation) -> None:
         entry = outbound.window.get(event.packet_id)
         if entry is not None:
             entry.first_connection_id = 0
@@ -142,7 +142,7 @@ def keeps_no_unread(original: Any) -> Any:
 
 
 def route_every_time(original: Any) -> Any:
-    def opening(outbound: Outbound, connection: Connection, path: FastPath, *rest: Any) -> None:
+    def opening(outbound: SessionOutbound, connection: SessionConnection, path: SessionFastPath, *rest: Any) -> None:
         path.has_route = False
         original(outbound, connection, path, *rest)
 
@@ -150,7 +150,7 @@ def route_every_time(original: Any) -> Any:
 
 
 def adopted_is_that_of_another_partition(original: Any) -> Any:
-    def opening(outbound: Outbound, connection: Connection, path: FastPath, after: Any, *rest: Any) -> None:
+    def opening(outbound: SessionOutbound, connection: SessionConnection, path: SessionFastPath, after: Any, *rest: Any) -> None:
         path.opened_after = after
         original(outbound, connection, path, after, *rest)
 
@@ -165,7 +165,7 @@ def at_the_end_of_the_window(original: Any) -> Any:
 
 
 def closed_without_being_asked(original: Any) -> Any:
-    def closed(connection: Connection, activation: Activation) -> None:
+    def closed(connection: SessionConnection, activation: Activation) -> None:
         if connection.fast_path is not None:
             grants._close(connection.fast_path, activation)
 
@@ -177,7 +177,7 @@ def closed_never(original: Any) -> Any:
 
 
 def slow_is_no_news(original: Any) -> Any:
-    def was_adopted(outbound: Outbound, position: Any, activation: Activation) -> bool:
+    def was_adopted(outbound: SessionOutbound, position: Any, activation: Activation) -> bool:
         adopted: bool = original(outbound, position, activation)
         activation.fast_path.handled = False
         return adopted
@@ -186,7 +186,7 @@ def slow_is_no_news(original: Any) -> Any:
 
 
 def ended_with_its_route(original: Any) -> Any:
-    def ended(connection: Connection, activation: Activation) -> None:
+    def ended(connection: SessionConnection, activation: Activation) -> None:
         if connection.fast_path is not None:
             connection.fast_path.has_route = False
         original(connection, activation)
@@ -199,7 +199,7 @@ def around_everything(original: Any) -> Any:
 
 
 def fills_anyway(original: Any) -> Any:
-    def fill(outbound: Outbound, connection: Any, activation: Activation) -> None:
+    def fill(outbound: SessionOutbound, connection: Any, activation: Activation) -> None:
         waits, activation.fast_path.waits_for_fence = activation.fast_path.waits_for_fence, False
         original(outbound, connection, activation)
         activation.fast_path.waits_for_fence = waits
@@ -208,7 +208,7 @@ def fills_anyway(original: Any) -> Any:
 
 
 def always_over_limit(original: Any) -> Any:
-    def close(path: FastPath, activation: Activation) -> None:
+    def close(path: SessionFastPath, activation: Activation) -> None:
         path.over_limit = True
         original(path, activation)
 
@@ -227,7 +227,7 @@ MUTANTS = {
         Positions, "latest", lambda original: property(lambda self: original.fget(self) or Position(0, 0))
     ),
     "grant: although messages wait": Mutant(grants, "_grantable", without_looking_at_the_queue),
-    "grant: although a backoff runs": Mutant(Outbound, "blocked", always(False)),
+    "grant: although a backoff runs": Mutant(SessionOutbound, "blocked", always(False)),
     "grant: although something waits for the fence": Mutant(grants, "_grantable", grantable_whatever(waits_for_fence=False)),
     "grant: with too many subscriptions": Mutant(grants, "MAX_SUBSCRIPTIONS", in_its_place(10**9)),
     "grant: with too long subscriptions": Mutant(grants, "MAX_SUBSCRIPTION_BYTES", in_its_place(10**9)),
@@ -256,12 +256,12 @@ MUTANTS = {
     "adoption: a packet id twice": Mutant(adoption, "_check_id", always(None)),
     "adoption: its id is not remembered": Mutant(adoption, "adopt", with_other_fields(explicit_id=False)),
     "late: whatever the first connection": Mutant(acknowledgements, "acknowledge_late", late_whatever_the_first_connection),
-    "fence: none": Mutant(Connection, "fence", in_its_place(NO_FENCE)),
-    "fence: around everything": Mutant(Connection, "may_be_sending", around_everything),
+    "fence: none": Mutant(SessionConnection, "fence", in_its_place(NO_FENCE)),
+    "fence: around everything": Mutant(SessionConnection, "may_be_sending", around_everything),
     "fence: the queue is filled from behind it": Mutant(session_module.transmission, "fill", fills_anyway),
     "fence: the queue stays above its limit": Mutant(endings, "drop_above_limit", always(None)),
     "fence: the queue is cut whenever a path closes": Mutant(grants, "_close", always_over_limit),
-    "fence: timers run while it falls": Mutant(Connection, "fast_path_closes", in_its_place(property(lambda self: False))),
+    "fence: timers run while it falls": Mutant(SessionConnection, "fast_path_closes", in_its_place(property(lambda self: False))),
     "blob: first connection forgotten": Mutant(session_codec, "InflightEntry", without_first_connection),
 }
 

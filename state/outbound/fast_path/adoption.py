@@ -15,17 +15,17 @@ is over.
 
 from state.activation import Activation
 from state.commands import Transition
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.errors import SessionMisuse
 from state.events import FastSent
 from state.model import Outcome, QoS
 from state.outbound.admission import new_delivery
 from state.outbound.inflight_window import Delivery, InflightEntry
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.transitions import OutboundAction, OutboundEvent
 
 
-def adopt(outbound: Outbound, event: FastSent, connection: Connection | None, activation: Activation) -> None:
+def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None, activation: Activation) -> None:
     """connection: that of the event, None = it is over. Raises SessionMisuse for a packet id that another message has."""
     _count(outbound, event, connection)
     if outbound.positions.is_beyond(event.position):
@@ -44,7 +44,7 @@ def adopt(outbound: Outbound, event: FastSent, connection: Connection | None, ac
         _enter(outbound, waiting, event, connection, activation)
 
 
-def _count(outbound: Outbound, event: FastSent, connection: Connection | None) -> None:
+def _count(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None) -> None:
     """What the next grant has to say about it, whether it counts or not."""
     if event.packet_id:
         outbound.packet_ids.last_fast = event.packet_id
@@ -54,7 +54,7 @@ def _count(outbound: Outbound, event: FastSent, connection: Connection | None) -
         path.since_grant += 1
 
 
-def _adopt_new(outbound: Outbound, event: FastSent, connection: Connection | None, activation: Activation) -> None:
+def _adopt_new(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None, activation: Activation) -> None:
     _check_id(outbound, event)
     message = event.message
     outbound.positions.adopt(event.position)
@@ -67,7 +67,7 @@ def _adopt_new(outbound: Outbound, event: FastSent, connection: Connection | Non
 
 
 def _adopt_from_window(
-    outbound: Outbound, entry: InflightEntry, event: FastSent, connection: Connection | None, activation: Activation
+    outbound: SessionOutbound, entry: InflightEntry, event: FastSent, connection: SessionConnection | None, activation: Activation
 ) -> None:
     _check_id(outbound, event)
     place, window = outbound.window.place_of(entry), outbound.window
@@ -81,7 +81,7 @@ def _adopt_from_window(
 
 
 def _enter(
-    outbound: Outbound, delivery: Delivery, event: FastSent, connection: Connection | None, activation: Activation
+    outbound: SessionOutbound, delivery: Delivery, event: FastSent, connection: SessionConnection | None, activation: Activation
 ) -> None:
     """As it was sent: the first transmission, whatever the session thought. The youngest of the window, QoS 0 nowhere.
 
@@ -109,6 +109,6 @@ def _enter(
         delivery.attempts -= 1
 
 
-def _check_id(outbound: Outbound, event: FastSent) -> None:
+def _check_id(outbound: SessionOutbound, event: FastSent) -> None:
     if event.packet_id in outbound.window or event.packet_id in outbound.owed:
         raise SessionMisuse(f"a gateway used packet id {event.packet_id} for two messages")

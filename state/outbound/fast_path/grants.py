@@ -17,9 +17,9 @@ from typing import Final
 
 from state.activation import Activation
 from state.commands import ClearRoute, CloseFastPath, OpenFastPath, SetRoute
-from state.connection import Connection, FastPath, PathState
+from state.connection import PathState, SessionConnection, SessionFastPath
 from state.model import Position
-from state.outbound.outbound import Outbound
+from state.outbound.outbound import SessionOutbound
 from state.outbound.packet_ids import fast_ids
 
 MAX_SUBSCRIPTIONS: Final = 32
@@ -31,7 +31,7 @@ GRANT_AFTER: Final = 64
 """FastSent since the last grant: the gateway remembers each until it knows that the session has read it."""
 
 
-def was_adopted(outbound: Outbound, position: Position | None, activation: Activation) -> bool:
+def was_adopted(outbound: SessionOutbound, position: Position | None, activation: Activation) -> bool:
     """A message was read. True: it came by the fast path, and must be ignored now. position: None = it has none, as in tests."""
     if position is None:
         return False
@@ -41,14 +41,14 @@ def was_adopted(outbound: Outbound, position: Position | None, activation: Activ
     return True
 
 
-def closed(connection: Connection, activation: Activation) -> None:
+def closed(connection: SessionConnection, activation: Activation) -> None:
     """FastPathClosed of this connection was read. It means nothing if nobody had asked for it."""
     path = connection.fast_path
     if path is not None and path.state is PathState.CLOSING:
         _close(path, activation)
 
 
-def connection_ended(connection: Connection, activation: Activation) -> None:
+def connection_ended(connection: SessionConnection, activation: Activation) -> None:
     """The gateway sends nothing more by this path; what it had sent may still be in the log."""
     path = connection.fast_path
     if path is None:
@@ -59,7 +59,7 @@ def connection_ended(connection: Connection, activation: Activation) -> None:
         activation.add(ClearRoute())
 
 
-def end_of_activation(outbound: Outbound, connection: Connection | None, activation: Activation) -> None:
+def end_of_activation(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
     """Open the path, renew the grant or close it."""
     path = None if connection is None else connection.fast_path
     if connection is None or path is None or path.state is PathState.CLOSING:
@@ -79,7 +79,7 @@ def end_of_activation(outbound: Outbound, connection: Connection | None, activat
         _grant(outbound, connection, path, after, activation)
 
 
-def _grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Position | None:
+def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Position | None:
     """`after` of a grant, None = there cannot be one (rule 1)."""
     after = outbound.positions.latest
     if after is None or not outbound.settings.fast_path or outbound.queue or outbound.blocked(activation.now_ms):
@@ -93,7 +93,9 @@ def _grantable(outbound: Outbound, path: FastPath, activation: Activation) -> Po
     return after
 
 
-def _open(outbound: Outbound, connection: Connection, path: FastPath, after: Position, activation: Activation) -> None:
+def _open(
+    outbound: SessionOutbound, connection: SessionConnection, path: SessionFastPath, after: Position, activation: Activation
+) -> None:
     if path.opened_after is not None and path.opened_after.partition != after.partition:
         path.adopted = -1
     path.state, path.opened_after = PathState.OPEN, after
@@ -104,9 +106,9 @@ def _open(outbound: Outbound, connection: Connection, path: FastPath, after: Pos
 
 
 def _grant(
-    outbound: Outbound,
-    connection: Connection,
-    path: FastPath,
+    outbound: SessionOutbound,
+    connection: SessionConnection,
+    path: SessionFastPath,
     after: Position,
     activation: Activation,
     *,
@@ -133,7 +135,7 @@ def _grant(
     )
 
 
-def _close(path: FastPath, activation: Activation) -> None:
+def _close(path: SessionFastPath, activation: Activation) -> None:
     path.state = PathState.CLOSED
     path.since_grant = 0
     activation.fast_path.fence_fell |= path.over_limit

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from state.connection import FastPath, PathState
+from state.connection import PathState, SessionFastPath
 from state.errors import UnreadableRecord
 from state.events import Capability
 from state.model import NO_PROPERTIES, Outcome, Position, PublishProperties, QoS, Subscription, Will
@@ -243,7 +243,7 @@ def test_a_session_of_version_1_with_repetitions_is_still_readable_and_one_witho
 def test_the_fast_path_is_kept_and_a_session_from_before_has_none() -> None:
     session = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings(max_inflight=2))
     assert session.connection is not None
-    assert session.connection.fast_path == FastPath(
+    assert session.connection.fast_path == SessionFastPath(
         state=PathState.CLOSING, opened_after=Position(3, 7), adopted=9, since_grant=1, has_route=True
     )
     assert session.outbound.positions.handled == {3: 9}
