@@ -25,7 +25,7 @@ from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, Returns
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
 from state.settings import SessionSettings
-from state.transitions import OutboundPhase, OwedPhase
+from state.transitions import AbandonedPhase, OutboundPhase
 
 STATE_VERSION: Final = 1
 
@@ -117,7 +117,7 @@ class SessionV1(_StoredStruct, frozen=True):
     throttled_since_ms: int | None = None
     returns_batch_ms: int = 0
     returns: bytes = b""
-    owed: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
+    abandoned: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=1, le=3)], bool], ...] = ()
     newest_connection_id: int = 0
     repeated: tuple[tuple[int, bytes, int], ...] = ()
     handled: tuple[tuple[int, int], ...] = ()
@@ -189,7 +189,9 @@ def encode_session(session: Session) -> bytes:
         throttled_since_ms=outbound.throttled_since_ms,
         returns_batch_ms=outbound.returns.batch_ms,
         returns=b"".join(outbound.returns.digests),
-        owed=tuple((id_, owed.value, id_ in outbound.owed.slots) for id_, owed in outbound.owed.phases.items()),
+        abandoned=tuple(
+            (id_, abandoned.value, id_ in outbound.abandoned.slots) for id_, abandoned in outbound.abandoned.phases.items()
+        ),
         newest_connection_id=session.newest_connection_id,
         repeated=tuple((*repetition, received_ms) for repetition, received_ms in awaiting.repeated.items()),
         handled=tuple(outbound.positions.handled.items()),
@@ -278,8 +280,8 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     for delivery in record.queue:
         outbound.queue.append(_unpack(delivery, outbound.subscriptions))
     outbound.queue.passed_over.update(record.passed_over)
-    for packet_id, owed, takes_slot in record.owed:
-        outbound.owed.restore(packet_id, OwedPhase(owed), takes_slot=takes_slot)
+    for packet_id, phase, holds_slot in record.abandoned:
+        outbound.abandoned.restore(packet_id, AbandonedPhase(phase), holds_slot=holds_slot)
     outbound.recent_ids = RecentMessageIds(settings.deduplication_window, _digests(record.recent_ids))
     outbound.returns = ReturnsOfBatch(record.returns_batch_ms, _digests(record.returns))
     for packet_id, content, received_ms in record.awaiting_rel:

@@ -1,7 +1,7 @@
 """The legal steps of MQTT's delivery handshakes, as three tables: what may follow what, and what the session does then.
 
 Phases are changed by three classes only, and each of them asks its table: `InflightWindow` (state/outbound/inflight_window.py),
-`AwaitingRel` (state/inbound/awaiting_rel.py) and `OwedAnswers` (state/outbound/packet_ids.py). Nothing else in the session
+`AwaitingRel` (state/inbound/awaiting_rel.py) and `AbandonedExchanges` (state/outbound/packet_ids.py). Nothing else in the session
 compares phases: other modules act on actions.
 
 Rules of the outbound exchange (session → client):
@@ -134,14 +134,14 @@ class InboundAction(Enum):
     IGNORE = auto()
 
 
-class OwedPhase(Enum):
-    NOTHING = 0
-    PUBACK = 1
-    PUBREC = 2
-    PUBCOMP = 3
+class AbandonedPhase(Enum):
+    ABSENT = 0
+    AWAITING_PUBACK = 1
+    AWAITING_PUBREC = 2
+    AWAITING_PUBCOMP = 3
 
 
-class OwedEvent(Enum):
+class AbandonedEvent(Enum):
     """The first five are those of OutboundEvent. DISPLACED: a newer one takes the place of this one."""
 
     PUBACK = auto()
@@ -157,7 +157,7 @@ class OwedEvent(Enum):
     SESSION_ENDED = auto()
 
 
-class OwedAction(Enum):
+class AbandonedAction(Enum):
     KEEP = auto()
     SETTLE = auto()
     SEND_PUBREL = auto()
@@ -167,7 +167,7 @@ class OwedAction(Enum):
 
 OutboundTable: TypeAlias = dict[tuple[OutboundPhase, OutboundEvent], tuple[OutboundPhase, OutboundAction]]
 InboundTable: TypeAlias = dict[tuple[InboundPhase, InboundEvent], tuple[InboundPhase, InboundAction]]
-OwedTable: TypeAlias = dict[tuple[OwedPhase, OwedEvent], tuple[OwedPhase, OwedAction]]
+AbandonedTable: TypeAlias = dict[tuple[AbandonedPhase, AbandonedEvent], tuple[AbandonedPhase, AbandonedAction]]
 
 _P, _E, _A = OutboundPhase, OutboundEvent, OutboundAction
 
@@ -230,34 +230,53 @@ INBOUND: Final[InboundTable] = {
     (InboundPhase.TOMBSTONE, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
 }
 
+_AP, _AE, _AA = AbandonedPhase, AbandonedEvent, AbandonedAction
 
-OWED: Final[OwedTable] = {
-    (OwedPhase.NOTHING, OwedEvent.GIVEN_UP_QOS_1): (OwedPhase.PUBACK, OwedAction.KEEP),
-    (OwedPhase.NOTHING, OwedEvent.GIVEN_UP_QOS_2): (OwedPhase.PUBREC, OwedAction.KEEP),
-    (OwedPhase.PUBACK, OwedEvent.PUBACK): (OwedPhase.NOTHING, OwedAction.SETTLE),
-    (OwedPhase.PUBACK, OwedEvent.PUBACK_REFUSED): (OwedPhase.NOTHING, OwedAction.SETTLE),
-    (OwedPhase.PUBACK, OwedEvent.PUBREC): (OwedPhase.PUBACK, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBACK, OwedEvent.PUBREC_REFUSED): (OwedPhase.PUBACK, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBACK, OwedEvent.PUBCOMP): (OwedPhase.PUBACK, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBACK, OwedEvent.CONNECTION_ENDED): (OwedPhase.NOTHING, OwedAction.FORGET),
-    (OwedPhase.PUBREC, OwedEvent.PUBREC): (OwedPhase.PUBCOMP, OwedAction.SEND_PUBREL),  # [MQTT-4.3.3-4]
-    (OwedPhase.PUBREC, OwedEvent.PUBREC_REFUSED): (OwedPhase.NOTHING, OwedAction.SETTLE),  # [MQTT-4.4.0-2]
-    (OwedPhase.PUBREC, OwedEvent.PUBACK): (OwedPhase.PUBREC, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBREC, OwedEvent.PUBACK_REFUSED): (OwedPhase.PUBREC, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBREC, OwedEvent.PUBCOMP): (OwedPhase.PUBREC, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBREC, OwedEvent.CONNECTION_ENDED): (OwedPhase.PUBREC, OwedAction.KEEP),
-    (OwedPhase.PUBREC, OwedEvent.REPLAY): (OwedPhase.PUBREC, OwedAction.KEEP),
-    (OwedPhase.PUBREC, OwedEvent.DISPLACED): (OwedPhase.NOTHING, OwedAction.FORGET),
-    (OwedPhase.PUBREC, OwedEvent.SESSION_ENDED): (OwedPhase.NOTHING, OwedAction.FORGET),
-    (OwedPhase.PUBCOMP, OwedEvent.PUBREC): (OwedPhase.PUBCOMP, OwedAction.SEND_PUBREL),
-    (OwedPhase.PUBCOMP, OwedEvent.PUBREC_REFUSED): (OwedPhase.NOTHING, OwedAction.SETTLE),
-    (OwedPhase.PUBCOMP, OwedEvent.PUBCOMP): (OwedPhase.NOTHING, OwedAction.SETTLE),
-    (OwedPhase.PUBCOMP, OwedEvent.PUBACK): (OwedPhase.PUBCOMP, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBCOMP, OwedEvent.PUBACK_REFUSED): (OwedPhase.PUBCOMP, OwedAction.PROTOCOL_ERROR),
-    (OwedPhase.PUBCOMP, OwedEvent.CONNECTION_ENDED): (OwedPhase.PUBCOMP, OwedAction.KEEP),
-    (OwedPhase.PUBCOMP, OwedEvent.REPLAY): (OwedPhase.PUBCOMP, OwedAction.SEND_PUBREL),  # [MQTT-4.4.0-1]
-    (OwedPhase.PUBCOMP, OwedEvent.DISPLACED): (OwedPhase.NOTHING, OwedAction.FORGET),
-    (OwedPhase.PUBCOMP, OwedEvent.SESSION_ENDED): (OwedPhase.NOTHING, OwedAction.FORGET),
+ABANDONED: Final[AbandonedTable] = {
+    (_AP.ABSENT, _AE.GIVEN_UP_QOS_1): (_AP.AWAITING_PUBACK, _AA.KEEP),
+    (_AP.ABSENT, _AE.GIVEN_UP_QOS_2): (_AP.AWAITING_PUBREC, _AA.KEEP),
+    (_AP.AWAITING_PUBACK, _AE.PUBACK): (_AP.ABSENT, _AA.SETTLE),
+    (_AP.AWAITING_PUBACK, _AE.PUBACK_REFUSED): (_AP.ABSENT, _AA.SETTLE),
+    (_AP.AWAITING_PUBACK, _AE.PUBREC): (_AP.AWAITING_PUBACK, _AA.PROTOCOL_ERROR),
+    (_AP.AWAITING_PUBACK, _AE.PUBREC_REFUSED): (
+        _AP.AWAITING_PUBACK,
+        _AA.PROTOCOL_ERROR,
+    ),
+    (_AP.AWAITING_PUBACK, _AE.PUBCOMP): (_AP.AWAITING_PUBACK, _AA.PROTOCOL_ERROR),
+    (_AP.AWAITING_PUBACK, _AE.CONNECTION_ENDED): (_AP.ABSENT, _AA.FORGET),
+    (_AP.AWAITING_PUBREC, _AE.PUBREC): (
+        _AP.AWAITING_PUBCOMP,
+        _AA.SEND_PUBREL,
+    ),  # [MQTT-4.3.3-4]
+    (_AP.AWAITING_PUBREC, _AE.PUBREC_REFUSED): (
+        _AP.ABSENT,
+        _AA.SETTLE,
+    ),  # [MQTT-4.4.0-2]
+    (_AP.AWAITING_PUBREC, _AE.PUBACK): (_AP.AWAITING_PUBREC, _AA.PROTOCOL_ERROR),
+    (_AP.AWAITING_PUBREC, _AE.PUBACK_REFUSED): (
+        _AP.AWAITING_PUBREC,
+        _AA.PROTOCOL_ERROR,
+    ),
+    (_AP.AWAITING_PUBREC, _AE.PUBCOMP): (_AP.AWAITING_PUBREC, _AA.PROTOCOL_ERROR),
+    (_AP.AWAITING_PUBREC, _AE.CONNECTION_ENDED): (_AP.AWAITING_PUBREC, _AA.KEEP),
+    (_AP.AWAITING_PUBREC, _AE.REPLAY): (_AP.AWAITING_PUBREC, _AA.KEEP),
+    (_AP.AWAITING_PUBREC, _AE.DISPLACED): (_AP.ABSENT, _AA.FORGET),
+    (_AP.AWAITING_PUBREC, _AE.SESSION_ENDED): (_AP.ABSENT, _AA.FORGET),
+    (_AP.AWAITING_PUBCOMP, _AE.PUBREC): (_AP.AWAITING_PUBCOMP, _AA.SEND_PUBREL),
+    (_AP.AWAITING_PUBCOMP, _AE.PUBREC_REFUSED): (_AP.ABSENT, _AA.SETTLE),
+    (_AP.AWAITING_PUBCOMP, _AE.PUBCOMP): (_AP.ABSENT, _AA.SETTLE),
+    (_AP.AWAITING_PUBCOMP, _AE.PUBACK): (_AP.AWAITING_PUBCOMP, _AA.PROTOCOL_ERROR),
+    (_AP.AWAITING_PUBCOMP, _AE.PUBACK_REFUSED): (
+        _AP.AWAITING_PUBCOMP,
+        _AA.PROTOCOL_ERROR,
+    ),
+    (_AP.AWAITING_PUBCOMP, _AE.CONNECTION_ENDED): (_AP.AWAITING_PUBCOMP, _AA.KEEP),
+    (_AP.AWAITING_PUBCOMP, _AE.REPLAY): (
+        _AP.AWAITING_PUBCOMP,
+        _AA.SEND_PUBREL,
+    ),  # [MQTT-4.4.0-1]
+    (_AP.AWAITING_PUBCOMP, _AE.DISPLACED): (_AP.ABSENT, _AA.FORGET),
+    (_AP.AWAITING_PUBCOMP, _AE.SESSION_ENDED): (_AP.ABSENT, _AA.FORGET),
 }
 
 
@@ -287,9 +306,9 @@ def inbound_step(phase: InboundPhase, event: InboundEvent) -> tuple[InboundPhase
         raise SessionMisuse(f"{event.name} for a publication in phase {phase.name}") from None
 
 
-def owed_step(phase: OwedPhase, event: OwedEvent) -> tuple[OwedPhase, OwedAction]:
+def abandoned_step(phase: AbandonedPhase, event: AbandonedEvent) -> tuple[AbandonedPhase, AbandonedAction]:
     """What is owed next for a message that was given up, and what to do. Raises SessionMisuse like `outbound_step`."""
     try:
-        return OWED[phase, event]
+        return ABANDONED[phase, event]
     except KeyError:
         raise SessionMisuse(f"{event.name} where {phase.name} is owed") from None

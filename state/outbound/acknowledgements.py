@@ -17,7 +17,7 @@ from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import SessionOutbound
 from state.outbound.refusals import refused
 from state.outbound.retransmission import leave_on_wire, withdraw
-from state.transitions import OutboundAction, OutboundEvent, OwedAction, OwedEvent
+from state.transitions import AbandonedAction, AbandonedEvent, OutboundAction, OutboundEvent
 
 Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
 
@@ -27,8 +27,8 @@ _REFUSED_FROM: Final = 0x80
 def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection, activation: Activation) -> None:
     """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
     packet_id, reason_code, cause = event.packet_id, event.reason_code, _cause(event)
-    if packet_id in outbound.owed:
-        _acknowledge_owed(outbound, event, connection, activation)
+    if packet_id in outbound.abandoned:
+        _acknowledge_abandoned(outbound, event, connection, activation)
         return
     entry = outbound.window.get(packet_id)
     action = outbound.window.step(packet_id, cause)
@@ -57,19 +57,19 @@ def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: S
                 activation.pubrel(connection, packet_id, entry.delivery.message.message_id)
 
 
-def _acknowledge_owed(
+def _acknowledge_abandoned(
     outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection, activation: Activation
 ) -> None:
     """An answer to a message that was given up: too late for the message, but it takes the client's side further."""
     packet_id, cause = event.packet_id, _cause(event)
-    action = outbound.owed.step(packet_id, OwedEvent[cause.name])
-    if action is OwedAction.PROTOCOL_ERROR:
+    action = outbound.abandoned.step(packet_id, AbandonedEvent[cause.name])
+    if action is AbandonedAction.PROTOCOL_ERROR:
         raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, whose message was given up")
     activation.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=event.reason_code)
-    if action is OwedAction.SETTLE:
+    if action is AbandonedAction.SETTLE:
         outbound.slot_freed(connection, activation.now_ms)
         return
-    assert action is OwedAction.SEND_PUBREL
+    assert action is AbandonedAction.SEND_PUBREL
     if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
         activation.pubrel(connection, packet_id, None)
 
@@ -83,8 +83,8 @@ def acknowledge_late(
     forgotten the packet id: a PUBLISH under it would be a second delivery [MQTT-4.3.3-6].
     connection: the present one, if there is one.
     """
-    if event.packet_id in outbound.owed:
-        outbound.owed.late_step(event.packet_id, OwedEvent[_cause(event).name])
+    if event.packet_id in outbound.abandoned:
+        outbound.abandoned.late_step(event.packet_id, AbandonedEvent[_cause(event).name])
         return
     entry = outbound.window.get(event.packet_id)
     if entry is None or event.connection_id < entry.first_connection_id:  # of another message, which had the id before

@@ -43,6 +43,6 @@ def end(outbound: SessionOutbound, activation: Activation) -> None:
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])
     for delivery in outbound.queue.take_all():
         activation.finish(delivery, Outcome.SESSION_ENDED)
-    outbound.owed.end()
+    outbound.abandoned.end()
     outbound.subscriptions.clear()
     outbound.end_backoff()

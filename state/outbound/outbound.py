@@ -17,7 +17,7 @@ from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery, InflightEntry, InflightWindow
 from state.outbound.message_queue import MessageQueue
-from state.outbound.packet_ids import OwedAnswers, PacketIds
+from state.outbound.packet_ids import AbandonedExchanges, PacketIds
 from state.settings import SessionSettings
 
 
@@ -29,9 +29,9 @@ class SessionOutbound:
     """
 
     __slots__ = (
+        "abandoned",
         "blocked_until_ms",
         "next_order",
-        "owed",
         "packet_ids",
         "positions",
         "queue",
@@ -48,7 +48,7 @@ class SessionOutbound:
         self.settings = settings
         self.queue = MessageQueue(max_len=settings.max_mqueue_len, max_bytes=settings.max_mqueue_bytes)
         self.window = InflightWindow(settings.window_limit + settings.prefetch)
-        self.owed = OwedAnswers()
+        self.abandoned = AbandonedExchanges()
         self.packet_ids = PacketIds()
         self.positions = Positions()
         self.subscriptions = Subscriptions()
@@ -61,12 +61,12 @@ class SessionOutbound:
 
     def wire_quota(self, connection: SessionConnection) -> int:
         """QoS 1 and 2 messages of the window that may be unacknowledged on the wire, beside those given up [MQTT-3.3.4-9]."""
-        return max(0, min(connection.send_quota, connection.receive_maximum - len(self.owed.slots)))
+        return max(0, min(connection.send_quota, connection.receive_maximum - len(self.abandoned.slots)))
 
     def send_quota(self, connection: SessionConnection) -> int:
         """Messages that may enter the window now."""
         taken = connection.send_quota - self.wire_quota(connection)
-        ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.owed)
+        ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.abandoned)
         return max(0, min(self.window.send_quota - taken, ids_left))
 
     def may_dequeue(self, connection: SessionConnection | None, now_ms: int) -> bool:

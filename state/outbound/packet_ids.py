@@ -8,7 +8,7 @@ has had its receipt, but
  * a client that has taken a QoS 2 message keeps its packet id until PUBREL, over connections, too, and would take a new message
    under it for a repetition. So the id is not used again before the handshake is over or the session ends.
 
-`OwedAnswers` owns the phases; `step` asks the table (state/transitions.py).
+`AbandonedExchanges` owns the phases; `step` asks the table (state/transitions.py).
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -16,7 +16,7 @@ from typing import Final
 
 from state.errors import SessionMisuse
 from state.model import MAX_SESSION_PACKET_ID, MIN_FAST_PACKET_ID, PacketId, QoS
-from state.transitions import OwedAction, OwedEvent, OwedPhase, owed_step
+from state.transitions import AbandonedAction, AbandonedEvent, AbandonedPhase, abandoned_step
 
 MAX_KEPT: Final = 1_024
 """Packet ids kept that take no slot; the oldest is forgotten first. A fresh id comes round after some 32,000 others anyway."""
@@ -52,66 +52,68 @@ def fast_ids(*in_use: Iterable[PacketId]) -> tuple[PacketId, ...]:
     return tuple(packet_id for ids in in_use for packet_id in ids if packet_id >= MIN_FAST_PACKET_ID)
 
 
-class OwedAnswers:
+class AbandonedExchanges:
     """phases: oldest first. slots: the ids that were written on the present connection of an MQTT 5 client."""
 
     __slots__ = ("phases", "slots")
 
     def __init__(self) -> None:
-        self.phases: dict[PacketId, OwedPhase] = {}
+        self.phases: dict[PacketId, AbandonedPhase] = {}
         self.slots: set[PacketId] = set()
 
-    def give_up(self, packet_id: PacketId, qos: QoS, *, takes_slot: bool) -> None:
+    def give_up(self, packet_id: PacketId, qos: QoS, *, holds_slot: bool) -> None:
         """The exchange under this id has ended without an answer. takes_slot: see `slots`; QoS 1 without a slot owes nothing."""
-        if takes_slot:
+        if holds_slot:
             self.slots.add(packet_id)
         elif qos == QoS.AT_LEAST_ONCE:
             return
-        action = self.step(packet_id, OwedEvent.GIVEN_UP_QOS_1 if qos == QoS.AT_LEAST_ONCE else OwedEvent.GIVEN_UP_QOS_2)
-        assert action is OwedAction.KEEP
+        action = self.step(
+            packet_id, AbandonedEvent.GIVEN_UP_QOS_1 if qos == QoS.AT_LEAST_ONCE else AbandonedEvent.GIVEN_UP_QOS_2
+        )
+        assert action is AbandonedAction.KEEP
         self._displace()
 
-    def step(self, packet_id: PacketId, event: OwedEvent) -> OwedAction:
-        """One step of what is owed under this id. Raises SessionMisuse like `owed_step`."""
-        phase = self.phases.get(packet_id, OwedPhase.NOTHING)
-        target, action = owed_step(phase, event)
-        if target is OwedPhase.NOTHING:
+    def step(self, packet_id: PacketId, event: AbandonedEvent) -> AbandonedAction:
+        """One step of what is owed under this id. Raises SessionMisuse like `abandoned_step`."""
+        phase = self.phases.get(packet_id, AbandonedPhase.ABSENT)
+        target, action = abandoned_step(phase, event)
+        if target is AbandonedPhase.ABSENT:
             del self.phases[packet_id]
             self.slots.discard(packet_id)
         else:
             self.phases[packet_id] = target
         return action
 
-    def late_step(self, packet_id: PacketId, event: OwedEvent) -> None:
+    def late_step(self, packet_id: PacketId, event: AbandonedEvent) -> None:
         """An answer from an earlier connection of the session: it counts, but for what is no answer."""
-        if owed_step(self.phases[packet_id], event)[1] is not OwedAction.PROTOCOL_ERROR:
+        if abandoned_step(self.phases[packet_id], event)[1] is not AbandonedAction.PROTOCOL_ERROR:
             self.step(packet_id, event)
 
-    def restore(self, packet_id: PacketId, phase: OwedPhase, *, takes_slot: bool) -> None:
+    def restore(self, packet_id: PacketId, phase: AbandonedPhase, *, holds_slot: bool) -> None:
         """As it was stored; it becomes the youngest."""
         self.phases[packet_id] = phase
-        if takes_slot:
+        if holds_slot:
             self.slots.add(packet_id)
 
     def connection_ended(self) -> None:
         """No slot is taken any more, and what was owed on the connection alone is forgotten."""
         self.slots.clear()
         for packet_id in tuple(self.phases):
-            action = self.step(packet_id, OwedEvent.CONNECTION_ENDED)
-            assert action is (OwedAction.KEEP if packet_id in self else OwedAction.FORGET)
+            action = self.step(packet_id, AbandonedEvent.CONNECTION_ENDED)
+            assert action is (AbandonedAction.KEEP if packet_id in self else AbandonedAction.FORGET)
         self._displace()
 
     def end(self) -> None:
         """The session is over: nobody keeps these ids any more."""
         for packet_id in tuple(self.phases):
-            self._forget(packet_id, OwedEvent.SESSION_ENDED)
+            self._forget(packet_id, AbandonedEvent.SESSION_ENDED)
 
     def to_replay(self) -> Iterator[PacketId]:
         """The ids for which PUBREL has to be sent again on a new connection [MQTT-4.4.0-1]."""
         for packet_id in tuple(self.phases):
-            action = self.step(packet_id, OwedEvent.REPLAY)
-            assert action in (OwedAction.SEND_PUBREL, OwedAction.KEEP)
-            if action is OwedAction.SEND_PUBREL:
+            action = self.step(packet_id, AbandonedEvent.REPLAY)
+            assert action in (AbandonedAction.SEND_PUBREL, AbandonedAction.KEEP)
+            if action is AbandonedAction.SEND_PUBREL:
                 yield packet_id
 
     def __contains__(self, packet_id: object) -> bool:
@@ -124,8 +126,8 @@ class OwedAnswers:
         too_many = len(self.phases) - len(self.slots) - MAX_KEPT
         if too_many > 0:
             for packet_id in [kept for kept in self.phases if kept not in self.slots][:too_many]:
-                self._forget(packet_id, OwedEvent.DISPLACED)
+                self._forget(packet_id, AbandonedEvent.DISPLACED)
 
-    def _forget(self, packet_id: PacketId, cause: OwedEvent) -> None:
+    def _forget(self, packet_id: PacketId, cause: AbandonedEvent) -> None:
         action = self.step(packet_id, cause)
-        assert action is OwedAction.FORGET
+        assert action is AbandonedAction.FORGET

@@ -30,7 +30,7 @@ def replay(outbound: SessionOutbound, connection: SessionConnection, activation:
     """The client is back: everything unfinished again."""
     for entry in outbound.window:
         _resend(outbound, entry, OutboundEvent.REPLAY, connection, activation)
-    for packet_id in outbound.owed.to_replay():
+    for packet_id in outbound.abandoned.to_replay():
         activation.pubrel(connection, packet_id, None)
 
 
@@ -72,7 +72,7 @@ def connection_ended(outbound: SessionOutbound, connection: SessionConnection, n
             entry.delivery.attempts -= 1
         else:
             assert action is OutboundAction.IGNORE
-    outbound.owed.connection_ended()
+    outbound.abandoned.connection_ended()
 
 
 def _resend(
@@ -110,7 +110,7 @@ def _give_up(
         leave_on_wire(outbound, entry.packet_id, qos, connection, activation)
         return
     assert action is OutboundAction.GIVE_UP
-    outbound.owed.give_up(entry.packet_id, qos, takes_slot=False)
+    outbound.abandoned.give_up(entry.packet_id, qos, holds_slot=False)
     outbound.slot_freed(connection, activation.now_ms)
 
 
@@ -120,7 +120,7 @@ def leave_on_wire(
     """An exchange is over for the session whose PUBLISH may be on the wire of this connection: until the client answers it, an
     MQTT 5 client counts it [MQTT-3.3.4-9]."""
     quota_before = outbound.wire_quota(connection)
-    outbound.owed.give_up(packet_id, qos, takes_slot=connection.protocol_version >= 5)
+    outbound.abandoned.give_up(packet_id, qos, holds_slot=connection.protocol_version >= 5)
     if outbound.wire_quota(connection) == quota_before:
         outbound.slot_freed(connection, activation.now_ms)
     withdraw(packet_id, connection, activation)

@@ -39,7 +39,7 @@ def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConne
         activation.publish(connection, delivery, transition=Transition.SENT, packet_id=0, qos=qos, dup=False)
         activation.finish(delivery, Outcome.SENT)
         return
-    packet_id = outbound.packet_ids.allocate(outbound.window, outbound.owed)
+    packet_id = outbound.packet_ids.allocate(outbound.window, outbound.abandoned)
     action = outbound.window.begin(packet_id, delivery, activation.now_ms, connection_id=connection.connection_id)
     assert action is OutboundAction.SEND_PUBLISH
     activation.publish(connection, delivery, transition=Transition.SENT, packet_id=packet_id, qos=qos, dup=False)

@@ -6,22 +6,22 @@ import pytest
 
 from state.errors import SessionMisuse
 from state.transitions import (
+    ABANDONED,
     INBOUND,
     OUTBOUND,
-    OWED,
+    AbandonedAction,
+    AbandonedEvent,
+    AbandonedPhase,
     InboundAction,
     InboundEvent,
     InboundPhase,
     OutboundAction,
     OutboundEvent,
     OutboundPhase,
-    OwedAction,
-    OwedEvent,
-    OwedPhase,
+    abandoned_step,
     inbound_step,
     late_outbound_step,
     outbound_step,
-    owed_step,
 )
 
 PEERS_OUT = {
@@ -33,7 +33,8 @@ PEERS_OUT = {
 }
 """What a peer sends; everything else is a cause of our own."""
 
-GIVEN_UP = (OwedEvent.GIVEN_UP_QOS_1, OwedEvent.GIVEN_UP_QOS_2)
+GIVEN_UP = (AbandonedEvent.GIVEN_UP_QOS_1, AbandonedEvent.GIVEN_UP_QOS_2)
+NOT_FOR_PUBACK = (AbandonedEvent.REPLAY, AbandonedEvent.DISPLACED, AbandonedEvent.SESSION_ENDED)
 
 BEGINS = {OutboundEvent.SEND_QOS_1, OutboundEvent.SEND_QOS_2}
 
@@ -51,11 +52,14 @@ DECLARED_OUT = {
 
 DECLARED_OWED = {
     # What is not owed is the window's business, and cannot end …
-    *((OwedPhase.NOTHING, event) for event in set(OwedEvent) - {OwedEvent.GIVEN_UP_QOS_1, OwedEvent.GIVEN_UP_QOS_2}),
+    *((AbandonedPhase.ABSENT, event) for event in set(AbandonedEvent) - set(GIVEN_UP)),
     # … what is owed cannot be given up again …
-    *((phase, event) for phase in set(OwedPhase) - {OwedPhase.NOTHING} for event in GIVEN_UP),
+    *((phase, event) for phase in set(AbandonedPhase) - {AbandonedPhase.ABSENT} for event in GIVEN_UP),
     # … and a PUBACK is owed on one connection only, where it takes a slot.
-    *((OwedPhase.PUBACK, event) for event in (OwedEvent.REPLAY, OwedEvent.DISPLACED, OwedEvent.SESSION_ENDED)),
+    *(
+        (AbandonedPhase.AWAITING_PUBACK, event)
+        for event in (AbandonedEvent.REPLAY, AbandonedEvent.DISPLACED, AbandonedEvent.SESSION_ENDED)
+    ),
 }
 
 DECLARED_IN = {
@@ -85,18 +89,18 @@ def test_every_inbound_pair_is_a_transition_or_a_declared_error(phase: InboundPh
         assert inbound_step(phase, event) == INBOUND[phase, event]
 
 
-@pytest.mark.parametrize(("phase", "event"), list(product(OwedPhase, OwedEvent)))
-def test_every_pair_of_what_is_owed_is_a_transition_or_a_declared_error(phase: OwedPhase, event: OwedEvent) -> None:
+@pytest.mark.parametrize(("phase", "event"), list(product(AbandonedPhase, AbandonedEvent)))
+def test_every_pair_of_what_is_owed_is_a_transition_or_a_declared_error(phase: AbandonedPhase, event: AbandonedEvent) -> None:
     if (phase, event) in DECLARED_OWED:
         with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
-            owed_step(phase, event)
+            abandoned_step(phase, event)
     else:
-        assert owed_step(phase, event) == OWED[phase, event]
+        assert abandoned_step(phase, event) == ABANDONED[phase, event]
 
 
 def test_no_answer_to_what_is_owed_is_an_error_of_ours() -> None:
-    for phase, event in product(set(OwedPhase) - {OwedPhase.NOTHING}, PEERS_OUT):
-        owed_step(phase, OwedEvent[event.name])
+    for phase, event in product(set(AbandonedPhase) - {AbandonedPhase.ABSENT}, PEERS_OUT):
+        abandoned_step(phase, AbandonedEvent[event.name])
 
 
 def test_no_outbound_pair_that_a_peer_can_cause_is_an_error_of_ours() -> None:
@@ -169,4 +173,4 @@ def test_an_exchange_begins_by_a_first_publish_and_by_nothing_else() -> None:
 def test_every_action_occurs_in_a_table() -> None:
     assert {action for _, action in OUTBOUND.values()} == set(OutboundAction)
     assert {action for _, action in INBOUND.values()} == set(InboundAction)
-    assert {action for _, action in OWED.values()} == set(OwedAction)
+    assert {action for _, action in ABANDONED.values()} == set(AbandonedAction)

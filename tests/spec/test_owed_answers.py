@@ -7,7 +7,7 @@ from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome
 from state.outbound.packet_ids import MAX_KEPT
 from state.settings import RetryMqtt5
-from state.transitions import OWED, OwedEvent, OwedPhase
+from state.transitions import ABANDONED, AbandonedEvent, AbandonedPhase
 from tests.scenarios.scenario import Scenario
 
 RETRY_S = 30
@@ -18,87 +18,87 @@ def giving_up(**settings: object) -> Scenario:
     return Scenario(**{"retry_mqtt5": RetryMqtt5.TIMER, "delivery_limit": 1, **settings})
 
 
-def owed_phase(s: Scenario, packet_id: int = 1) -> OwedPhase:
-    return s.session.outbound.owed.phases.get(packet_id, OwedPhase.NOTHING)
+def owed_phase(s: Scenario, packet_id: int = 1) -> AbandonedPhase:
+    return s.session.outbound.abandoned.phases.get(packet_id, AbandonedPhase.ABSENT)
 
 
-def in_owed_phase(phase: OwedPhase, *, version: int = 5) -> Scenario:
+def in_owed_phase(phase: AbandonedPhase, *, version: int = 5) -> Scenario:
     """A connected session to which this is owed for packet id 1."""
     s = giving_up(max_inflight=0, max_mqueue_len=0).connect(version=version)
-    if phase is not OwedPhase.NOTHING:
-        s.submit("a", qos=1 if phase is OwedPhase.PUBACK else 2).after(RETRY_S)
-    if phase is OwedPhase.PUBCOMP:
+    if phase is not AbandonedPhase.ABSENT:
+        s.submit("a", qos=1 if phase is AbandonedPhase.AWAITING_PUBACK else 2).after(RETRY_S)
+    if phase is AbandonedPhase.AWAITING_PUBCOMP:
         s.pubrec(1)
     assert owed_phase(s) is phase
     s.sees()
     return s
 
 
-P, E = OwedPhase, OwedEvent
+P, E = AbandonedPhase, AbandonedEvent
 ROWS = {
-    (P.NOTHING, E.GIVEN_UP_QOS_1): (P.PUBACK, "WITHDRAW (1,)"),
-    (P.NOTHING, E.GIVEN_UP_QOS_2): (P.PUBREC, "WITHDRAW (1,)"),
-    (P.PUBACK, E.PUBACK): (P.NOTHING, ""),
-    (P.PUBACK, E.PUBACK_REFUSED): (P.NOTHING, ""),
-    (P.PUBACK, E.PUBREC): (P.NOTHING, "CLOSE 0x82"),
-    (P.PUBACK, E.PUBREC_REFUSED): (P.NOTHING, "CLOSE 0x82"),
-    (P.PUBACK, E.PUBCOMP): (P.NOTHING, "CLOSE 0x82"),
-    (P.PUBACK, E.CONNECTION_ENDED): (P.NOTHING, ""),
-    (P.PUBREC, E.PUBREC): (P.PUBCOMP, "PUBREL 1"),
-    (P.PUBREC, E.PUBREC_REFUSED): (P.NOTHING, ""),
-    (P.PUBREC, E.PUBACK): (P.PUBREC, "CLOSE 0x82"),
-    (P.PUBREC, E.PUBACK_REFUSED): (P.PUBREC, "CLOSE 0x82"),
-    (P.PUBREC, E.PUBCOMP): (P.PUBREC, "CLOSE 0x82"),
-    (P.PUBREC, E.CONNECTION_ENDED): (P.PUBREC, ""),
-    (P.PUBREC, E.REPLAY): (P.PUBREC, "CONNACK present"),
-    (P.PUBREC, E.DISPLACED): (P.NOTHING, None),
-    (P.PUBREC, E.SESSION_ENDED): (P.NOTHING, "CLOSE 0x8E, CONNACK"),
-    (P.PUBCOMP, E.PUBREC): (P.PUBCOMP, "PUBREL 1"),
-    (P.PUBCOMP, E.PUBREC_REFUSED): (P.NOTHING, ""),
-    (P.PUBCOMP, E.PUBCOMP): (P.NOTHING, ""),
-    (P.PUBCOMP, E.PUBACK): (P.PUBCOMP, "CLOSE 0x82"),
-    (P.PUBCOMP, E.PUBACK_REFUSED): (P.PUBCOMP, "CLOSE 0x82"),
-    (P.PUBCOMP, E.CONNECTION_ENDED): (P.PUBCOMP, ""),
-    (P.PUBCOMP, E.REPLAY): (P.PUBCOMP, "CONNACK present, PUBREL 1"),
-    (P.PUBCOMP, E.DISPLACED): (P.NOTHING, None),
-    (P.PUBCOMP, E.SESSION_ENDED): (P.NOTHING, "CLOSE 0x8E, CONNACK"),
+    (P.ABSENT, E.GIVEN_UP_QOS_1): (P.AWAITING_PUBACK, "WITHDRAW (1,)"),
+    (P.ABSENT, E.GIVEN_UP_QOS_2): (P.AWAITING_PUBREC, "WITHDRAW (1,)"),
+    (P.AWAITING_PUBACK, E.PUBACK): (P.ABSENT, ""),
+    (P.AWAITING_PUBACK, E.PUBACK_REFUSED): (P.ABSENT, ""),
+    (P.AWAITING_PUBACK, E.PUBREC): (P.ABSENT, "CLOSE 0x82"),
+    (P.AWAITING_PUBACK, E.PUBREC_REFUSED): (P.ABSENT, "CLOSE 0x82"),
+    (P.AWAITING_PUBACK, E.PUBCOMP): (P.ABSENT, "CLOSE 0x82"),
+    (P.AWAITING_PUBACK, E.CONNECTION_ENDED): (P.ABSENT, ""),
+    (P.AWAITING_PUBREC, E.PUBREC): (P.AWAITING_PUBCOMP, "PUBREL 1"),
+    (P.AWAITING_PUBREC, E.PUBREC_REFUSED): (P.ABSENT, ""),
+    (P.AWAITING_PUBREC, E.PUBACK): (P.AWAITING_PUBREC, "CLOSE 0x82"),
+    (P.AWAITING_PUBREC, E.PUBACK_REFUSED): (P.AWAITING_PUBREC, "CLOSE 0x82"),
+    (P.AWAITING_PUBREC, E.PUBCOMP): (P.AWAITING_PUBREC, "CLOSE 0x82"),
+    (P.AWAITING_PUBREC, E.CONNECTION_ENDED): (P.AWAITING_PUBREC, ""),
+    (P.AWAITING_PUBREC, E.REPLAY): (P.AWAITING_PUBREC, "CONNACK present"),
+    (P.AWAITING_PUBREC, E.DISPLACED): (P.ABSENT, None),
+    (P.AWAITING_PUBREC, E.SESSION_ENDED): (P.ABSENT, "CLOSE 0x8E, CONNACK"),
+    (P.AWAITING_PUBCOMP, E.PUBREC): (P.AWAITING_PUBCOMP, "PUBREL 1"),
+    (P.AWAITING_PUBCOMP, E.PUBREC_REFUSED): (P.ABSENT, ""),
+    (P.AWAITING_PUBCOMP, E.PUBCOMP): (P.ABSENT, ""),
+    (P.AWAITING_PUBCOMP, E.PUBACK): (P.AWAITING_PUBCOMP, "CLOSE 0x82"),
+    (P.AWAITING_PUBCOMP, E.PUBACK_REFUSED): (P.AWAITING_PUBCOMP, "CLOSE 0x82"),
+    (P.AWAITING_PUBCOMP, E.CONNECTION_ENDED): (P.AWAITING_PUBCOMP, ""),
+    (P.AWAITING_PUBCOMP, E.REPLAY): (P.AWAITING_PUBCOMP, "CONNACK present, PUBREL 1"),
+    (P.AWAITING_PUBCOMP, E.DISPLACED): (P.ABSENT, None),
+    (P.AWAITING_PUBCOMP, E.SESSION_ENDED): (P.ABSENT, "CLOSE 0x8E, CONNACK"),
 }
 """What is owed afterwards, and what is sent (None: it is about others). The end of a connection ends what is owed on it alone."""
 
 
 def test_every_row_of_the_table_is_among_these() -> None:
-    assert ROWS.keys() == OWED.keys()
+    assert ROWS.keys() == ABANDONED.keys()
 
 
 @pytest.mark.parametrize(("phase", "event"), ROWS, ids=lambda member: member.name)
-def test_each_row_of_what_is_owed_is_what_happens(phase: OwedPhase, event: OwedEvent) -> None:
-    s = in_owed_phase(phase, version=4 if event is OwedEvent.DISPLACED else 5)
+def test_each_row_of_what_is_owed_is_what_happens(phase: AbandonedPhase, event: AbandonedEvent) -> None:
+    s = in_owed_phase(phase, version=4 if event is AbandonedEvent.DISPLACED else 5)
     target, sent = ROWS[phase, event]
     match event:
-        case OwedEvent.PUBACK | OwedEvent.PUBACK_REFUSED:
-            s.puback(1, reason_code=0 if event is OwedEvent.PUBACK else 0x80)
-        case OwedEvent.PUBREC | OwedEvent.PUBREC_REFUSED:
-            s.pubrec(1, reason_code=0 if event is OwedEvent.PUBREC else 0x80)
-        case OwedEvent.PUBCOMP:
+        case AbandonedEvent.PUBACK | AbandonedEvent.PUBACK_REFUSED:
+            s.puback(1, reason_code=0 if event is AbandonedEvent.PUBACK else 0x80)
+        case AbandonedEvent.PUBREC | AbandonedEvent.PUBREC_REFUSED:
+            s.pubrec(1, reason_code=0 if event is AbandonedEvent.PUBREC else 0x80)
+        case AbandonedEvent.PUBCOMP:
             s.pubcomp(1)
-        case OwedEvent.GIVEN_UP_QOS_1 | OwedEvent.GIVEN_UP_QOS_2:
-            s.submit("a", qos=1 if event is OwedEvent.GIVEN_UP_QOS_1 else 2).after(RETRY_S)
-        case OwedEvent.CONNECTION_ENDED:
+        case AbandonedEvent.GIVEN_UP_QOS_1 | AbandonedEvent.GIVEN_UP_QOS_2:
+            s.submit("a", qos=1 if event is AbandonedEvent.GIVEN_UP_QOS_1 else 2).after(RETRY_S)
+        case AbandonedEvent.CONNECTION_ENDED:
             s.lose_connection()
-        case OwedEvent.REPLAY:
+        case AbandonedEvent.REPLAY:
             s.lose_connection().connect(version=5)
-        case OwedEvent.DISPLACED:
+        case AbandonedEvent.DISPLACED:
             with s.micro_batch():
                 s.submit(*(f"m{number}" for number in range(MAX_KEPT)), qos=2)
             s.after(RETRY_S)
-        case OwedEvent.SESSION_ENDED:
+        case AbandonedEvent.SESSION_ENDED:
             s.connect(version=5, clean_start=True)
     seen = s.sees()
     assert owed_phase(s) is target
     assert sent is None or ", ".join(line for line in seen if not line.startswith("PUBLISH")) == sent
     assert s.outcomes["a"] is Outcome.DELIVERY_LIMIT, "one receipt, whatever comes later"
     is_here = s.connection_id == 1 and s.session.connection is not None
-    assert (1 in s.session.outbound.owed.slots) == (target is not OwedPhase.NOTHING and is_here)
+    assert (1 in s.session.outbound.abandoned.slots) == (target is not AbandonedPhase.ABSENT and is_here)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -162,19 +162,19 @@ def test_a_pubrel_that_the_gateway_has_sent_for_what_was_given_up_is_not_sent_tw
     s = giving_up().connect(version=5).submit("a", qos=2).after(RETRY_S)
     s.sees()
     assert s.pubrec(1, pubrel_sent=True).sees() == []
-    assert owed_phase(s) is OwedPhase.PUBCOMP
+    assert owed_phase(s) is AbandonedPhase.AWAITING_PUBCOMP
 
 
 def test_an_answer_from_an_earlier_connection_counts_for_what_is_owed_unless_it_is_none() -> None:
-    s = in_owed_phase(OwedPhase.PUBREC).lose_connection().connect(version=5)
+    s = in_owed_phase(AbandonedPhase.AWAITING_PUBREC).lose_connection().connect(version=5)
     s.sees()
     s.handle(PubAckReceived(connection_id=1, packet_id=1))
     s.handle(PubCompReceived(connection_id=1, packet_id=1))
-    assert owed_phase(s) is OwedPhase.PUBREC
+    assert owed_phase(s) is AbandonedPhase.AWAITING_PUBREC
     s.handle(PubRecReceived(connection_id=1, packet_id=1))
-    assert owed_phase(s) is OwedPhase.PUBCOMP
+    assert owed_phase(s) is AbandonedPhase.AWAITING_PUBCOMP
     s.handle(PubCompReceived(connection_id=1, packet_id=1))
-    assert owed_phase(s) is OwedPhase.NOTHING
+    assert owed_phase(s) is AbandonedPhase.ABSENT
     assert s.sees() == []
 
 

@@ -110,5 +110,5 @@ def _enter(
 
 
 def _check_id(outbound: SessionOutbound, event: FastSent) -> None:
-    if event.packet_id in outbound.window or event.packet_id in outbound.owed:
+    if event.packet_id in outbound.window or event.packet_id in outbound.abandoned:
         raise SessionMisuse(f"a gateway used packet id {event.packet_id} for two messages")

@@ -126,7 +126,7 @@ def _grant(
             sequence=connection.next_sequence(),
             after=after,
             adopted=path.adopted,
-            ids_in_use=fast_ids((entry.packet_id for entry in outbound.window), outbound.owed.phases),
+            ids_in_use=fast_ids((entry.packet_id for entry in outbound.window), outbound.abandoned.phases),
             last_id=outbound.packet_ids.last_fast,
             recent_ids=b"".join(recent.digests if is_snapshot else news.remembered),
             is_snapshot=is_snapshot,

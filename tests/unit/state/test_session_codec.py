@@ -15,7 +15,7 @@ from state.model import NO_PROPERTIES, Outcome, Position, PublishProperties, QoS
 from state.session import Session
 from state.session_codec import connection_of, decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
-from state.transitions import OutboundPhase, OwedPhase
+from state.transitions import AbandonedPhase, OutboundPhase
 from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
 
 FIXTURE_V1 = Path(__file__).parent / "fixtures" / "session_v1.bin"
@@ -185,7 +185,7 @@ def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> Non
         FIXTURE_V1_REFUSALS.read_bytes().split(b"\n--\n"), (connected_session(), offline_session()), strict=True
     ):
         old = decode_session(blob, client_id=CLIENT, settings=settings)
-        assert len(old.outbound.owed) == 0
+        assert len(old.outbound.abandoned) == 0
         if old.connection is not None and session.connection is not None:
             assert old.connection.receive_maximum == old.connection.send_quota == 3, "it was not known: the least that it can be"
             old.connection.receive_maximum = session.connection.receive_maximum
@@ -196,9 +196,13 @@ def test_what_is_owed_is_kept() -> None:
     session = decode_session(
         FIXTURE_V1_OWED.read_bytes().split(b"\n--\n")[2], client_id=CLIENT, settings=SessionSettings(delivery_limit=1)
     )
-    owed = session.outbound.owed
-    assert owed.phases == {1: OwedPhase.PUBACK, 2: OwedPhase.PUBREC, 3: OwedPhase.PUBCOMP}
-    assert owed.slots == {1, 2, 3}
+    abandoned = session.outbound.abandoned
+    assert abandoned.phases == {
+        1: AbandonedPhase.AWAITING_PUBACK,
+        2: AbandonedPhase.AWAITING_PUBREC,
+        3: AbandonedPhase.AWAITING_PUBCOMP,
+    }
+    assert abandoned.slots == {1, 2, 3}
     assert session.connection is not None
     assert (session.connection.receive_maximum, session.outbound.wire_quota(session.connection)) == (4, 1)
     (waiting,) = session.outbound.queue

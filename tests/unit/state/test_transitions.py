@@ -31,8 +31,8 @@ def tree(name: str) -> ast.Module:
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_other_module_names_a_phase_or_asks_a_table(name: str) -> None:
     names = {node.id for node in ast.walk(tree(name)) if isinstance(node, ast.Name)}
-    assert names.isdisjoint({"OutboundPhase", "InboundPhase", "OwedPhase", "OUTBOUND", "INBOUND", "OWED"})
-    assert names.isdisjoint({"outbound_step", "late_outbound_step", "inbound_step", "owed_step"})
+    assert names.isdisjoint({"OutboundPhase", "InboundPhase", "AbandonedPhase", "OUTBOUND", "INBOUND", "ABANDONED"})
+    assert names.isdisjoint({"outbound_step", "late_outbound_step", "inbound_step", "abandoned_step"})
 
 
 @pytest.mark.parametrize("name", [*OTHERS, CODEC])
