@@ -30,7 +30,7 @@ class SessionFastPath:
     opened_after: Position | None = None
     adopted: int = -1
     since_grant: int = 0
-    ids_told: int = 0
+    digests_sent: int = 0
     has_route: bool = False
     over_limit: bool = False
 
@@ -83,7 +83,7 @@ class SessionConnection:
         return None if self.fast_path is None or self.fast_path.state is PathState.CLOSED else self.fast_path
 
     @property
-    def fast_path_closes(self) -> bool:
+    def fast_path_closing(self) -> bool:
         """FastPathClosed is on its way, or the end of the connection: what waits for it needs no timer."""
         return self.fast_path is not None and self.fast_path.state is PathState.CLOSING
 

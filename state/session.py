@@ -50,7 +50,7 @@ from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import SessionOutbound
 from state.settings import RetryMqtt5, SessionSettings
 
-_COPIES_COME_WITHIN_MS: Final = 3_600_000
+_RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
 """A micro-batch that is executed again writes its dead letters a second time. Without a session they are known for so long after
 the last one was taken, also when nothing waits any more: else a copy that is read after the first one has left would count again.
 """
@@ -79,8 +79,8 @@ class Session:
 
     __slots__ = (
         "client_id",
+        "close_unconfirmed",
         "connection",
-        "end_is_unheard",
         "established",
         "inbound",
         "newest_connection_id",
@@ -100,7 +100,7 @@ class Session:
         self.started_by = 0
         self.newest_connection_id = 0
         self.offline_since_ms: int | None = None
-        self.end_is_unheard = False
+        self.close_unconfirmed = False
         """The newest connection was ended from here, and its gateway has not said that it is over."""
         self.session_expiry_interval_s = settings.session_expiry_interval_s
         self.pending_will: PendingWill | None = None
@@ -139,8 +139,8 @@ class Session:
         """When the session must be called next even if nothing happens; None = only when something happens."""
         outbound, connection = self.outbound, self.connection
         # What is to be done at a time when the fast path closes is done when it has closed.
-        sends = None if connection is None or connection.fast_path_closes else connection
-        timers_run = sends is not None and (retransmission.timers_run(outbound, sends) or self._reconnect_helps)
+        sends = None if connection is None or connection.fast_path_closing else connection
+        timers_run = sends is not None and (retransmission.timers_run(outbound, sends) or self._reconnect_brings_replay)
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
             outbound.queue.next_expiry_ms() if connection is None or sends is not None else None,
@@ -148,7 +148,7 @@ class Session:
             retransmission.next_answer_due_ms(outbound, sends) if sends is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
-            self._copies_end_ms(),
+            self._return_copies_expire_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -161,7 +161,7 @@ class Session:
             return False
         return not outbound.queue and not outbound.positions.unread and not outbound.returns.digests
 
-    def counts(self, event: FastSent) -> bool:
+    def accepts_fast_sent(self, event: FastSent) -> bool:
         """It may be on the wire although the connection is said to be over; not if the client has come back since."""
         return event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
 
@@ -180,10 +180,10 @@ class Session:
         match event:
             case MessageSubmitted() | MessageRefused():
                 if not grants.was_adopted(self.outbound, event.position, activation):
-                    self._message(event, activation)
+                    self._apply_message(event, activation)
             case MessageReturned():
-                taken = admission.take_back(self.outbound, event, self.connection, activation)
-                self._keep_for_a_stranger(taken, activation)
+                accepted = admission.accept_returned(self.outbound, event, self.connection, activation)
+                self._restart_queue_expiry(accepted, activation)
             case SessionPurged():
                 self._purge(activation)
             case DeadlineReached():
@@ -191,7 +191,7 @@ class Session:
             case ClientConnected():
                 self._connect(event, activation)
             case PublishReceived():
-                self._publication(event, activation)
+                self._apply_publication(event, activation)
             case PubRelReceived() | Subscribed() | Unsubscribed():
                 # Answered as soon as it was in the log: it counts for the session even if the connection is history.
                 if self._is_of_this_session(event.connection_id):
@@ -199,38 +199,38 @@ class Session:
             # A connection that the session has left may still have something in the log: its acknowledgements count, its ending
             # only if the session itself has wanted it.
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
-                if (connection := self._present(event.connection_id)) is not None:
+                if (connection := self._current_connection(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)
                 elif self._is_of_this_session(event.connection_id):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case ClientDisconnected() | ConnectionLost():
-                if (connection := self._present(event.connection_id)) is not None:
+                if (connection := self._current_connection(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)
                 else:
-                    self._heard_of_the_end(event, activation)
+                    self._confirm_close(event, activation)
             case FastSent():
-                if self.counts(event):
-                    adoption.adopt(self.outbound, event, self._present(event.connection_id), activation)
+                if self.accepts_fast_sent(event):
+                    adoption.adopt(self.outbound, event, self._current_connection(event.connection_id), activation)
             case FastPathClosed():
-                if (connection := self._present(event.connection_id)) is not None:
+                if (connection := self._current_connection(event.connection_id)) is not None:
                     grants.closed(connection, activation)
             case _:
                 assert_never(event)
 
-    def _heard_of_the_end(self, event: ClientDisconnected | ConnectionLost, activation: Activation) -> None:
+    def _confirm_close(self, event: ClientDisconnected | ConnectionLost, activation: Activation) -> None:
         """The session's time begins when its connection has been closed, not when the session has wanted that [MQTT-3.1.2-23]."""
-        if self.end_is_unheard and event.connection_id == self.newest_connection_id:
-            self.end_is_unheard = False
+        if self.close_unconfirmed and event.connection_id == self.newest_connection_id:
+            self.close_unconfirmed = False
             self.offline_since_ms = activation.now_ms
 
-    def _message(self, event: MessageSubmitted | MessageRefused, activation: Activation) -> None:
+    def _apply_message(self, event: MessageSubmitted | MessageRefused, activation: Activation) -> None:
         if isinstance(event, MessageRefused):
             admission.refuse(self.outbound, event, activation)
         else:
-            self._keep_for_a_stranger(admission.submit(self.outbound, event, self.connection, activation), activation)
+            self._restart_queue_expiry(admission.submit(self.outbound, event, self.connection, activation), activation)
 
-    def _keep_for_a_stranger(self, taken: bool, activation: Activation) -> None:
-        if taken and not self.established:
+    def _restart_queue_expiry(self, accepted: bool, activation: Activation) -> None:
+        if accepted and not self.established:
             self.offline_since_ms = activation.now_ms
 
     def _apply_to_session(self, event: PubRelReceived | Subscribed | Unsubscribed, activation: Activation) -> None:
@@ -266,14 +266,14 @@ class Session:
             case _:
                 assert_never(event)
 
-    def _publication(self, event: PublishReceived, activation: Activation) -> None:
+    def _apply_publication(self, event: PublishReceived, activation: Activation) -> None:
         """A publication is in the log, so the client may have its PUBREC already: it counts even if the connection is history."""
         if not self._is_of_this_session(event.connection_id):
-            self.inbound.hand_on(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
+            self.inbound.forward(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
             return
         is_earlier = event.connection_id < self.newest_connection_id
         entered = self.inbound.publication(event, activation, is_of_earlier_connection=is_earlier)
-        connection = self._present(event.connection_id)
+        connection = self._current_connection(event.connection_id)
         # MQTT 3.1.1 has no Receive Maximum: a packet id is held until its PUBREL, and there are 65,535 of them.
         has_maximum = connection is not None and connection.protocol_version >= 5
         limit = self.settings.max_awaiting_rel
@@ -281,7 +281,7 @@ class Session:
             # [MQTT-3.3.4-7]
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
-    def _present(self, connection_id: int) -> SessionConnection | None:
+    def _current_connection(self, connection_id: int) -> SessionConnection | None:
         """The connection if it is this one."""
         return self.connection if self.connection is not None and self.connection.connection_id == connection_id else None
 
@@ -304,7 +304,7 @@ class Session:
             self.established = True
             self.started_by = event.connection_id
         self.pending_will = None  # [MQTT-3.1.3-9]
-        self.offline_since_ms, self.end_is_unheard = None, False
+        self.offline_since_ms, self.close_unconfirmed = None, False
         self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
         connection = SessionConnection.of(event, send_quota=send_quota)
@@ -363,7 +363,7 @@ class Session:
             )
         )
         self._disconnected(connection, reason, activation)
-        self.end_is_unheard = self.established
+        self.close_unconfirmed = self.established
 
     def _disconnected(
         self, connection: SessionConnection, reason: str, activation: Activation, *, reconnect_grace_ms: int = 0
@@ -399,15 +399,15 @@ class Session:
             retransmission.retry(self.outbound, connection, activation)
         elif (
             connection is not None
-            and self._reconnect_helps
-            and retransmission.stalled(self.outbound, connection, activation.now_ms)
+            and self._reconnect_brings_replay
+            and retransmission.is_stalled(self.outbound, connection, activation.now_ms)
         ):
             self._close_stalled(connection, activation)
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:
             self._end_session("session expiry interval passed", activation)
-        copies_end_ms = self._copies_end_ms()
+        copies_end_ms = self._return_copies_expire_ms()
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()
 
@@ -421,7 +421,7 @@ class Session:
         self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, reason, activation)
 
     @property
-    def _reconnect_helps(self) -> bool:
+    def _reconnect_brings_replay(self) -> bool:
         """Closing a stalled connection brings the client a replay, unless its session would end with the connection."""
         return self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT and self.session_expiry_interval_s > 0
 
@@ -433,11 +433,11 @@ class Session:
             return None
         return self.offline_since_ms + self.session_expiry_interval_s * 1_000
 
-    def _copies_end_ms(self) -> int | None:
+    def _return_copies_expire_ms(self) -> int | None:
         """Without a session, when no copy of the dead letters in the queue is expected any more."""
         if self.offline_since_ms is None or self.established or not self.outbound.returns.digests:
             return None
-        return self.offline_since_ms + _COPIES_COME_WITHIN_MS
+        return self.offline_since_ms + _RETURN_COPIES_TIMEOUT_MS
 
     def _publish_due_will(self, activation: Activation) -> None:
         if self.pending_will is not None and self.pending_will.due_ms <= activation.now_ms:
@@ -462,5 +462,5 @@ class Session:
         self.inbound.end()
         if self.established:
             activation.record(Transition.SESSION_ENDED, detail=reason)
-        self.established = self.end_is_unheard = False
+        self.established = self.close_unconfirmed = False
         self.session_expiry_interval_s = self.settings.session_expiry_interval_s

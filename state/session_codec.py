@@ -62,7 +62,7 @@ class FastPathV1(_StoredStruct, frozen=True):
     opened_after: Position | None
     adopted: int
     since_grant: int
-    ids_told: int
+    digests_sent: int
     has_route: bool
     over_limit: bool
 
@@ -123,7 +123,7 @@ class SessionV1(_StoredStruct, frozen=True):
     handled: tuple[tuple[int, int], ...] = ()
     unread: tuple[Position, ...] = ()
     last_fast_packet_id: int = 0
-    end_is_unheard: bool = False
+    close_unconfirmed: bool = False
 
 
 class _ConnectionOnlyV1(_StoredStruct, frozen=True):
@@ -197,7 +197,7 @@ def encode_session(session: Session) -> bytes:
         handled=tuple(outbound.positions.handled.items()),
         unread=tuple(outbound.positions.unread),
         last_fast_packet_id=outbound.packet_ids.last_fast,
-        end_is_unheard=session.end_is_unheard,
+        close_unconfirmed=session.close_unconfirmed,
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -257,7 +257,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     outbound.packet_ids.last = record.last_packet_id
     outbound.packet_ids.last_fast = record.last_fast_packet_id
-    session.end_is_unheard = record.end_is_unheard
+    session.close_unconfirmed = record.close_unconfirmed
     outbound.positions.handled.update(record.handled)
     outbound.positions.unread.update(dict.fromkeys(record.unread))
     outbound.next_order = record.next_order
@@ -333,7 +333,7 @@ def _pack_path(path: SessionFastPath | None) -> FastPathV1 | None:
         opened_after=path.opened_after,
         adopted=path.adopted,
         since_grant=path.since_grant,
-        ids_told=path.ids_told,
+        digests_sent=path.digests_sent,
         has_route=path.has_route,
         over_limit=path.over_limit,
     )
@@ -347,7 +347,7 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
         opened_after=stored.opened_after,
         adopted=stored.adopted,
         since_grant=stored.since_grant,
-        ids_told=stored.ids_told,
+        digests_sent=stored.digests_sent,
         has_route=stored.has_route,
         over_limit=stored.over_limit,
     )

@@ -126,7 +126,7 @@ class InboundEvent(Enum):
 
 
 class InboundAction(Enum):
-    HAND_ON = auto()
+    FORWARD = auto()
     RECOGNISE = auto()
     RELEASE = auto()
     ABANDON = auto()
@@ -215,7 +215,7 @@ OUTBOUND: Final[OutboundTable] = {
 }
 
 INBOUND: Final[InboundTable] = {
-    (InboundPhase.ABSENT, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),  # [MQTT-4.3.3-12]
+    (InboundPhase.ABSENT, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.FORWARD),  # [MQTT-4.3.3-12]
     (InboundPhase.ABSENT, InboundEvent.OVERTAKEN): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.ABSENT, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),  # [MQTT-4.3.3-10]
@@ -223,7 +223,7 @@ INBOUND: Final[InboundTable] = {
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-11]
     (InboundPhase.AWAITING_PUBREL, InboundEvent.TIMEOUT): (InboundPhase.TOMBSTONE, InboundAction.ABANDON),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.SESSION_ENDED): (InboundPhase.ABSENT, InboundAction.FORGET),
-    (InboundPhase.TOMBSTONE, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.HAND_ON),
+    (InboundPhase.TOMBSTONE, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.FORWARD),
     (InboundPhase.TOMBSTONE, InboundEvent.LATE_REPETITION): (InboundPhase.AWAITING_PUBREL, InboundAction.RECOGNISE),
     (InboundPhase.TOMBSTONE, InboundEvent.OVERTAKEN): (InboundPhase.TOMBSTONE, InboundAction.IGNORE),
     (InboundPhase.TOMBSTONE, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-12]

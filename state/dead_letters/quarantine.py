@@ -147,7 +147,7 @@ def receive(
     """
     if isinstance(event, MessageSubmitted | MessageRefused) and event.position is not None:
         positions = _positions(held, client_id)
-        is_new = positions.read(event.position)
+        is_new = positions.mark_read(event.position)
         held = _with_positions(held, positions)
         if not is_new:
             return held, ()  # 7
@@ -218,7 +218,7 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
     activation.add(_drop(held, now_ms))
     for event in held.events:
         if isinstance(event, PublishReceived):  # acknowledged, and nobody can say any more whether it is a repetition
-            SessionInbound.hand_on(event, activation)
+            SessionInbound.forward(event, activation)
     activation.add(ClearThrottle())
     session = _readable(held, client_id, settings)
     if session is None:
@@ -276,7 +276,7 @@ def _with_positions(held: Quarantine, positions: Positions) -> Quarantine:
 def _would_adopt(held: Quarantine, event: FastSent, client_id: ClientId) -> bool:
     """Whether the session, restored, has to hear of it."""
     session = _readable(held, client_id, SessionSettings())
-    if session is None or not session.counts(event):
+    if session is None or not session.accepts_fast_sent(event):
         return False
     if not session.outbound.positions.is_beyond(event.position):
         return True  # the session may have it in window or queue

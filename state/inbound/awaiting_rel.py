@@ -12,7 +12,7 @@ from typing import Final
 from state.model import PacketId
 from state.transitions import InboundAction, InboundEvent, InboundPhase, inbound_step
 
-MOST_REPEATED: Final = 1_024
+MAX_REPEATED: Final = 1_024
 """Repeated publications that are remembered, at some 25 bytes each in the stored session."""
 
 
@@ -53,11 +53,11 @@ class AwaitingRel:
         """DUP is required here: a client that restarts its ids may well publish the same content under the same id anew."""
         return dup and self.tombstones.get(packet_id) == content
 
-    def repeat(self, packet_id: PacketId, content: bytes, now_ms: int) -> None:
+    def record_repetition(self, packet_id: PacketId, content: bytes, now_ms: int) -> None:
         """The client has sent this publication with DUP=1."""
         self.repeated.pop((packet_id, content), None)
         self.repeated[packet_id, content] = now_ms
-        if len(self.repeated) > MOST_REPEATED:
+        if len(self.repeated) > MAX_REPEATED:
             del self.repeated[next(iter(self.repeated))]
 
     def was_repeated(self, packet_id: PacketId, content: bytes) -> bool:

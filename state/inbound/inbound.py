@@ -27,17 +27,17 @@ class SessionInbound:
         else:
             cause = InboundEvent.PUBLISH
         if event.dup:
-            awaiting.repeat(event.packet_id, content, activation.now_ms)
+            awaiting.record_repetition(event.packet_id, content, activation.now_ms)
         action = awaiting.step(event.packet_id, cause, content=content, now_ms=activation.now_ms)
-        if action is InboundAction.HAND_ON:
-            self.hand_on(event, activation)
+        if action is InboundAction.FORWARD:
+            self.forward(event, activation)
         else:
             assert action in (InboundAction.RECOGNISE, InboundAction.IGNORE)
             activation.record(Transition.PUBLICATION_REPEATED, event.publication_id, packet_id=event.packet_id)
         return action is not InboundAction.IGNORE
 
     @staticmethod
-    def hand_on(event: PublishReceived, activation: Activation) -> None:
+    def forward(event: PublishReceived, activation: Activation) -> None:
         """A record for the backends, whatever the set says."""
         activation.add(
             ForwardPublication(

@@ -15,9 +15,9 @@ import msgspec
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import QoS, Subscription
 
-_REMEMBERED_FROM_BYTES: Final = 4_096
+_CACHED_FROM_BYTES: Final = 4_096
 """Subscriptions of this size are read once and remembered for the next activations of the process, those of a few clients."""
-_REMEMBERED_CLIENTS: Final = 16
+_CACHED_CLIENTS: Final = 16
 
 Shape: TypeAlias = tuple[int, tuple[int, ...], bool]
 """Of a filter with wildcards: its levels without `#`, which of them are `+`, and whether `#` follows."""
@@ -32,7 +32,7 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
     `$…` only by a filter that names it [MQTT-4.7.2-1]."""
     if topic_filter == topic:
         return True
-    return _has_wildcard(topic_filter) and _fitting(_shape(topic_filter), topic, topic.split("/")) == topic_filter
+    return _has_wildcard(topic_filter) and _matching_filter(_shape(topic_filter), topic, topic.split("/")) == topic_filter
 
 
 def _has_wildcard(topic_filter: str) -> bool:
@@ -48,7 +48,7 @@ def _shape(topic_filter: str) -> Shape:
     return len(levels), tuple(index for index, level in enumerate(levels) if level == "+"), has_rest
 
 
-def _fitting(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
+def _matching_filter(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
     """The one filter of this shape that matches the topic, None = none can."""
     length, wildcards, has_rest = shape
     if length > len(topic_levels) if has_rest else length != len(topic_levels):
@@ -86,7 +86,7 @@ class _FilterIndex:
         return _FilterIndex(self.by_filter.copy(), self.shapes.copy())
 
 
-_remembered: Final = lru_cache(maxsize=_REMEMBERED_CLIENTS)(_FilterIndex.of)
+_cached_index: Final = lru_cache(maxsize=_CACHED_CLIENTS)(_FilterIndex.of)
 
 
 class Subscriptions:
@@ -104,7 +104,7 @@ class Subscriptions:
         topic_filter = subscription.topic_filter
         if self._read().by_filter.get(topic_filter) == subscription:
             return False  # many clients subscribe anew on every connection
-        index = self._changing()
+        index = self._writable_index()
         if topic_filter not in index.by_filter and _has_wildcard(topic_filter):
             index.shapes[_shape(topic_filter)] += 1
         index.by_filter[topic_filter] = subscription
@@ -115,7 +115,7 @@ class Subscriptions:
         False: there was none."""
         if topic_filter not in self._read().by_filter:
             return False
-        index = self._changing()
+        index = self._writable_index()
         del index.by_filter[topic_filter]
         if _has_wildcard(topic_filter):
             shape = _shape(topic_filter)
@@ -147,7 +147,7 @@ class Subscriptions:
         best = None if granted is None else granted.qos
         levels = topic.split("/")
         for shape in index.shapes:
-            topic_filter = _fitting(shape, topic, levels)
+            topic_filter = _matching_filter(shape, topic, levels)
             granted = None if topic_filter is None else index.by_filter.get(topic_filter)
             if granted is not None and (best is None or granted.qos > best):
                 best = granted.qos
@@ -162,11 +162,11 @@ class Subscriptions:
     def _read(self) -> _FilterIndex:
         if self._index is None:
             assert self._encoded is not None, "what was changed has been read"
-            self._is_shared = len(self._encoded) >= _REMEMBERED_FROM_BYTES
-            self._index = _remembered(self._encoded) if self._is_shared else _FilterIndex.of(self._encoded)
+            self._is_shared = len(self._encoded) >= _CACHED_FROM_BYTES
+            self._index = _cached_index(self._encoded) if self._is_shared else _FilterIndex.of(self._encoded)
         return self._index
 
-    def _changing(self) -> _FilterIndex:
+    def _writable_index(self) -> _FilterIndex:
         """The index, of which no other session knows, and whose encoding is not valid any more."""
         index = self._read()
         if self._is_shared:

@@ -15,16 +15,16 @@ from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, QoS, ReasonCode
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import SessionOutbound
-from state.outbound.refusals import refused
+from state.outbound.refusals import handle_refusal
 from state.outbound.retransmission import leave_on_wire, withdraw
 from state.transitions import AbandonedAction, AbandonedEvent, OutboundAction, OutboundEvent
 
-Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
+PublishAnswer: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
 
 _REFUSED_FROM: Final = 0x80
 
 
-def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection, activation: Activation) -> None:
+def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: SessionConnection, activation: Activation) -> None:
     """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
     packet_id, reason_code, cause = event.packet_id, event.reason_code, _cause(event)
     if packet_id in outbound.abandoned:
@@ -35,8 +35,8 @@ def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: S
     if action is OutboundAction.IGNORE or action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
         activation.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=reason_code)
         if action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
-            known_to_v5 = ReasonCode.PACKET_ID_NOT_FOUND if connection.protocol_version >= 5 else ReasonCode.SUCCESS
-            activation.pubrel(connection, packet_id, None, reason_code=known_to_v5)
+            pubrel_reason = ReasonCode.PACKET_ID_NOT_FOUND if connection.protocol_version >= 5 else ReasonCode.SUCCESS
+            activation.pubrel(connection, packet_id, None, reason_code=pubrel_reason)
         return
     assert entry is not None, "the table has nothing else to do about an unknown packet id"
     match action:
@@ -49,7 +49,7 @@ def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: S
         case OutboundAction.REFUSE:
             outbound.slot_freed(connection, activation.now_ms)
             assert not isinstance(event, PubCompReceived)
-            refused(outbound, entry, event, activation)
+            handle_refusal(outbound, entry, event, activation)
         case _:
             assert action in (OutboundAction.RELEASE, OutboundAction.ANSWER_PUBREL)
             _received(entry, activation, reason_code=reason_code)
@@ -58,7 +58,7 @@ def acknowledge(outbound: SessionOutbound, event: Acknowledgement, connection: S
 
 
 def _acknowledge_abandoned(
-    outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection, activation: Activation
+    outbound: SessionOutbound, event: PublishAnswer, connection: SessionConnection, activation: Activation
 ) -> None:
     """An answer to a message that was given up: too late for the message, but it takes the client's side further."""
     packet_id, cause = event.packet_id, _cause(event)
@@ -75,7 +75,7 @@ def _acknowledge_abandoned(
 
 
 def acknowledge_late(
-    outbound: SessionOutbound, event: Acknowledgement, connection: SessionConnection | None, activation: Activation
+    outbound: SessionOutbound, event: PublishAnswer, connection: SessionConnection | None, activation: Activation
 ) -> None:
     """What the client said on a connection that this session has left, in so far as it takes the exchange further.
 
@@ -111,7 +111,7 @@ def acknowledge_late(
     activation.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
 
 
-def _cause(event: Acknowledgement) -> OutboundEvent:
+def _cause(event: PublishAnswer) -> OutboundEvent:
     refused = event.reason_code >= _REFUSED_FROM
     match event:
         case PubAckReceived():

@@ -34,24 +34,24 @@ def submit(
     Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
     """
     delivery, message_id = new_delivery(outbound, event.message, event.position), event.message.message_id
-    if event.explicit_id and outbound.recent_ids.knows(message_id):  # 1
+    if event.explicit_id and outbound.recent_ids.contains(message_id):  # 1
         activation.finish(delivery, Outcome.DUPLICATE)
         return False
     activation.record(Transition.ACCEPTED, message_id)
-    taken = _admit(outbound, delivery, connection, activation)
-    if taken and event.explicit_id:
+    accepted = _admit(outbound, delivery, connection, activation)
+    if accepted and event.explicit_id:
         activation.fast_path.remembered.append(outbound.recent_ids.remember(message_id))
-    return taken
+    return accepted
 
 
-def take_back(
+def accept_returned(
     outbound: SessionOutbound, event: MessageReturned, connection: SessionConnection | None, activation: Activation
 ) -> bool:
     """Take a dead letter that was routed to this queue: like any message from here on, with its history. True: see `submit`."""
     delivery = new_delivery(outbound, event.message)
     history = event.message.history
     if event.return_id or history is None:  # 1
-        known = outbound.recent_ids.knows(return_ := event.return_id or event.message.message_id)
+        known = outbound.recent_ids.contains(return_ := event.return_id or event.message.message_id)
         if not known:
             activation.fast_path.remembered.append(outbound.recent_ids.remember(return_))
     else:
@@ -87,7 +87,7 @@ def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionCon
     """False: the message is refused, because it finds no place in the full queue or its client offline (QoS 0)."""
     qos, now_ms = delivery.qos, activation.now_ms
     if qos == QoS.AT_MOST_ONCE:
-        nothing_in_front = connection is not None and not _waits_for_the_queue(outbound, delivery, connection, activation)
+        nothing_in_front = connection is not None and not _must_follow_queue(outbound, delivery, connection, activation)
     else:
         nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front
@@ -105,7 +105,7 @@ def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionCon
     return True
 
 
-def _waits_for_the_queue(
+def _must_follow_queue(
     outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation
 ) -> bool:
     """Whether a QoS 0 message for a connected client goes behind those that step 3 of the activation sends (state/session.py).
@@ -113,16 +113,16 @@ def _waits_for_the_queue(
     Where it cannot wait for them, those that can leave do so now: in a queue that is full or stores none, and with no time left.
     """
     now_ms, stores = activation.now_ms, outbound.settings.mqueue_store_qos0
-    if not _something_leaves(outbound, connection, now_ms):
+    if not _queue_can_send(outbound, connection, now_ms):
         return False
     if stores and not outbound.queue.would_overflow(delivery.size_bytes) and not delivery.expired(now_ms):
         return True
     drop_expired(outbound, connection, activation)
     fill(outbound, connection, activation)
-    return stores and _something_leaves(outbound, connection, now_ms)
+    return stores and _queue_can_send(outbound, connection, now_ms)
 
 
-def _something_leaves(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
+def _queue_can_send(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """The queue has a message of QoS 0, which needs no slot, or there is a slot for what it has."""
     queue = outbound.queue
     return queue.has_qos0 or (bool(queue) and outbound.may_dequeue(connection, now_ms))
@@ -136,14 +136,14 @@ def _enqueue(outbound: SessionOutbound, delivery: Delivery, connection: SessionC
         fill(outbound, connection, activation)
     if queue.would_overflow(size_bytes) and connection is not None and connection.fence is not None:  # 6
         connection.fence.over_limit = True
-    elif not _makes_room(outbound, delivery, activation):
+    elif not _make_room(outbound, delivery, activation):
         return False
     queue.append(delivery)
     activation.record(Transition.QUEUED, delivery.message.message_id)
     return True
 
 
-def _makes_room(outbound: SessionOutbound, delivery: Delivery, activation: Activation) -> bool:
+def _make_room(outbound: SessionOutbound, delivery: Delivery, activation: Activation) -> bool:
     """False: the queue has no room for it."""
     queue, size_bytes = outbound.queue, delivery.size_bytes
     if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):

@@ -19,7 +19,7 @@ class RecentMessageIds:
         self.window = window
         self.digests: deque[bytes] = deque(digests, maxlen=window)
 
-    def knows(self, message_id: MessageId) -> bool:
+    def contains(self, message_id: MessageId) -> bool:
         """A window of 0 knows nothing."""
         return message_digest(message_id) in self.digests
 

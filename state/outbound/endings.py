@@ -24,7 +24,7 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
         waits = any(outbound.attempts_used_up(delivery) or delivery.expired(activation.now_ms) for delivery in may_be_sent)
         over = [delivery for delivery in over if not connection.may_be_sending(delivery.position)]
     activation.fast_path.waits_for_fence = waits
-    for delivery in queue.take(over):
+    for delivery in queue.remove(over):
         activation.finish(delivery, Outcome.EXPIRED)
 
 
@@ -41,7 +41,7 @@ def end(outbound: SessionOutbound, activation: Activation) -> None:
     for entry in outbound.window:
         action = outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED)
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])
-    for delivery in outbound.queue.take_all():
+    for delivery in outbound.queue.pop_all():
         activation.finish(delivery, Outcome.SESSION_ENDED)
     outbound.abandoned.end()
     outbound.subscriptions.clear()

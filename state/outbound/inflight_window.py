@@ -142,20 +142,20 @@ class InflightWindow:
         """The entry whose message has this position."""
         return next((entry for entry in self._entries.values() if entry.delivery.position == position), None)
 
-    def place_of(self, entry: InflightEntry) -> int:
+    def index_of(self, entry: InflightEntry) -> int:
         """How many entries are older."""
         return list(self._entries).index(entry.packet_id)
 
-    def move_youngest(self, place: int) -> None:
+    def move_newest(self, index: int) -> None:
         """The youngest entry is put where so many are older."""
         *older, youngest = self._entries.items()
-        older.insert(place, youngest)
+        older.insert(index, youngest)
         self._entries = dict(older)
 
-    def restart_clock(self, place: int, now_ms: int) -> None:
+    def restart_timer(self, index: int, now_ms: int) -> None:
         """The entry at this place, 1 = the oldest, is sent now, if there is one."""
-        if 0 < place <= len(self._entries):
-            next(islice(self._entries.values(), place - 1, None)).sent_ms = now_ms
+        if 0 < index <= len(self._entries):
+            next(islice(self._entries.values(), index - 1, None)).sent_ms = now_ms
 
     def oldest_sent_ms(self) -> int | None:
         return min((entry.sent_ms for entry in self._entries.values()), default=None)

@@ -46,13 +46,13 @@ class MessageQueue:
 
     def append(self, delivery: Delivery) -> None:
         self._level(delivery).append(delivery)
-        self._count(delivery, 1)
+        self._update_totals(delivery, 1)
 
     def put_back(self, delivery: Delivery) -> None:
         """A message that was refused returns to its old place, so several that come back do not change their order."""
         level = self._level(delivery)
         level.insert(next((i for i, waiting in enumerate(level) if waiting.order > delivery.order), len(level)), delivery)
-        self._count(delivery, 1)
+        self._update_totals(delivery, 1)
 
     def would_overflow(self, size_bytes: int) -> bool:
         """Whether one more message of this size exceeds a limit."""
@@ -73,7 +73,7 @@ class MessageQueue:
             length, size_bytes = length - 1, size_bytes - delivery.size_bytes
         if length > 1 and self._overfull(length, size_bytes):
             return [newcomer]
-        return self.take(leaving)
+        return self.remove(leaving)
 
     @property
     def load(self) -> float:
@@ -100,18 +100,18 @@ class MessageQueue:
         """Whether a message of QoS 0 waits."""
         return self._qos0 > 0
 
-    def take_qos0(self) -> list[Delivery]:
+    def pop_qos0(self) -> list[Delivery]:
         """Remove all QoS 0 messages, in order: they need no slot, only a connection."""
         if not self._qos0:
             return []
-        return self.take([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
+        return self.remove([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
 
     def expired(self, now_ms: int) -> list[Delivery]:
         """All messages whose time is over, in order."""
         return [delivery for delivery in self if delivery.expired(now_ms)]
 
-    def take_all(self) -> list[Delivery]:
-        return self.take(list(self))
+    def pop_all(self) -> list[Delivery]:
+        return self.remove(list(self))
 
     def trim(self, *, newest_first: bool) -> list[Delivery]:
         """Remove what has to leave so that the limits hold again, the lowest rank first, or the newest. One message may stay
@@ -124,15 +124,15 @@ class MessageQueue:
                 break
             leaving.append(delivery)
             length, size_bytes = length - 1, size_bytes - delivery.size_bytes
-        return self.take(leaving)
+        return self.remove(leaving)
 
     def next_expiry_ms(self) -> int | None:
         return min((expires_at_ms for d in self if (expires_at_ms := d.expires_at_ms) is not None), default=None)
 
-    def take(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def remove(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Remove these."""
         for delivery in deliveries:
-            self._remove(delivery)
+            self._remove_one(delivery)
         return deliveries
 
     def _overfull(self, length: int, size_bytes: int) -> bool:
@@ -149,14 +149,14 @@ class MessageQueue:
             for priority in sorted(self._levels):
                 yield from (d for d in self._levels[priority] if (d.qos != QoS.AT_MOST_ONCE) is is_promised)
 
-    def _remove(self, delivery: Delivery) -> None:
+    def _remove_one(self, delivery: Delivery) -> None:
         level = self._levels[delivery.message.priority]
         index = next(i for i, candidate in enumerate(level) if candidate is delivery)
         del level[index]
         self._after_removal(delivery.message.priority, delivery)
 
     def _after_removal(self, priority: int, delivery: Delivery) -> None:
-        self._count(delivery, -1)
+        self._update_totals(delivery, -1)
         if not self._levels[priority]:
             del self._levels[priority]
             self.passed_over.pop(priority, None)
@@ -164,7 +164,7 @@ class MessageQueue:
     def _level(self, delivery: Delivery) -> deque[Delivery]:
         return self._levels.setdefault(delivery.message.priority, deque())
 
-    def _count(self, delivery: Delivery, sign: int) -> None:
+    def _update_totals(self, delivery: Delivery, sign: int) -> None:
         self._length += sign
         self.size_bytes += sign * delivery.size_bytes
         if delivery.qos == QoS.AT_MOST_ONCE:

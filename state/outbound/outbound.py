@@ -80,7 +80,7 @@ class SessionOutbound:
     def slot_freed(self, connection: SessionConnection, now_ms: int) -> None:
         """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
         there is one, goes out now, and its clock starts now."""
-        self.window.restart_clock(self.wire_quota(connection), now_ms)
+        self.window.restart_timer(self.wire_quota(connection), now_ms)
 
     def blocked(self, now_ms: int) -> bool:
         """The client has said 0x97 (Quota exceeded), and the wait after it is not over."""

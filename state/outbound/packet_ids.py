@@ -71,7 +71,7 @@ class AbandonedExchanges:
             packet_id, AbandonedEvent.GIVEN_UP_QOS_1 if qos == QoS.AT_LEAST_ONCE else AbandonedEvent.GIVEN_UP_QOS_2
         )
         assert action is AbandonedAction.KEEP
-        self._displace()
+        self._forget_oldest()
 
     def step(self, packet_id: PacketId, event: AbandonedEvent) -> AbandonedAction:
         """One step of what is owed under this id. Raises SessionMisuse like `abandoned_step`."""
@@ -101,7 +101,7 @@ class AbandonedExchanges:
         for packet_id in tuple(self.phases):
             action = self.step(packet_id, AbandonedEvent.CONNECTION_ENDED)
             assert action is (AbandonedAction.KEEP if packet_id in self else AbandonedAction.FORGET)
-        self._displace()
+        self._forget_oldest()
 
     def end(self) -> None:
         """The session is over: nobody keeps these ids any more."""
@@ -122,7 +122,7 @@ class AbandonedExchanges:
     def __len__(self) -> int:
         return len(self.phases)
 
-    def _displace(self) -> None:
+    def _forget_oldest(self) -> None:
         too_many = len(self.phases) - len(self.slots) - MAX_KEPT
         if too_many > 0:
             for packet_id in [kept for kept in self.phases if kept not in self.slots][:too_many]:

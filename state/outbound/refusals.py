@@ -17,20 +17,20 @@ from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import SessionOutbound
 from state.outbound.retry import backoff_wait_ms
 
-_REFUSED_FOR_GOOD: Final = frozenset(
+_PERMANENT_REFUSALS: Final = frozenset(
     {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
 )
 _REASON_CHARACTERS: Final = 200
 """Of the text with which a client explains a refusal: enough for people, and no way to fill ledger and dead letters."""
 
 
-def refused(
+def handle_refusal(
     outbound: SessionOutbound, entry: InflightEntry, event: PubAckReceived | PubRecReceived, activation: Activation
 ) -> None:
     """entry: the exchange that the refusal has ended."""
     delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
     message_id = delivery.message.message_id
-    for_good = reason_code in _REFUSED_FOR_GOOD
+    is_permanent = reason_code in _PERMANENT_REFUSALS
     delivery.last_refusal = reason_code
     # One round of refusals is one step of the backoff, however many messages of the round are refused.
     if reason_code == ReasonCode.QUOTA_EXCEEDED and not outbound.blocked(activation.now_ms):
@@ -44,9 +44,9 @@ def refused(
         packet_id=entry.packet_id,
         attempt=delivery.attempts,
         reason_code=reason_code,
-        detail=": ".join(filter(None, ("" if for_good else _next_attempt(outbound, entry, activation.now_ms), reason))),
+        detail=": ".join(filter(None, ("" if is_permanent else _next_attempt(outbound, entry, activation.now_ms), reason))),
     )
-    if for_good:
+    if is_permanent:
         detail = f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else "")
         activation.finish(delivery, Outcome.REJECTED, packet_id=entry.packet_id, reason_code=reason_code, detail=detail)
     else:

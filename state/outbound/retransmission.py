@@ -50,7 +50,7 @@ def timers_run(outbound: SessionOutbound, connection: SessionConnection) -> bool
     return connection.protocol_version < 5 or outbound.settings.retry_mqtt5 is RetryMqtt5.TIMER
 
 
-def stalled(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
+def is_stalled(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """Whether the connection holds an acknowledgement back for longer than `retry_interval`."""
     return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
 

@@ -24,7 +24,7 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
         return
     while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
         send(outbound, outbound.queue.pop(), connection, activation)
-    for delivery in outbound.queue.take_qos0():
+    for delivery in outbound.queue.pop_qos0():
         send(outbound, delivery, connection, activation)
 
 

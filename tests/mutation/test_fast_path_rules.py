@@ -244,14 +244,14 @@ MUTANTS = {
     "path: closed by whatever says so": Mutant(grants, "closed", closed_without_being_asked),
     "path: never closed": Mutant(grants, "closed", closed_never),
     "adoption: whatever was before": Mutant(adoption, "adopt", with_other_fields(previous=-1)),
-    "adoption: of an earlier connection": Mutant(Session, "counts", any_connection),
-    "adoption: not after the loss of the connection": Mutant(Session, "counts", of_this_connection_only),
-    "adoption: known by the highest position": Mutant(Positions, "read", reads_by_the_highest),
+    "adoption: of an earlier connection": Mutant(Session, "accepts_fast_sent", any_connection),
+    "adoption: not after the loss of the connection": Mutant(Session, "accepts_fast_sent", of_this_connection_only),
+    "adoption: known by the highest position": Mutant(Positions, "mark_read", reads_by_the_highest),
     "adoption: unread not kept": Mutant(Positions, "adopt", keeps_no_unread),
     "adoption: the session forgets what is unread": Mutant(Session, "is_empty", forgotten_while_unread),
     "adoption: the position stays": Mutant(adoption, "_enter", position_stays),
     "adoption: the retry clock is the gateway's": Mutant(adoption, "_enter", retry_clock_of_the_gateway),
-    "adoption: its place is lost": Mutant(InflightWindow, "move_youngest", at_the_end_of_the_window),
+    "adoption: its place is lost": Mutant(InflightWindow, "move_newest", at_the_end_of_the_window),
     "adoption: not found in the window": Mutant(InflightWindow, "at", always(None)),
     "adoption: a packet id twice": Mutant(adoption, "_check_id", always(None)),
     "adoption: its id is not remembered": Mutant(adoption, "adopt", with_other_fields(explicit_id=False)),
@@ -261,7 +261,9 @@ MUTANTS = {
     "fence: the queue is filled from behind it": Mutant(session_module.transmission, "fill", fills_anyway),
     "fence: the queue stays above its limit": Mutant(endings, "drop_above_limit", always(None)),
     "fence: the queue is cut whenever a path closes": Mutant(grants, "_close", always_over_limit),
-    "fence: timers run while it falls": Mutant(SessionConnection, "fast_path_closes", in_its_place(property(lambda self: False))),
+    "fence: timers run while it falls": Mutant(
+        SessionConnection, "fast_path_closing", in_its_place(property(lambda self: False))
+    ),
     "blob: first connection forgotten": Mutant(session_codec, "InflightEntry", without_first_connection),
 }
 

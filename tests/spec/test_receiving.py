@@ -3,7 +3,7 @@
 import pytest
 
 from state.commands import AcceptConnection, ForwardPublication
-from state.inbound.awaiting_rel import MOST_REPEATED
+from state.inbound.awaiting_rel import MAX_REPEATED
 from state.model import PublishProperties, QoS
 from state.transitions import InboundPhase
 from tests.scenarios.scenario import Scenario
@@ -158,10 +158,10 @@ def test_repetitions_are_remembered_for_the_await_rel_timeout_and_as_long_as_the
 def test_only_the_last_repetitions_are_remembered() -> None:
     s = Scenario(max_awaiting_rel=0).connect().publish(1, "a", dup=True)
     with s.micro_batch():
-        for packet_id in range(2, MOST_REPEATED + 2):
+        for packet_id in range(2, MAX_REPEATED + 2):
             s.publish(packet_id, "x", dup=True)
         s.publish(2, "x", dup=True)
-    assert [packet_id for packet_id, _ in s.session.inbound.awaiting_rel.repeated] == [*range(3, MOST_REPEATED + 2), 2]
+    assert [packet_id for packet_id, _ in s.session.inbound.awaiting_rel.repeated] == [*range(3, MAX_REPEATED + 2), 2]
 
 
 def test_a_publication_of_a_session_that_has_ended_is_handed_on_and_its_id_means_nothing_to_the_next_one() -> None:

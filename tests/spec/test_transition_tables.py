@@ -176,7 +176,7 @@ def test_each_inbound_row_is_what_happens(phase: InboundPhase, event: InboundEve
         case InboundEvent.SESSION_ENDED:
             s.connect(clean_start=True)
     assert s.session.inbound.awaiting_rel.phase(1) is target
-    assert (len(s.uplink) > before) == (action is InboundAction.HAND_ON)
+    assert (len(s.uplink) > before) == (action is InboundAction.FORWARD)
     recorded = s.ledger[rows:]
     assert ("publication_released" in recorded) == (action is InboundAction.RELEASE)
     assert ("publication_repeated" in recorded) == (

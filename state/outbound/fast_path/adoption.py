@@ -27,7 +27,7 @@ from state.transitions import OutboundAction, OutboundEvent
 
 def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None, activation: Activation) -> None:
     """connection: that of the event, None = it is over. Raises SessionMisuse for a packet id that another message has."""
-    _count(outbound, event, connection)
+    _note_for_grant(outbound, event, connection)
     if outbound.positions.is_beyond(event.position):
         if event.previous <= outbound.positions.handled_in(event.position.partition):  # 1
             _adopt_new(outbound, event, connection, activation)  # 2
@@ -39,12 +39,12 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
     waiting = next((delivery for delivery in outbound.queue if delivery.position == event.position), None)
     if waiting is not None:  # 3
         _check_id(outbound, event)
-        outbound.queue.take([waiting])
+        outbound.queue.remove([waiting])
         waiting.attempts += 1
         _enter(outbound, waiting, event, connection, activation)
 
 
-def _count(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None) -> None:
+def _note_for_grant(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None) -> None:
     """What the next grant has to say about it, whether it counts or not."""
     if event.packet_id:
         outbound.packet_ids.last_fast = event.packet_id
@@ -58,7 +58,7 @@ def _adopt_new(outbound: SessionOutbound, event: FastSent, connection: SessionCo
     _check_id(outbound, event)
     message = event.message
     outbound.positions.adopt(event.position)
-    if event.explicit_id and not outbound.recent_ids.knows(message.message_id):
+    if event.explicit_id and not outbound.recent_ids.contains(message.message_id):
         outbound.recent_ids.remember(message.message_id)
     delivery = new_delivery(outbound, message)
     delivery.attempts = 1
@@ -70,12 +70,12 @@ def _adopt_from_window(
     outbound: SessionOutbound, entry: InflightEntry, event: FastSent, connection: SessionConnection | None, activation: Activation
 ) -> None:
     _check_id(outbound, event)
-    place, window = outbound.window.place_of(entry), outbound.window
+    index, window = outbound.window.index_of(entry), outbound.window
     action = window.step(entry.packet_id, OutboundEvent.FAST_SENT)
     assert action is OutboundAction.MOVE
     _enter(outbound, entry.delivery, event, connection, activation)
     if event.qos != QoS.AT_MOST_ONCE:
-        window.move_youngest(place)
+        window.move_newest(index)
     elif connection is not None:
         outbound.slot_freed(connection, activation.now_ms)
 

@@ -35,7 +35,7 @@ def was_adopted(outbound: SessionOutbound, position: Position | None, activation
     """A message was read. True: it came by the fast path, and must be ignored now. position: None = it has none, as in tests."""
     if position is None:
         return False
-    if outbound.positions.read(position):
+    if outbound.positions.mark_read(position):
         activation.fast_path.handled = True
         return False
     return True
@@ -116,8 +116,8 @@ def _grant(
 ) -> None:
     news, recent = activation.fast_path, outbound.recent_ids
     # All of them now and then, so that the gateway can forget those that the session has forgotten.
-    is_snapshot = is_first or path.since_grant >= GRANT_AFTER or path.ids_told + len(news.remembered) > recent.window
-    path.ids_told = 0 if is_snapshot else path.ids_told + len(news.remembered)
+    is_snapshot = is_first or path.since_grant >= GRANT_AFTER or path.digests_sent + len(news.remembered) > recent.window
+    path.digests_sent = 0 if is_snapshot else path.digests_sent + len(news.remembered)
     path.since_grant = 0
     activation.add(
         OpenFastPath(

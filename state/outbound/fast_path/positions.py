@@ -31,7 +31,7 @@ class Positions:
         """Nothing as far as this was handled."""
         return position.offset > self.handled_in(position.partition)
 
-    def read(self, position: Position) -> bool:
+    def mark_read(self, position: Position) -> bool:
         """A message was read. False: it has been adopted before, and is to be ignored.
 
         A partition is read in order: what lies before this message and was not read is not in Kafka any more.

@@ -10,8 +10,8 @@ from sinks.fast_path.chain import Chain, Link
 from sinks.fast_path.packet_ids import FastPacketIds
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.flow_control.wire_meter import WireMeter
-from sinks.mqtt.connection.fast_path import Adopted, SessionFastPath
-from sinks.mqtt.connection.outbound import SessionOutbound as GatewayOutbound
+from sinks.mqtt.connection.fast_path import Adopted, FastPath
+from sinks.mqtt.connection.outbound import Outbound as GatewayOutbound
 from state.activation import Activation
 from state.connection import SessionConnection
 from state.events import Event, FastSent
@@ -49,7 +49,7 @@ def _falls_back(self: Chain, offset: int) -> None:
     self.after = offset
 
 
-def _forgets_what_was_handled(self: SessionFastPath, *_: Any) -> Adopted:
+def _forgets_what_was_handled(self: FastPath, *_: Any) -> Adopted:
     for position in [taken for taken in self._taken if taken.offset <= self._chains[self._partition].after]:
         del self._taken[position]
     return Adopted(0, 0)
@@ -159,13 +159,13 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "2: a first transmission of the session takes the chain on": Mutant((Chain, "break_at", _goes_on_behind)),
     "3: no slot is needed": Mutant((WireMeter, "has_free_slot", property(lambda _: True))),
     "4: it is written before Kafka has it": Mutant((GatewayOutbound, "take", _writes_at_once)),
-    "5: what was taken is sent again": Mutant((SessionFastPath, "was_taken", lambda *_: False)),
+    "5: what was taken is sent again": Mutant((FastPath, "was_taken", lambda *_: False)),
     "5: what the session has handled is no longer known as taken": Mutant(
-        (SessionFastPath, "_forget_adopted", _forgets_what_was_handled)
+        (FastPath, "_forget_adopted", _forgets_what_was_handled)
     ),
     "6: a FastSent behind one that failed counts": Mutant((adoption, "adopt", _adopts_behind_a_gap), story=_with_failed_appends),
-    "6: a message that was adopted is read as new": Mutant((Positions, "read", _reads_all_anew)),
-    "6: the place in the window is lost": Mutant((InflightWindow, "move_youngest", lambda *_: None)),
+    "6: a message that was adopted is read as new": Mutant((Positions, "mark_read", _reads_all_anew)),
+    "6: the place in the window is lost": Mutant((InflightWindow, "move_newest", lambda *_: None)),
     "7: packet ids are free at once": Mutant((FastPacketIds, "next", _lowest), story=_with_timers),
     "8: a FastSent of any connection counts": Mutant((Session, "_apply", _adopts_from_anyone), story=_with_failed_appends),
     "9: a gateway that wakes up goes on without its lease": Mutant((Line, "wake", _goes_on_without_its_lease), story=_with_stops),

@@ -35,7 +35,7 @@ FIXTURE_V1_FAST_PATH = FIXTURE_V1.with_name("session_v1_fast_path.bin")
 """Version 1 with the fast path: that of a connection, the positions of a session and its messages, first_connection_id."""
 
 FIXTURE_V1_UNHEARD = FIXTURE_V1.with_name("session_v1_unheard.bin")
-"""Version 1 with `end_is_unheard` of a session at the end of its record."""
+"""Version 1 with `close_unconfirmed` of a session at the end of its record."""
 
 
 def connected_session() -> Session:
@@ -144,7 +144,7 @@ def test_a_session_of_version_1_is_still_readable() -> None:
     assert list(outbound.subscriptions) == [
         Subscription(topic_filter="x/#", qos=QoS.EXACTLY_ONCE, no_local=True, retain_as_published=True, retain_handling=1)
     ]
-    assert outbound.recent_ids.knows("done")
+    assert outbound.recent_ids.contains("done")
     awaiting = session.inbound.awaiting_rel
     assert {packet_id: entry.received_ms for packet_id, entry in awaiting.entries.items()} == {8: now_ms}
     assert list(awaiting.tombstones) == [7]
@@ -265,10 +265,10 @@ def test_the_fast_path_is_kept_and_a_session_from_before_has_none() -> None:
 def test_that_the_end_of_a_connection_is_unheard_is_kept_and_a_session_from_before_has_heard() -> None:
     session = decode_session(FIXTURE_V1_UNHEARD.read_bytes(), client_id=CLIENT, settings=SessionSettings())
     assert session.connection is None
-    assert session.end_is_unheard
+    assert session.close_unconfirmed
     older = decode_session(FIXTURE_V1.read_bytes().split(b"\n--\n")[1], client_id=CLIENT, settings=SessionSettings())
     assert older.connection is None
-    assert not older.end_is_unheard
+    assert not older.close_unconfirmed
 
 
 @pytest.mark.parametrize("state", [-1, 3])
@@ -323,7 +323,7 @@ def test_settings_are_not_persisted_but_those_of_today() -> None:
         settings=SessionSettings(deduplication_window=1, max_mqueue_len=1, retry_interval_ms=1),
     )
     assert len(session.outbound.recent_ids.digests) == 1
-    assert session.outbound.recent_ids.knows("c")
+    assert session.outbound.recent_ids.contains("c")
     assert session.outbound.queue.max_len == 1
     assert len(session.outbound.queue) == 3  # nothing is dropped before something new arrives
 

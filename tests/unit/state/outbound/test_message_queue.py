@@ -81,9 +81,9 @@ def test_its_counts_are_those_of_its_content_and_order_is_kept(drawn: list[tuple
     assert not max_len or queue.size_bytes <= 50
     assert sorted(d.order for d in kept + dropped) == list(range(len(drawn)))
     assert kept == sorted(kept, key=lambda d: (-d.message.priority, d.order))
-    assert [d.order for d in queue.take_qos0()] == [d.order for d in kept if d.message.qos == 0]
-    assert queue.take_qos0() == []
-    assert [d.order for d in queue.take_all()] == [d.order for d in kept if d.message.qos > 0]
+    assert [d.order for d in queue.pop_qos0()] == [d.order for d in kept if d.message.qos == 0]
+    assert queue.pop_qos0() == []
+    assert [d.order for d in queue.pop_all()] == [d.order for d in kept if d.message.qos > 0]
     assert len(queue) == queue.size_bytes == 0
 
 
@@ -131,7 +131,7 @@ def test_the_next_expiry_is_the_earliest_and_only_the_expired_are_taken() -> Non
     for order, expires_at_ms in enumerate((None, 30, 10, 20)):
         queue.append(delivery(order, expires_at_ms=expires_at_ms))
     assert queue.next_expiry_ms() == 10
-    assert [one.order for one in queue.take(queue.expired(20))] == [2, 3]
+    assert [one.order for one in queue.remove(queue.expired(20))] == [2, 3]
     assert queue.next_expiry_ms() == 30
-    assert [one.order for one in queue.take(queue.expired(30))] == [1]
+    assert [one.order for one in queue.remove(queue.expired(30))] == [1]
     assert queue.next_expiry_ms() is None

@@ -8,9 +8,9 @@ def test_the_latest_is_the_highest_offset_in_the_partition_of_the_message_that_w
     positions = Positions()
     assert positions.latest is None
     for partition, offset in ((3, 7), (3, 5), (0, 2)):
-        assert positions.read(Position(partition, offset))
+        assert positions.mark_read(Position(partition, offset))
     assert positions.latest == Position(0, 2)
-    assert positions.read(Position(3, 6))
+    assert positions.mark_read(Position(3, 6))
     assert positions.latest == Position(3, 7)
     assert (positions.handled_in(3), positions.handled_in(1)) == (7, -1)
 
@@ -18,7 +18,7 @@ def test_the_latest_is_the_highest_offset_in_the_partition_of_the_message_that_w
 def test_what_is_beyond_was_not_handled_yet() -> None:
     positions = Positions()
     assert positions.is_beyond(Position(0, 0))
-    positions.read(Position(0, 4))
+    positions.mark_read(Position(0, 4))
     assert [positions.is_beyond(Position(0, offset)) for offset in (3, 4, 5)] == [False, False, True]
     assert positions.is_beyond(Position(1, 0))
 
@@ -28,7 +28,7 @@ def test_an_adopted_message_is_known_once_and_only_it() -> None:
     positions.adopt(Position(0, 5))
     positions.adopt(Position(0, 8))
     positions.adopt(Position(1, 2))
-    assert [positions.read(Position(0, offset)) for offset in (4, 5, 6, 8, 8)] == [True, False, True, False, True]
+    assert [positions.mark_read(Position(0, offset)) for offset in (4, 5, 6, 8, 8)] == [True, False, True, False, True]
     assert list(positions.unread) == [Position(1, 2)]
 
 
@@ -36,5 +36,5 @@ def test_what_kafka_has_not_any_more_is_not_waited_for() -> None:
     positions = Positions()
     positions.adopt(Position(0, 5))
     positions.adopt(Position(0, 8))
-    assert positions.read(Position(0, 6))
+    assert positions.mark_read(Position(0, 6))
     assert list(positions.unread) == [Position(0, 8)]
