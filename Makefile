@@ -109,8 +109,8 @@ test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some m
 	@$(call step,faults,$(BIN)/pytest -m "faults and not interop and not slow" --durations=10)
 
 .PHONY: faults
-faults: jars ## An hour of faults under 50 devices, and an account of all that was sent (FAULTS_MINUTES=5 SEED=7 KINDS="killed; frozen" PLANT=local)
-	@$(BIN)/python -m tests.faults.run --minutes $${FAULTS_MINUTES:-60} --plant $${PLANT:-cluster} $${SEED:+--seed $$SEED} $${KINDS:+--kinds "$$KINDS"}
+faults: jars ## An hour of faults under 50 devices, and an account of all that was sent (FAULTS_MINUTES=5 SEED=7 KINDS="killed; frozen" TESTBED=local)
+	@$(BIN)/python -m trials.faults.run --minutes $${FAULTS_MINUTES:-60} --testbed $${TESTBED:-cluster} $${SEED:+--seed $$SEED} $${KINDS:+--kinds "$$KINDS"}
 
 .PHONY: test-archive
 test-archive: jars interop-tools ## The archive and the commands that read it, also killed and seen in a browser; long
@@ -178,17 +178,17 @@ bench-archive: jars ## Measure the archive with a million ledger rows, and `infl
 
 .PHONY: attacks
 attacks: jars ## What hostile devices cost the good ones: nine attacks, a minute each (ATTACK_SECONDS=5 ONLY=bombs), and a table; twelve minutes
-	@$(BIN)/python -m tests.attacks.run $${ATTACK_SECONDS:+--seconds $$ATTACK_SECONDS} $${ONLY:+--only $$ONLY}
+	@$(BIN)/python -m trials.attacks.run $${ATTACK_SECONDS:+--seconds $$ATTACK_SECONDS} $${ONLY:+--only $$ONLY}
 
 .PHONY: soak
 soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer), and an hour of fuzz
 	@INFLIGHT_SOAK=$${INFLIGHT_SOAK:-25000} $(BIN)/pytest tests/properties -o timeout=0
 	$(BIN)/python -m tests.properties.fast_path.mutants
-	$(BIN)/python -m tests.fuzz.run --seconds $${FUZZ_SECONDS:-3600}
+	$(BIN)/python -m trials.fuzz.run --seconds $${FUZZ_SECONDS:-3600}
 
 .PHONY: fuzz
 fuzz: setup ## Mutated packets, records, tokens, certificates and WebSocket frames for whoever reads them; a minute (FUZZ_SECONDS=600 SEED=7)
-	@$(call step,fuzz,$(BIN)/python -m tests.fuzz.run --seconds $${FUZZ_SECONDS:-60} $${SEED:+--seed $$SEED})
+	@$(call step,fuzz,$(BIN)/python -m trials.fuzz.run --seconds $${FUZZ_SECONDS:-60} $${SEED:+--seed $$SEED})
 
 # ---- developing ----------------------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ ROWS = compliance_rows()
 def names_of_tests() -> set[str]:
     """Every test function, and every test case that a state machine is assigned to."""
     defined = re.compile(r"^ *(?:async )?(?:def|class) ([Tt]est_?\w+)|^(Test\w+): ", re.MULTILINE)
-    found = [defined.findall(path.read_text()) for path in (ROOT / "tests").rglob("*.py")]
+    found = [defined.findall(path.read_text()) for room in ("tests", "trials") for path in (ROOT / room).rglob("*.py")]
     return {name for names in found for pair in names for name in pair if name}
 
 
@@ -141,7 +141,7 @@ def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
 @pytest.mark.parametrize("page", sorted(name for name in TEXTS if name.endswith(".md") and name != "CHANGELOG.md"))
 def test_every_module_that_a_page_names_exists(page: str) -> None:
     """In backticks, from the root: `state/session.py`, `streaming/engine/`. spec_compliance.md has a stricter test above."""
-    packages = "state|sinks|streaming|inflight|tests|bench|examples|conf|docs"
+    packages = "state|sinks|streaming|inflight|tests|trials|bench|examples|conf|docs"
     named = set(re.findall(rf"`((?:{packages})/[\w./]*)`", TEXTS[page]))
     made = "bench/results/"  # by the benchmarks
     assert sorted(name for name in named if not name.startswith(made) and not (ROOT / name).exists()) == []

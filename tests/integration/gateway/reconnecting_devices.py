@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.account.facts import DeviceFacts, Publication
-from tests.faults.devices.device import Wire
-from tests.faults.devices.device_session import CONNACK, DeviceSession
-from tests.faults.plan.characters import Character, Keeping
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
+from trials.faults.account.facts import DeviceFacts, Publication
+from trials.faults.devices.device import Wire
+from trials.faults.devices.device_session import CONNACK, DeviceSession
+from trials.faults.plan.characters import Character, Keeping
 
 _CONNECT_S = 10.0
 _CLEAN = 0x02

@@ -11,10 +11,10 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
 from state.events import PubAckReceived
 from state.model import QoS
-from tests.fuzz.mutations import mutated
-from tests.fuzz.packets import greeting, valid_packets
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+from trials.fuzz.mutations import mutated
+from trials.fuzz.packets import greeting, valid_packets
 
 FEW, MORE, MANY = 300, 1_000, 10_000
 STRANGERS_AT_ONCE, GROUP = 64, 500

@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 from inflight.local.jars import Jars
-from tests.faults.devices.backend import Backend
-from tests.faults.log_reader import LogReader
 from tests.integration.gateway.gateways_and_engine import Command, Site, running_site
 from tests.integration.gateway.reconnecting_devices import ReconnectingDevice, Waits
 from tests.support.waiting import until
+from trials.faults.devices.backend import Backend
+from trials.faults.log_reader import LogReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(540)]
 

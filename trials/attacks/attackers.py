@@ -1,0 +1,293 @@
+"""What hostile and broken devices do, each as one function, and the process that does it.
+
+    python -m trials.attacks.attackers half_open --host 127.0.0.1 --port 1883 --seconds 20 <<< go
+
+Each attack goes on until it is cancelled and comes back where it was closed. The process says when it is ready and begins when a
+line comes on its standard input. At its end it says what it has done, and how much processor time that took: it shares the
+machine with its victim.
+"""
+
+import argparse
+import asyncio
+import resource
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from secrets import token_hex
+from threading import Event, Thread
+from typing import Final
+
+import msgspec
+import uvloop
+from kafka import KafkaProducer
+
+from sinks.kafka.producers import abandon
+from tests.unit.sinks.mqtt.mqtt_bytes import publish
+from trials.attacks import packets
+from trials.attacks.connect_flood import flood_with_connects
+from trials.attacks.device import Device, Refused
+from trials.attacks.half_open import hold_half_open
+
+Address = tuple[str, int]
+Done = Counter[str]
+"""What was done, by what it is called in the table."""
+READY: Final = "ready"
+
+_DEAF_PREFIX: Final = "deaf-"
+_CLOSED: Final = (OSError, EOFError)
+_PAUSE_S: Final = 0.1
+_DRIP_S: Final = 1.0
+_WORKERS: Final = 200
+_FILTERS: Final = 256
+"""As many as a SUBSCRIBE may have by default."""
+_UNFINISHED_BYTES: Final = 400_000
+_BOMB: Final = 65_000
+_SMALL_HEADERS: Final = packets.user_property(b"h", b"v" * 450) * 16
+"""Headers of 8,000 bytes, which are allowed by default."""
+
+
+async def half_open(address: Address, size: int, done: Done) -> None:
+    """Sockets that say nothing."""
+    await _on_a_thread(hold_half_open, address, size, done)
+
+
+async def slow_loris(address: Address, size: int, done: Done) -> None:
+    """Every other one a CONNECT byte by byte, the others a large PUBLISH whose end does not come."""
+    numbers = count()
+
+    async def one() -> None:
+        if next(numbers) % 2:
+            reader, writer = await asyncio.open_connection(*address)
+            device = Device(reader, writer)
+            slow = packets.connect_clean("c" * 500)
+        else:
+            device = await Device.open(address, packets.connect_clean(token_hex(8)))
+            await device.send(packets.unfinished_publish(_UNFINISHED_BYTES, 10_000))
+            slow = bytes(10_000)
+        done["opened"] += 1
+        async with device:
+            for start in range(len(slow)):
+                await device.send(slow[start : start + 1])
+                done["bytes, slowly"] += 1
+                await asyncio.sleep(_DRIP_S)
+
+    await _at_once(size, one, done)
+
+
+async def connect_flood(address: Address, size: int, done: Done) -> None:
+    """size: CONNECTs a second, each of another client, which does not wait long for an answer."""
+    await _on_a_thread(flood_with_connects, address, size, done)
+
+
+async def subscribes(address: Address, size: int, done: Done) -> None:
+    """Ever new topic filters, as many as fit in a packet, as fast as they are taken."""
+
+    async def one() -> None:
+        async with await Device.open(address, packets.connect_clean(token_hex(8))) as device:
+            reading = asyncio.create_task(device.until_closed())
+            try:
+                while not reading.done():
+                    filters = [f"{token_hex(40)}/{number}" for number in range(_FILTERS)]
+                    await device.send(packets.subscribe(1, filters))
+                    done["SUBSCRIBEs"] += 1
+            finally:
+                reading.cancel()
+
+    await _at_once(size, one, done)
+
+
+async def deaf(address: Address, size: int, done: Done) -> None:
+    """They have messages waiting and never read."""
+    numbers = count()
+
+    async def one(number: int) -> None:
+        async with await Device.open(address, packets.connect_kept(f"{_DEAF_PREFIX}{number}"), reads_ahead=False) as device:
+            done["connected"] += 1
+            transport = device.writer.transport
+            while not transport.is_closing():
+                await device.send(b"\xc0\x00")  # a socket that only reads could not find out that it was closed
+                await asyncio.sleep(_DRIP_S)
+
+    await _at_once(size, lambda: one(next(numbers) % size), done)
+
+
+async def headers(address: Address, size: int, done: Done) -> None:
+    """Messages with 64 KiB of headers, which end the connection by default; every other one 8 KB, as fast as they are taken."""
+    numbers = count()
+    large = packets.user_property(value=b"v" * packets.MAX_TEXT_BYTES)
+
+    async def one() -> None:
+        properties = large if next(numbers) % 2 else _SMALL_HEADERS
+        async with await Device.open(address, packets.connect_v5(token_hex(8))) as device:
+            for packet_id in range(1, 65_536):
+                await device.send(packets.publish_v5(properties, packet_id=packet_id))
+                done["messages"] += 1
+                await device.packet()
+
+    await _at_once(size, one, done)
+
+
+async def qos0_flood(address: Address, size: int, done: Done) -> None:
+    """As fast as it is taken."""
+    many = publish("attack", bytes(100)) * 100
+
+    async def one() -> None:
+        async with await Device.open(address, packets.connect_clean(token_hex(8))) as device:
+            while True:
+                await device.send(many)
+                done["messages"] += 100
+
+    await _at_once(size, one, done)
+
+
+async def bombs(address: Address, size: int, done: Done) -> None:
+    """Packets of 65,000 user properties."""
+    bomb = packets.bomb(_BOMB)
+
+    async def one() -> None:
+        async with await Device.open(address, packets.connect_v5(token_hex(8))) as device:
+            await device.send(bomb)
+            done["packets"] += 1
+            await device.until_closed()
+
+    await _at_once(size, one, done, pause_s=0)
+
+
+async def sessions(address: Address, size: int, done: Done) -> None:
+    """size: client ids, each with a session that is to live for ever; as fast as they are let in."""
+    ids = iter(range(size))
+
+    async def one() -> None:
+        if next(ids, None) is None:
+            await asyncio.Event().wait()  # all are made
+        connect = packets.connect_v5(token_hex(8), session_expiry_s=packets.FOREVER)
+        async with await Device.open(address, connect) as device:
+            done["sessions"] += 1
+            await device.send(b"\xe0\x00")
+
+    await _at_once(_WORKERS, one, done, pause_s=0)
+
+
+async def _on_a_thread(run: Callable[[Address, int, Done, Event], None], address: Address, size: int, done: Done) -> None:
+    stop = Event()
+    try:
+        await asyncio.to_thread(run, address, size, done, stop)
+    finally:
+        stop.set()
+
+
+async def _at_once(size: int, one: Callable[[], Awaitable[None]], done: Done, *, pause_s: float = _PAUSE_S) -> None:
+    """So many of them, each again when it was closed, after a pause."""
+
+    async def again_and_again() -> None:
+        while True:
+            try:
+                await one()
+            except Refused:
+                done["refused"] += 1
+            except _CLOSED:
+                done["closed"] += 1
+            await asyncio.sleep(pause_s)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(size):
+            group.create_task(again_and_again())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """size, small: connections, or what the function calls so; small for a short test. messages: that wait for the attackers, and
+    payload_bytes of each."""
+
+    run: Callable[[Address, int, Done], Awaitable[None]]
+    what: str
+    size: int
+    small: int
+    messages: int = 0
+    payload_bytes: int = 0
+
+
+ATTACKS: Final = {
+    attack.run.__name__: attack
+    for attack in (
+        Attack(run=half_open, what="{size:,} half-open connections", size=10_000, small=2_500),
+        Attack(run=slow_loris, what="{size:,} slow-loris", size=1_000, small=200),
+        Attack(run=connect_flood, what="up to {size:,} CONNECTs a second", size=5_000, small=1_500),
+        Attack(run=subscribes, what="endless SUBSCRIBEs, {size} devices", size=10, small=3),
+        Attack(
+            run=deaf,
+            what="{size} devices never read, {messages:,} messages of 100 KB",
+            size=20,
+            small=20,
+            messages=1_000,
+            payload_bytes=100_000,
+        ),
+        Attack(run=headers, what="8 KB and 64 KiB of headers, {size} devices", size=10, small=4),
+        Attack(run=qos0_flood, what="QoS 0 flood, {size} devices", size=4, small=2),
+        Attack(run=bombs, what="65,000 user properties, {size} devices", size=10, small=4),
+        Attack(run=sessions, what="{size:,} client ids, infinite expiry", size=1_000_000, small=2_000),
+    )
+}
+
+
+def send_to_deaf(bootstrap_servers: str, attack: Attack, size: int, done: Done, stop: Event) -> None:
+    """What a backend does, until it is done or to stop."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
+    headers = [("mqtt-topic", b"attack"), ("mqtt-qos", b"1")]
+    for number in range(attack.messages):
+        key = f"{_DEAF_PREFIX}{number % size}".encode()
+        sent = producer.send("inflight.messages", key=key, value=bytes(attack.payload_bytes), headers=headers)
+        sent.add_callback(lambda _: done.update(["messages for them"]))
+    stop.wait()
+    abandon(producer)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """By the process at its end. cores: processors used, on average."""
+
+    done: dict[str, int] = {}
+    cores: float = 0.0
+
+
+async def attack(name: str, address: Address, size: int, seconds: float, *, kafka: str = "") -> Done:
+    """What was done in that time. size: as of `Attack`. kafka: where backends write; empty = there are no messages."""
+    done: Done = Counter()
+    stop = Event()
+    sending = Thread(target=send_to_deaf, args=(kafka, ATTACKS[name], size, done, stop))
+    if ATTACKS[name].messages and kafka:
+        sending.start()
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await ATTACKS[name].run(address, size, done)
+    finally:
+        stop.set()
+        if sending.is_alive():
+            sending.join()
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=ATTACKS)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=1883)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--kafka", default="", help="bootstrap servers, for the attacks with messages to the attackers")
+    parser.add_argument("--size", type=int, help="in place of what is usual for this attack")
+    arguments = parser.parse_args()
+    size = arguments.size or ATTACKS[arguments.name].size
+    address = (arguments.host, arguments.port)
+    print(READY, flush=True)
+    sys.stdin.readline()
+    done = uvloop.run(attack(arguments.name, address, size, arguments.seconds, kafka=arguments.kafka))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    said = Said(done, (used.ru_utime + used.ru_stime) / arguments.seconds)
+    print(msgspec.json.encode(said).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The judgement: what happened in a run → what of it must not have happened. Pure.
+
+1. From the backend to devices: nothing lost, nothing twice at QoS 2, in order, one final receipt for each message.
+2. From devices to the backend: nothing lost, nothing twice at QoS 2, in order.
+3. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from trials.faults.account import account_of_sessions
+from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
+from trials.faults.plan.characters import Keeping
+
+DELIVERED = "delivered"
+SESSION_ENDED = "session_ended"
+
+
+def violations(facts: Facts) -> list[Violation]:
+    """All of them, by what they are about."""
+    return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *account_of_sessions.violations(facts)]
+
+
+def _downlink(facts: Facts) -> Iterator[Violation]:
+    outcome = {receipt.message_id: receipt.outcome for receipt in facts.receipts if receipt.final}
+    sent: dict[str, list[Sent]] = defaultdict(list)
+    for message in facts.sent:
+        sent[message.client_id].append(message)
+    for device in facts.devices:
+        yield from (Violation(client_id=device.client_id, what=what, of=payload) for what, payload in device.oddities)
+        yield from _arrivals(device, sent[device.client_id], outcome)
+        for qos in (1, 2):
+            wanted = [message.message_id.encode() for message in sent[device.client_id] if message.qos == qos]
+            for payload in out_of_order(device.order[qos], wanted):
+                yield Violation(client_id=device.client_id, what=f"out of order at QoS {qos}", of=payload)
+
+
+def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) -> Iterator[Violation]:
+    known = {message.message_id.encode() for message in sent}
+    for payload in device.taken.keys() | device.handed.keys():
+        if payload not in known:
+            yield Violation(client_id=device.client_id, what="came and was never sent to it", of=payload)
+    must_have_all = device.character.keeping is Keeping.KEPT
+    for message in sent:
+        payload = message.message_id.encode()
+        said = outcome.get(message.message_id)
+        if must_have_all and not device.taken[payload]:
+            yield Violation(client_id=device.client_id, what=f"lost; its outcome is {said}", of=payload)
+        elif said == DELIVERED and not device.handed[payload]:
+            yield Violation(
+                client_id=device.client_id, what="delivered, says the receipt, and the device has not got it", of=payload
+            )
+        copies = max(device.taken[payload], device.handed[payload])
+        if message.qos == 2 and copies > 1:
+            yield Violation(client_id=device.client_id, what=f"came {copies} times at QoS 2", of=payload)
+
+
+def _receipts(facts: Facts) -> Iterator[Violation]:
+    keeping = {device.client_id: device.character.keeping for device in facts.devices}
+    final: dict[str, set[bytes]] = defaultdict(set)
+    outcome: dict[str, Outcome] = {}
+    for receipt in facts.receipts:
+        if receipt.final:
+            final[receipt.message_id].add(receipt.value)
+            outcome[receipt.message_id] = receipt
+    for message in facts.sent:
+        of, count = message.message_id.encode(), len(final.pop(message.message_id, ()))
+        if count != 1:
+            yield Violation(client_id=message.client_id, what=f"{count} different final receipts", of=of)
+            continue
+        said = outcome[message.message_id].outcome
+        allowed = (DELIVERED,) if keeping[message.client_id] is Keeping.KEPT else (DELIVERED, SESSION_ENDED)
+        if said not in allowed:
+            yield Violation(client_id=message.client_id, what=f"its outcome is {said}", of=of)
+    for message_id in final:
+        yield Violation(client_id=outcome[message_id].client_id, what="a receipt without a message", of=message_id.encode())
+
+
+def _uplink(facts: Facts) -> Iterator[Violation]:
+    received: dict[str, list[Received]] = defaultdict(list)
+    for record in facts.uplink:
+        received[record.client_id].append(record)
+    for device in facts.devices:
+        yield from _publications(device, received[device.client_id])
+
+
+def _publications(device: DeviceFacts, records: list[Received]) -> Iterator[Violation]:
+    """Records with one `inflight-id` are one publication, written again by a micro-batch that was executed again."""
+    ids: dict[bytes, set[str]] = defaultdict(set)
+    order: list[bytes] = []
+    for record in records:
+        if record.payload not in ids:
+            order.append(record.payload)
+        ids[record.payload].add(record.inflight_id)
+    for publication in device.publications:
+        copies = len(ids[publication.payload])
+        if publication.answered and not copies:
+            yield Violation(client_id=device.client_id, what="published, answered and lost", of=publication.payload)
+        if publication.qos == 2 and copies > 1:
+            what = f"a publication was handed on {copies} times at QoS 2"
+            yield Violation(client_id=device.client_id, what=what, of=publication.payload)
+    known = {publication.payload for publication in device.publications}
+    wills = {attempt.will for attempt in device.attempts}
+    for payload in order:
+        if payload not in known and payload not in wills:
+            yield Violation(client_id=device.client_id, what="published by nobody", of=payload)
+    for qos in () if device.is_bridged else (1, 2):
+        # What was given up may still lie in the socket of a frozen gateway: nobody says when it comes.
+        wanted = [p.payload for p in device.publications if p.qos == qos and not p.given_up]
+        chosen = set(wanted)
+        for payload in out_of_order([payload for payload in order if payload in chosen], wanted):
+            yield Violation(client_id=device.client_id, what=f"a publication is out of order at QoS {qos}", of=payload)
+
+
+def out_of_order(found: Iterable[bytes], wanted: list[bytes]) -> list[bytes]:
+    """Those that came after one that should come after them. What was never wanted is not looked at, nor what is missing."""
+    place = {payload: number for number, payload in enumerate(wanted)}
+    late, furthest = [], -1
+    for payload in found:
+        if payload not in place:
+            continue
+        if place[payload] < furthest:
+            late.append(payload)
+        furthest = max(furthest, place[payload])
+    return late
+
+
+def outcomes(receipts: Iterable[Outcome]) -> Counter[str]:
+    """Final receipts by outcome, each message once."""
+    return Counter({receipt.message_id: receipt.outcome for receipt in receipts if receipt.final}.values())

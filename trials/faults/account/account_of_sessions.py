@@ -1,0 +1,181 @@
+"""Wills and the ends of sessions: what happened → what of it must not have happened. Pure.
+
+A will is due once when its connection ended other than by DISCONNECT 0x00. Two witnesses say how it ended: the device, and
+`inflight.events`. A DISCONNECT that a killed gateway has never read is none, so "no will" is judged by the log; "a will" is
+judged by both.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from trials.faults.account.facts import (
+    Attempt,
+    DeviceFacts,
+    End,
+    Facts,
+    LoggedConnection,
+    LoggedEnd,
+    Outage,
+    SessionRow,
+    Step,
+    Suffered,
+    Violation,
+)
+from trials.faults.plan.characters import Keeping
+from trials.faults.plan.faults import LEASE_S, Kind, Part
+
+PATIENCE = 1.5
+"""The engine ends the connections of a gateway that is gone after so many leases (docs/guarantees.md)."""
+ALLOWANCE_S = 20.0
+"""For everything else: finding the connections, a micro-batch or two, and a machine that has other work."""
+WITHIN_S = PATIENCE * LEASE_S + ALLOWANCE_S
+DRAIN_S = 2.0
+"""How long after a network works again a device may still hear what it has held up."""
+
+
+def violations(facts: Facts) -> Iterator[Violation]:
+    published = _published(facts)
+    logged = {connection.will: connection for connection in facts.connections}
+    rows: dict[str, list[SessionRow]] = defaultdict(list)
+    for row in facts.sessions:
+        rows[row.client_id].append(row)
+    for device in facts.devices:
+        for attempt in device.attempts:
+            yield from _will(device, attempt, logged.get(attempt.will), published[attempt.will], facts)
+        yield from _session_present(device, facts.refused, facts.suffered)
+        yield from _ends(device, rows[device.client_id], facts.outages)
+
+
+def deadline_s(begin_s: float, within_s: float, outages: Iterable[Outage]) -> float:
+    """When something must have happened for which an engine without a pause needs at most `within_s`: after each outage that
+    falls into that time it begins anew, as the watch over the leases does.
+    """
+    deadline = begin_s + within_s
+    for outage in sorted(outages, key=lambda outage: outage.began_s):
+        if outage.began_s < deadline and outage.ended_s > begin_s:
+            deadline = max(deadline, outage.ended_s + within_s)
+    return deadline
+
+
+# --- wills --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class _Published:
+    ids: set[str]
+    first_s: float
+
+
+def _published(facts: Facts) -> defaultdict[bytes, _Published]:
+    found: defaultdict[bytes, _Published] = defaultdict(lambda: _Published(ids=set(), first_s=float("inf")))
+    wills = {attempt.will for device in facts.devices for attempt in device.attempts}
+    for record in facts.uplink:
+        if record.payload in wills:
+            found[record.payload].ids.add(record.inflight_id)
+            found[record.payload].first_s = min(found[record.payload].first_s, record.time_s)
+    return found
+
+
+def _will(
+    device: DeviceFacts, attempt: Attempt, logged: LoggedConnection | None, published: _Published, facts: Facts
+) -> Iterator[Violation]:
+    def wrong(what: str) -> Violation:
+        return Violation(client_id=device.client_id, what=f"{what}; it ended: {attempt.end}", of=attempt.will)
+
+    count, outages = len(published.ids), facts.outages
+    if count > 1:
+        yield wrong(f"a will was published {count} times")
+    if logged is None:
+        if attempt.accepted_s is not None and attempt.will not in facts.refused:
+            yield wrong("a connection was accepted of which the log says nothing")
+        if count:
+            yield wrong("the will of a connection that no session has accepted was published")
+        return
+    if logged.end is LoggedEnd.GOODBYE and not logged.closed and count:
+        yield wrong("a will was published after DISCONNECT 0x00")
+    may_be_cancelled = device.character.will_delay_s > 0 and not _delay_passed(device, logged, outages)
+    if logged.end is LoggedEnd.OTHER and not count and not may_be_cancelled:
+        yield wrong("a will is missing, says the log")
+    ended_by_will = attempt.accepted_s is not None and attempt.end in (End.CUT, End.WITH_WILL, End.CLOSED)
+    if ended_by_will and not may_be_cancelled:
+        assert attempt.ended_s is not None
+        if not count and logged.end is not LoggedEnd.OTHER:
+            yield wrong("a will is missing, says the device")
+        latest_s = deadline_s(attempt.ended_s, WITHIN_S + device.character.will_delay_s, outages)
+        if count and published.first_s > latest_s:
+            yield wrong(f"a will came {published.first_s - attempt.ended_s:.0f} s after the end of the connection")
+
+
+def _delay_passed(device: DeviceFacts, logged: LoggedConnection, outages: list[Outage]) -> bool:
+    """The will's delay was surely over before the next connection."""
+    if logged.next_s is None:
+        return True
+    if logged.end_s is None:
+        return False
+    return logged.next_s > deadline_s(logged.end_s, device.character.will_delay_s + ALLOWANCE_S, outages)
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------------------
+
+
+def _session_present(device: DeviceFacts, refused: frozenset[bytes], suffered: list[Suffered]) -> Iterator[Violation]:
+    """What CONNACK must say: 0 after a clean start; 1 when the session cannot have expired since a gateway last spoke to it. Not
+    judged after a connection that the session has refused: it has heard nothing of the device then.
+    """
+    expiry_s, was_refused, before = device.character.expiry_s, False, None
+    for attempt in device.attempts:
+        if attempt.accepted_s is None:
+            continue
+        if attempt.clean and attempt.session_present:
+            yield Violation(client_id=device.client_id, what="session present after a clean start", of=attempt.will)
+        must_be = not attempt.clean and attempt.absent_since_s is not None and device.character.keeping is not Keeping.CLEAN
+        if must_be and not attempt.session_present and not was_refused:
+            assert before is not None
+            if expiry_s is None or attempt.accepted_s - _said_s(before, suffered) < expiry_s:
+                yield Violation(client_id=device.client_id, what="its session was gone before its time", of=attempt.will)
+        was_refused, before = attempt.will in refused, attempt
+
+
+def _said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
+    """When the gateway said, at the earliest, what the device heard last: the network between them may have held it up, while the
+    gateway has long ended the connection.
+    """
+    earliest_s = attempt.heard_s
+    for one in suffered:
+        fault = one.fault
+        if fault.part is not Part.DEVICES or fault.victim != attempt.gateway:
+            continue
+        if fault.kind is Kind.STALL and one.began_s <= attempt.heard_s <= one.ended_s + DRAIN_S:
+            earliest_s = min(earliest_s, one.began_s)
+        elif fault.kind is Kind.DELAY and one.began_s <= attempt.heard_s <= one.ended_s + fault.by_s + DRAIN_S:
+            earliest_s = min(earliest_s, attempt.heard_s - fault.by_s)
+    return earliest_s
+
+
+def _ends(device: DeviceFacts, rows: list[SessionRow], outages: list[Outage]) -> Iterator[Violation]:
+    """By the ledger: a session that can end does so in its time after the connection, or the client is back by then."""
+
+    def wrong(what: str) -> Violation:
+        return Violation(client_id=device.client_id, what=what)
+
+    steps = Counter(row.step for row in rows)
+    if device.character.keeping is Keeping.KEPT:
+        if steps[Step.SESSION_ENDED]:
+            yield wrong("a session that is kept has ended")
+        return
+    expiry_s = device.character.expiry_s or 0
+    if any(attempt.accepted_s is not None for attempt in device.attempts) and not rows:
+        yield wrong("the ledger says nothing of its connections")
+    if rows and rows[-1].step is not Step.SESSION_ENDED:
+        yield wrong(f"its session has not ended: the last thing known is {rows[-1].step}")
+    for row, following in pairwise(rows):
+        if row.step is not Step.DISCONNECTED:
+            continue
+        latest_s = deadline_s(row.time_s, expiry_s + ALLOWANCE_S, outages)
+        if following.time_s > latest_s:
+            yield wrong(f"its session went on for {following.time_s - row.time_s:.0f} s; {expiry_s} s were asked for")
+        by_itself = following.step is Step.SESSION_ENDED and "clean start" not in following.detail
+        if by_itself and following.time_s < row.time_s + expiry_s - 0.001:
+            yield wrong(f"its session ended after {following.time_s - row.time_s:.1f} s; {expiry_s} s were asked for")

@@ -1,0 +1,198 @@
+"""What a run has seen, from outside and from the log: what trials/faults/account/account.py judges. Plain values.
+
+All times are seconds since 1970, by the clock of this machine, which is the brokers', too.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trials.faults.plan.characters import Character
+from trials.faults.plan.faults import Fault
+
+
+class End(StrEnum):
+    """How a connection ended, as its device saw it."""
+
+    CUT = "the device closed its socket"
+    GOODBYE = "DISCONNECT 0x00"
+    WITH_WILL = "DISCONNECT 0x04"
+    CLOSED = "closed by the other side"
+    REFUSED = "CONNACK with an error"
+    UNANSWERED = "no CONNACK"
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """One CONNECT of a device and what came of it. will: its payload, like no other.
+
+    accepted_s: CONNACK 0; None = it never came. heard_s: the last byte of the gateway that says that there is a session, or the
+    CONNECT. ended_s: None while it lasts. absent_since_s: heard_s of the accepted attempt before; None = there was none.
+    """
+
+    gateway: str
+    will: bytes
+    clean: bool
+    began_s: float
+    accepted_s: float | None = None
+    session_present: bool = False
+    heard_s: float = 0.0
+    ended_s: float | None = None
+    end: End = End.UNANSWERED
+    absent_since_s: float | None = None
+
+
+@dataclass(kw_only=True)
+class Publication:
+    """Of a device. answered: PUBACK or PUBREC came. given_up: the session had ended before that."""
+
+    payload: bytes
+    qos: int
+    sent_s: float
+    answered: bool = False
+    given_up: bool = False
+
+
+@dataclass(kw_only=True)
+class DeviceFacts:
+    """taken, handed: messages by payload, counted at PUBLISH of an unknown id and at PUBREL, the two methods of MQTT for QoS 2;
+    at QoS 1 both at PUBLISH. order: payloads by QoS as they first came. first_s: when. oddities: what the standard forbids.
+    is_bridged: it speaks to a broker, which deals publications to two bridges and keeps no order between them.
+    """
+
+    character: Character
+    attempts: list[Attempt] = field(default_factory=list)
+    publications: list[Publication] = field(default_factory=list)
+    taken: Counter[bytes] = field(default_factory=Counter)
+    handed: Counter[bytes] = field(default_factory=Counter)
+    order: dict[int, list[bytes]] = field(default_factory=lambda: {1: [], 2: []})
+    first_s: dict[bytes, float] = field(default_factory=dict)
+    oddities: list[tuple[str, bytes]] = field(default_factory=list)
+    is_bridged: bool = False
+
+    @property
+    def client_id(self) -> str:
+        return self.character.client_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A message of the backend that Kafka has confirmed; its payload is its message id."""
+
+    message_id: str
+    client_id: str
+    qos: int
+    sent_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """A record of `inflight.uplink`."""
+
+    client_id: str
+    payload: bytes
+    inflight_id: str
+    time_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A receipt. value: the record's bytes, equal for copies. fast_path: the message was first sent by a gateway's own word."""
+
+    message_id: str
+    client_id: str
+    outcome: str
+    final: bool
+    value: bytes
+    fast_path: bool = False
+
+
+class Step(StrEnum):
+    """The rows of the ledger that are about the session itself."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    SESSION_ENDED = "session_ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionRow:
+    """time_s: of the micro-batch."""
+
+    client_id: str
+    step: Step
+    time_s: float
+    detail: str = ""
+
+
+class LoggedEnd(StrEnum):
+    """The first thing in `inflight.events` that ends a connection that the session has accepted."""
+
+    GOODBYE = "DISCONNECT 0x00"
+    OTHER = "lost, taken over, or another DISCONNECT"
+    NOTHING = "nothing yet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedConnection:
+    """A ClientConnected that the session has accepted. closed: the session itself has closed it, nobody can say when.
+
+    next_s: when the client's next connection was accepted; None = there was none.
+    """
+
+    client_id: str
+    will: bytes
+    end: LoggedEnd
+    end_s: float | None = None
+    closed: bool = False
+    next_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """The engine did not work from began_s to ended_s."""
+
+    began_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suffered:
+    """A fault that was carried out. ended_s: the process ran again, or was killed, or its connections or its disk were as before.
+    alone: no other one was in its incident.
+    """
+
+    fault: Fault
+    began_s: float
+    ended_s: float
+    alone: bool = True
+
+
+@dataclass(kw_only=True)
+class Facts:
+    """refused: the wills of connections with Clean Start that the session has refused, because it knew a later one; the gateway
+    may have answered them before that (docs/protocol.md, section 7).
+    """
+
+    devices: list[DeviceFacts] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    uplink: list[Received] = field(default_factory=list)
+    receipts: list[Outcome] = field(default_factory=list)
+    sessions: list[SessionRow] = field(default_factory=list)
+    connections: list[LoggedConnection] = field(default_factory=list)
+    refused: frozenset[bytes] = frozenset()
+    outages: list[Outage] = field(default_factory=list)
+    suffered: list[Suffered] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """of: the payload or message id that it is about, empty = the client as a whole."""
+
+    client_id: str
+    what: str
+    of: bytes = b""
+
+    def __str__(self) -> str:
+        about = f" ({self.of.decode(errors='replace')})" if self.of else ""
+        return f"{self.client_id}: {self.what}{about}"

@@ -1,0 +1,94 @@
+"""How long devices waited for messages after a fault. Pure.
+
+A message is late when its device waited for it longer than LATE_S: from when the backend sent it, or from when the device came
+back after it had left by itself, to its arrival. Only sessions that are kept count: they get everything.
+
+Recovery after a fault: from its end (the process runs again or was killed, the connections or the disk are as before) to the
+first moment after which nothing is late that is sent within QUIET_S. 0 = nobody waited longer than LATE_S when it was over. A
+fault that begins before another one has been got over prolongs that one's recovery; two of one incident have one recovery.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from trials.faults.account.facts import DeviceFacts, End, Facts, Suffered
+from trials.faults.plan.characters import Keeping
+
+LATE_S = 3.0
+"""A few micro-batches of a busy machine, and a device's reconnect."""
+QUIET_S = 2.0
+_BY_ITSELF = (End.CUT, End.GOODBYE, End.WITH_WILL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """recovered_s: after the fault's end. longest_s: that a message was waited for which was under way during the fault or
+    until then; 0 = none was late.
+    """
+
+    suffered: Suffered
+    recovered_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, order=True)
+class Wait:
+    began_s: float
+    ended_s: float
+
+
+def recoveries(facts: Facts) -> list[Recovery]:
+    """One for each fault, in their order."""
+    waits = late_waits(facts)
+    return [_recovery(suffered, waits) for suffered in facts.suffered]
+
+
+def late_waits(facts: Facts) -> list[Wait]:
+    """Of late messages, in the order of time."""
+    devices = {device.client_id: device for device in facts.devices if device.character.keeping is Keeping.KEPT}
+    returns = {client_id: _returns(device) for client_id, device in devices.items()}
+    found = []
+    for sent in facts.sent:
+        if sent.client_id not in devices:
+            continue
+        arrived_s = devices[sent.client_id].first_s.get(sent.message_id.encode())
+        if arrived_s is None:
+            continue  # lost, says the account
+        came_back = returns[sent.client_id]
+        last = bisect_right(came_back, arrived_s)
+        wait = Wait(max(sent.sent_s, came_back[last - 1] if last else 0.0), arrived_s)
+        if wait.ended_s - wait.began_s > LATE_S:
+            found.append(wait)
+    return sorted(found)
+
+
+def _returns(device: DeviceFacts) -> list[float]:
+    """When it connected for the first time, and when it did after it had left by itself while all was well."""
+    first = [device.attempts[0].began_s] if device.attempts else []
+    return first + [
+        following.began_s
+        for attempt, following in pairwise(device.attempts)
+        if attempt.accepted_s is not None
+        and attempt.end in _BY_ITSELF
+        and attempt.ended_s is not None
+        and attempt.ended_s - attempt.heard_s < device.character.patience_s
+    ]
+
+
+def _recovery(suffered: Suffered, waits: Sequence[Wait]) -> Recovery:
+    until_s, longest_s = suffered.ended_s, 0.0
+    for wait in waits:
+        if wait.began_s > until_s + QUIET_S:
+            break
+        if wait.ended_s > suffered.began_s:
+            until_s = max(until_s, wait.ended_s)
+            longest_s = max(longest_s, wait.ended_s - wait.began_s)
+    return Recovery(suffered=suffered, recovered_s=until_s - suffered.ended_s, longest_s=longest_s)
+
+
+def spread(seconds: Iterable[float]) -> tuple[float, float]:
+    """Median and most; of none 0."""
+    ordered = sorted(seconds) or [0.0]
+    return ordered[len(ordered) // 2], ordered[-1]

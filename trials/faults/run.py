@@ -1,0 +1,312 @@
+"""Faults of everything, alone and in pairs, under 50 devices that come and go and a backend, with an account: `make faults`.
+
+    python -m trials.faults.run --minutes 60 --seed 7
+    python -m trials.faults.run --minutes 30 --kinds "killed; frozen; frozen, then killed" --testbed local
+
+1. Traffic, and incidents as planned (trials/faults/plan/faults.py) until the time is over.
+2. Calm: no faults, nothing new is sent; the devices come back and stay, until nothing is under way any more.
+3. The devices leave, some with a goodbye; the sessions that can end do.
+4. The account (trials/faults/account/account.py), the tables, and the history of what must not have happened.
+
+Everything is in a directory of its own, which is kept when something was wrong. An account that has changed since then judges it
+again:
+
+    python -m trials.faults.run --judge DIRECTORY
+"""
+
+import argparse
+import asyncio
+import lzma
+import pickle
+import shutil
+import sys
+import tempfile
+import time
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from trials.faults import report
+from trials.faults.account import account
+from trials.faults.account.account_of_sessions import WITHIN_S
+from trials.faults.account.facts import End, Facts, Step, Violation
+from trials.faults.account.recovery import LATE_S
+from trials.faults.devices.backend import Backend
+from trials.faults.devices.bridged import DeviceBehindBroker
+from trials.faults.devices.device import Device, Signals
+from trials.faults.display import AnyDevice, Display, Progress
+from trials.faults.log_reader import LogReader
+from trials.faults.plan.characters import Keeping, characters
+from trials.faults.plan.faults import Incident, Kind, incidents
+from trials.faults.testbed.fault_injector import FaultInjector
+from trials.faults.testbed.shape import Shape
+from trials.faults.testbed.testbed import Testbed
+
+FACTS = "facts.xz"
+_STALLED_S = 180.0
+_WARM_UP_S = 60.0
+_PATIENCE_S = 20.0
+"""Between two incidents, so that most begin when all is well; faults in the middle of a recovery are the pairs."""
+_LOOKED_AT_S = 60.0
+_WIDTH = 140
+"""Of tables in a file."""
+_FEW = 5
+"""Messages that wait for a device that has left by itself."""
+_LOOK_S = 0.5
+_LONG_LOOK_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """seconds: of faults and traffic; what comes before and after takes one or two minutes. faults: enough of them end the run,
+    too. Rates: of all devices together.
+    """
+
+    seed: int
+    seconds: float
+    faults: int | None = None
+    kinds: frozenset[Kind] = frozenset(Kind)
+    shape: Shape = Shape.LOCAL
+    devices: int = 50
+    down_per_s: float = 20.0
+    up_per_s: float = 20.0
+
+
+@dataclass(kw_only=True)
+class Result:
+    facts: Facts
+    violations: list[Violation]
+    reader: LogReader
+
+
+async def run(settings: Settings, directory: Path, console: Console) -> Result:
+    """Steps 1 to 4 without the tables. Raises AssertionError when something stands still for minutes."""
+    testbed = Testbed(directory, settings.shape)
+    kinds = settings.kinds - testbed.impossible.keys()
+    for kind in settings.kinds & testbed.impossible.keys():
+        console.print(f"left out: {kind}, because {testbed.impossible[kind]}")
+    injector = FaultInjector(testbed)
+    async with testbed.running():
+        with LogReader(testbed.bootstrap_servers) as reader:
+            signals = Signals()
+            devices = _devices(settings, testbed, signals)
+            names = [device.facts.client_id for device in devices]
+            backend = Backend(testbed.bootstrap_servers, names, seed=settings.seed, rate_per_s=settings.down_per_s)
+            running = [asyncio.create_task(device.run()) for device in devices]
+            progress = Progress(devices=devices, backend=backend, reader=reader, injector=injector)
+            try:
+                with Display(progress, settings.seconds, console):
+                    planned = incidents(settings.seed, settings.shape.victims, kinds)
+                    await _Run(settings, injector, progress, signals).steps(running, planned)
+            finally:
+                signals.leave.set()
+                for task in running:
+                    task.cancel()
+                backend.close()
+    facts = Facts(
+        devices=[device.facts for device in devices],
+        sent=backend.sent,
+        uplink=reader.uplink(),
+        receipts=reader.receipts(),
+        sessions=reader.sessions(),
+        connections=reader.connections(),
+        refused=reader.refused(),
+        outages=injector.outages,
+        suffered=injector.suffered,
+    )
+    return Result(facts=facts, violations=account.violations(facts), reader=reader)
+
+
+def _devices(settings: Settings, testbed: Testbed, signals: Signals) -> Sequence[AnyDevice]:
+    more: dict[str, Any] = {"seed": settings.seed, "publish_every_s": settings.devices / settings.up_per_s}
+    people = characters(settings.seed, settings.devices)
+    if settings.shape is not Shape.BRIDGE:
+        return [Device(character, testbed.addresses, signals, **more) for character in people]
+    (address,) = testbed.addresses.values()
+    # Only the broker knows how a session of its own ends; those behind the bridges are kept.
+    kept = [replace(character, client_id=f"kept-{n}", keeping=Keeping.KEPT) for n, character in enumerate(people)]
+    return [DeviceBehindBroker(character, address, signals, **more) for character in kept]
+
+
+class _Run:
+    def __init__(self, settings: Settings, injector: FaultInjector, progress: Progress, signals: Signals) -> None:
+        self._settings = settings
+        self._injector = injector
+        self._progress = progress
+        self._devices = progress.devices
+        self._backend = progress.backend
+        self._reader = progress.reader
+        self._signals = signals
+
+    async def steps(self, running: Sequence["asyncio.Task[None]"], planned: Iterator[Incident]) -> None:
+        """running: the devices."""
+        self._running = asyncio.gather(*running)
+        self._progress.phase = "traffic"
+        await self._traffic(planned)  # 1
+        self._progress.phase = "calm"
+        self._signals.calm.set()
+        await self._until_settled()  # 2
+        self._progress.phase = "leaving"
+        self._signals.leave.set()
+        await self._running
+        await self._until_ended()  # 3
+
+    async def _traffic(self, planned: Iterator[Incident]) -> None:
+        stop = asyncio.Event()
+        sending = asyncio.create_task(self._backend.run(stop))
+        injecting = asyncio.create_task(self._inject(planned))
+        try:
+            # Whoever fails ends the run at once; devices and backend go on until the last incident is over.
+            everything = {sending, self._running, injecting}
+            while not injecting.done() and not any(task.done() for task in everything):
+                await asyncio.wait(everything, return_when=FIRST_COMPLETED)
+            for task in everything:
+                if task.done():
+                    task.result()
+        finally:
+            injecting.cancel()
+            stop.set()
+        await sending
+
+    async def _inject(self, planned: Iterator[Incident]) -> None:
+        """One incident after the other, until the time is over or there were enough of them."""
+        until_s = time.monotonic() + self._settings.seconds
+        most = self._settings.faults
+        await self._until_messages_flow(_WARM_UP_S)
+        for incident in planned:
+            if time.monotonic() > until_s or (most is not None and len(self._injector.suffered) >= most):
+                return
+            self._progress.incident = " and ".join(map(str, incident.faults))
+            await self._injector.inject(incident)
+            await self._until_messages_flow(_PATIENCE_S)
+            await asyncio.sleep(incident.rest_s)
+
+    async def _until_messages_flow(self, within_s: float) -> None:
+        """Only few of those that were sent to kept sessions in the last minute are late; or the time is over."""
+        kept = {
+            device.facts.client_id: device.facts for device in self._devices if device.facts.character.keeping is Keeping.KEPT
+        }
+
+        def waiting() -> int:
+            now_s = time.time()
+            recent = takewhile(lambda sent: sent.sent_s > now_s - _LOOKED_AT_S, reversed(self._backend.sent))
+            late = [sent for sent in recent if sent.client_id in kept and sent.sent_s < now_s - LATE_S]
+            return sum(sent.message_id.encode() not in kept[sent.client_id].first_s for sent in late)
+
+        until_s = time.monotonic() + within_s
+        await asyncio.sleep(LATE_S)
+        while waiting() > _FEW and time.monotonic() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+
+    async def _until_settled(self) -> None:
+        """What is kept arrives, and every exchange is finished."""
+
+        def left() -> int:
+            kept = [device for device in self._devices if device.facts.character.keeping is Keeping.KEPT]
+            arrived = {payload for device in kept for payload in device.facts.handed}
+            names = {device.facts.client_id for device in kept}
+            missing = sum(1 for sent in self._backend.sent if sent.client_id in names and sent.message_id.encode() not in arrived)
+            return missing + sum(not device.is_idle or not device.is_connected for device in self._devices)
+
+        await self._until_nothing(left, lambda: f"{left()} messages or devices are not finished")
+
+    async def _until_ended(self) -> None:
+        """Every message has its receipt, every session that can end has ended, every will is there."""
+        wills = {attempt.will for device in self._devices for attempt in device.facts.attempts if attempt.end is not End.GOODBYE}
+        ending = {device.facts.client_id for device in self._devices if device.facts.character.keeping is not Keeping.KEPT}
+        left_s = time.time()
+
+        def left() -> int:
+            receipts = {outcome.message_id for outcome in self._reader.receipts() if outcome.final}
+            last = {row.client_id: row.step for row in self._reader.sessions()}
+            published = {record.payload for record in self._reader.uplink()}
+            sessions = sum(last.get(client_id, Step.SESSION_ENDED) is not Step.SESSION_ENDED for client_id in ending)
+            late = sum(
+                connection.will in wills and connection.will not in published and connection.next_s is None
+                for connection in self._reader.connections()
+            )
+            return sum(sent.message_id not in receipts for sent in self._backend.sent) + sessions + late
+
+        # What is missing is the account's to say, so the time is bounded and its end no error.
+        while (left() or self._reader.caught_up_s < left_s + 1) and time.time() < left_s + 2 * WITHIN_S:  # noqa: ASYNC110
+            await asyncio.sleep(_LONG_LOOK_S)
+
+    async def _until_nothing(self, left: Callable[[], int], what: Callable[[], str]) -> None:
+        """Raises AssertionError when it does not become less for three minutes."""
+        least, changed_s = left(), time.monotonic()
+        while least:
+            await asyncio.sleep(_LOOK_S)
+            now = left()
+            if now < least:
+                least, changed_s = now, time.monotonic()
+            assert time.monotonic() < changed_s + _STALLED_S, what()
+            assert self._reader.is_alive, "the thread that reads the log has failed"
+            assert not self._running.done(), "a device has failed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--faults", type=int, help="end the run when there were so many")
+    parser.add_argument("--seed", type=int, help="default: the time")
+    parser.add_argument("--kinds", type=_kinds, default=frozenset(Kind), help=f"some of: {'; '.join(Kind)}")
+    parser.add_argument("--testbed", type=Shape, choices=Shape, default=Shape.LOCAL)
+    parser.add_argument("--devices", type=int, default=50)
+    parser.add_argument("--keep", action="store_true", help="keep the directory also when all is well")
+    parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="of a run that was kept; nothing else is done")
+    arguments = parser.parse_args()
+    if arguments.judge is not None:
+        return judge(arguments.judge)
+    settings = Settings(
+        seed=int(time.time()) if arguments.seed is None else arguments.seed,
+        seconds=60 * arguments.minutes,
+        faults=arguments.faults,
+        kinds=arguments.kinds,
+        shape=arguments.testbed,
+        devices=arguments.devices,
+    )
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH)
+    directory = Path(tempfile.mkdtemp(prefix="inflight-faults-"))
+    console.print(f"seed {settings.seed}, {arguments.minutes:g} minutes, {directory}")
+    result = asyncio.run(run(settings, directory, console))
+    report.show(result.facts, result.violations, result.reader, console)
+    if result.violations or arguments.keep:
+        keep(result, directory)
+        console.print(f"Logs and data are in {directory}. The same faults again: SEED={settings.seed}")
+    else:
+        shutil.rmtree(directory)
+    return 1 if result.violations else 0
+
+
+def judge(directory: Path) -> int:
+    """What the account of today says of a run that was kept."""
+    facts: Facts = pickle.loads(lzma.decompress((directory / FACTS).read_bytes()))
+    violations = account.violations(facts)
+    for violation in violations:
+        print(violation)
+    print(f"{len(violations)} violations")
+    return 1 if violations else 0
+
+
+def keep(result: Result, directory: Path) -> None:
+    """What must not have happened, all records of whom it happened to, and what the account has judged: Kafka's log goes with its
+    small disk.
+    """
+    (directory / FACTS).write_bytes(lzma.compress(pickle.dumps(result.facts)))
+    (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
+    for client_id in {violation.client_id for violation in result.violations}:
+        (directory / f"history-{client_id}.txt").write_text("".join(f"{line}\n" for line in result.reader.history(client_id)))
+
+
+def _kinds(text: str) -> frozenset[Kind]:
+    """Of names that are separated by semicolons. Raises ValueError."""
+    return frozenset(Kind(name.strip()) for name in text.split(";") if name.strip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Which processes a testbed has, and how they are configured."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from inflight.demo.bridge_devices import TOPIC_TEMPLATE
+from trials.faults.plan.characters import EXPIRY_S
+from trials.faults.plan.faults import BRIDGES, GATEWAYS, LEASE_S, Victim
+
+PROFILES = "".join(
+    f'[[profiles]]\nclients = "{keeping}-*"\nsession_expiry_interval = "{EXPIRY_S}s"\n' for keeping in ("short", "clean")
+)
+EVERYWHERE = (
+    f"gateway.lease_ms={LEASE_S}s",
+    # The account knows no grace: every connection that does not end with a goodbye has its will published.
+    "gateway.reconnect_grace_ms=0",
+    "gateway.group_session_timeout_ms=6s",
+    f"bridge.lease_ms={LEASE_S}s",
+    "bridge.group_session_timeout_ms=6s",
+    f"bridge.topic_template={TOPIC_TEMPLATE}",
+    "bridge.keep_alive_ms=2s",
+    "bridge.connect_timeout_ms=2s",
+    "bridge.backoff.max=3s",
+    "retry_interval=2s",
+    # A queue that drops nothing, and a message that is tried for ever: every other outcome is the end of a session.
+    "max_mqueue_len=0",
+    "max_mqueue_bytes=0",
+    "delivery_limit=-1",
+    # The disks are small, and how full they are before anything fills them does not matter.
+    "throttle.free_disk_low=0",
+)
+_ON_A_CLUSTER = (
+    "engine.state_partitions=2",
+    'engine.spark."spark.driver.host"=127.0.0.1',
+    'engine.spark."spark.executor.memory"=600m',
+)
+
+
+class Shape(StrEnum):
+    """LOCAL: the engine's tasks run in its own JVM. CLUSTER: in executors on a Spark standalone cluster with two workers. BRIDGE:
+    as LOCAL, with two bridges behind a Mosquitto in place of gateways.
+    """
+
+    LOCAL = "local"
+    CLUSTER = "cluster"
+    BRIDGE = "bridge"
+
+    @property
+    def ends(self) -> tuple[Victim, ...]:
+        """What speaks to devices, or to their broker."""
+        return BRIDGES if self is Shape.BRIDGE else GATEWAYS
+
+    @property
+    def victims(self) -> frozenset[Victim]:
+        more = {Shape.LOCAL: (), Shape.CLUSTER: (Victim.EXECUTOR,), Shape.BRIDGE: (Victim.BROKER,)}[self]
+        return frozenset((Victim.ENGINE, Victim.KAFKA, *self.ends, *more))
+
+
+def engine_command(data_dir: Path, master: str) -> tuple[str, ...]:
+    """The command and its overrides. master: of a cluster; empty = there is none."""
+    return ("engine", f"engine.data_dir={data_dir}", *((f"engine.master={master}", *_ON_A_CLUSTER) if master else ()))
+
+
+def end_commands(shape: Shape, ports: Mapping[Victim, int]) -> dict[Victim, tuple[str, ...]]:
+    """Of each gateway or bridge. ports: where a gateway listens, or a bridge finds its broker."""
+    if shape is not Shape.BRIDGE:
+        return {gateway: ("gateway", f"gateway.port={port}") for gateway, port in ports.items()}
+    names = {bridge: bridge.replace(" ", "-") for bridge in ports}
+    return {
+        bridge: ("bridge", f"bridge.port={port}", f"bridge.name={names[bridge]}", f"bridge.group_instance_id={names[bridge]}")
+        for bridge, port in ports.items()
+    }

@@ -1,0 +1,41 @@
+"""trials/faults/testbed/clock.py: one process has another time, and its monotonic clock does not know."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trials.faults.testbed.clock import Clock
+
+STEP_S = 3_600.0
+ROUNDING_S = 60.0
+PROGRAM = """
+import json, sys, time
+while line := sys.stdin.readline():
+    time.sleep(0.06)
+    print(json.dumps([time.time(), time.time_ns() / 1e9, time.monotonic()]), flush=True)
+"""
+
+
+@pytest.mark.processes
+def test_the_wall_clock_of_a_process_jumps_and_its_monotonic_clock_does_not(tmp_path: Path) -> None:
+    clock = Clock(tmp_path / "clock")
+    environment = {**os.environ, **clock.environment}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for step_s in 0.0, STEP_S, -STEP_S, 0.0:
+            clock.step(step_s)
+            child.stdin.write("\n")
+            child.stdin.flush()
+            wall_s, wall_ns_s, monotonic_s = json.loads(child.stdout.readline())
+            assert wall_s - time.time() == pytest.approx(step_s, abs=ROUNDING_S)
+            assert wall_ns_s == pytest.approx(wall_s, abs=ROUNDING_S)
+            assert monotonic_s == pytest.approx(time.monotonic(), abs=ROUNDING_S)
+        child.stdin.close()

@@ -1,0 +1,128 @@
+"""trials/faults/testbed/fault_injector.py: what is done is undone, also when the run ends early, and is noted."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from tests.support.waiting import until
+from trials.faults.plan.faults import Fault, Incident, Kind, Part, Victim
+from trials.faults.testbed.fault_injector import FaultInjector
+from trials.faults.testbed.testbed import Testbed
+
+SHORT_S = 0.05
+LONG_S = 60.0
+
+
+class Calls:
+    """Notes who was told what, whoever it is."""
+
+    def __init__(self, calls: list[str], name: str) -> None:
+        self._calls, self._name = calls, name
+
+    def __getattr__(self, verb: str) -> Any:
+        return lambda *arguments: self._calls.append(" ".join(map(str, (self._name, verb, *arguments))))
+
+
+class FakeTestbed:
+    def __init__(self, process: psutil.Process | None = None) -> None:
+        self.calls: list[str] = []
+        self._process = process
+
+    async def until_engine_works(self, since_s: float) -> None:
+        self.calls.append("the engine works")
+
+    async def processes(self, fault: Fault) -> list[psutil.Process]:
+        assert self._process is not None
+        return [self._process]
+
+    def proxy(self, fault: Fault) -> Calls:
+        return Calls(self.calls, f"proxy of {fault.victim}")
+
+    def disk(self, victim: Victim) -> Calls:
+        return Calls(self.calls, f"disk of {victim}")
+
+    def clock(self, victim: Victim) -> Calls:
+        return Calls(self.calls, f"clock of {victim}")
+
+
+@pytest.fixture
+def process() -> Iterator[psutil.Process]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        yield psutil.Process(child.pid)
+        child.kill()
+
+
+def fault(kind: Kind, *, victim: Victim = Victim.GATEWAY_A, lasts_s: float = SHORT_S, by_s: float = 0.0) -> Fault:
+    return Fault(victim=victim, kind=kind, part=Part.KAFKA, lasts_s=lasts_s, by_s=by_s)
+
+
+def inject(testbed: FakeTestbed, *faults: Fault) -> FaultInjector:
+    injector = FaultInjector(cast(Testbed, testbed))
+    asyncio.run(injector.inject(Incident(faults=faults, rest_s=0.0)))
+    return injector
+
+
+@pytest.mark.parametrize(
+    ("done", "began", "ended"),
+    [
+        (fault(Kind.CUT), "proxy of gateway a cut", "proxy of gateway a mend"),
+        (fault(Kind.STALL), "proxy of gateway a stall", "proxy of gateway a mend"),
+        (fault(Kind.DELAY, by_s=0.5), "proxy of gateway a delay 0.5", "proxy of gateway a mend"),
+        (fault(Kind.FULL_DISK), "disk of gateway a fill", "disk of gateway a free"),
+        (fault(Kind.CLOCK_STEP, by_s=-7.0), "clock of gateway a step -7.0", "clock of gateway a step 0.0"),
+    ],
+)
+def test_what_lasts_begins_and_ends_and_then_the_engine_has_to_work(done: Fault, began: str, ended: str) -> None:
+    testbed = FakeTestbed()
+    injector = inject(testbed, done)
+    assert testbed.calls == [began, ended, "the engine works"]
+    (suffered,) = injector.suffered
+    assert suffered.fault is done
+    assert suffered.alone
+    assert suffered.ended_s - suffered.began_s >= SHORT_S
+    assert injector.outages == [], "a gateway keeps no engine from its work"
+
+
+def test_two_faults_of_an_incident_are_a_pair_and_one_outage() -> None:
+    injector = inject(FakeTestbed(), fault(Kind.CUT, victim=Victim.ENGINE), fault(Kind.FULL_DISK, victim=Victim.KAFKA))
+    assert [suffered.alone for suffered in injector.suffered] == [False, False]
+    assert len(injector.outages) == 1
+
+
+@pytest.mark.parametrize("kind", [Kind.CUT, Kind.FULL_DISK, Kind.CLOCK_STEP])
+def test_a_run_that_ends_early_leaves_nothing_behind(kind: Kind) -> None:
+    testbed = FakeTestbed()
+
+    async def run() -> None:
+        injector = FaultInjector(cast(Testbed, testbed))
+        injecting = asyncio.create_task(injector.inject(Incident(faults=(fault(kind, lasts_s=LONG_S),), rest_s=0.0)))
+        await until(lambda: testbed.calls, "it has begun")
+        injecting.cancel()
+        await asyncio.gather(injecting, return_exceptions=True)
+
+    asyncio.run(run())
+    assert len(testbed.calls) == 2
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", [Kind.KILL, Kind.FREEZE_AND_KILL])
+def test_a_process_is_killed(kind: Kind, process: psutil.Process) -> None:
+    inject(FakeTestbed(process), fault(kind))
+    assert process.wait(10) is not None
+
+
+@pytest.mark.processes
+def test_a_frozen_process_goes_on(process: psutil.Process) -> None:
+    async def run() -> str:
+        incident = Incident(faults=(fault(Kind.FREEZE, lasts_s=1.0),), rest_s=0.0)
+        freezing = asyncio.create_task(FaultInjector(cast(Testbed, FakeTestbed(process))).inject(incident))
+        await until(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
+        await freezing
+        return process.status()
+
+    assert asyncio.run(run()) != psutil.STATUS_STOPPED

@@ -1,0 +1,165 @@
+"""What suffers: Kafka, the engine and two gateways or bridges, each a process of its own that is started again whenever it ends,
+with a proxy on each way to Kafka and between each gateway and its devices, or each bridge and the broker.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+from inflight.demo.bridge_broker import Mosquitto
+from inflight.local.child_process import free_port, tail
+from streaming.config.settings import load_settings
+from streaming.config.topics import ensure_topics
+from streaming.engine.progress import last_progress
+from tests.integration.engine.spark_cluster import SparkCluster
+from tests.support.small_disk import SmallDisk
+from tests.support.waiting import until
+from trials.faults.plan.faults import SUFFERS, Fault, Kind, Part, Victim
+from trials.faults.testbed.clock import Clock
+from trials.faults.testbed.kafka import SupervisedKafka
+from trials.faults.testbed.proxy import HOST, Proxy
+from trials.faults.testbed.shape import EVERYWHERE, PROFILES, Shape, end_commands, engine_command
+from trials.faults.testbed.supervised import Supervised
+
+RECOVERY_S = 240.0
+_DISKS = {Victim.KAFKA: Path("kafka/data"), Victim.ENGINE: Path("engine")}
+_DISK_BYTES = 1 << 30
+
+
+class Testbed:
+    """All processes of a run, in a directory of their own."""
+
+    __test__ = False  # its name begins as pytest's test classes do
+
+    def __init__(self, directory: Path, shape: Shape = Shape.LOCAL) -> None:
+        """Raises MissingPrerequisite where Mosquitto is needed and not installed."""
+        self.directory = directory
+        self._shape = shape
+        self._logs = directory / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._kafka = SupervisedKafka(directory, [Victim.ENGINE, *shape.ends])
+        self._broker = Mosquitto(directory) if shape is Shape.BRIDGE else None
+        self._ports = {end: free_port() if self._broker is None else self._broker.port for end in shape.ends}
+        self._proxies = {end: Proxy(port) for end, port in self._ports.items()}
+        self._processes: dict[Victim, Supervised] = {}
+        self._clocks: dict[Victim, Clock] = {}
+        self._disks: dict[Victim, SmallDisk] = {}
+        self._cluster: SparkCluster | None = None
+        self._has_disks = SmallDisk.can_be_mounted()
+
+    @property
+    def impossible(self) -> Mapping[Kind, str]:
+        """Kinds of faults that this machine does not have, and why, for people."""
+        return {} if self._has_disks else {Kind.FULL_DISK: "only root may mount a tmpfs"}
+
+    @property
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """For devices: of the gateways, or of the broker."""
+        if self._broker is not None:
+            return {Victim.BROKER: (self._broker.host, self._broker.port)}
+        return {end: proxy.address for end, proxy in self._proxies.items()}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For the account: no fault but those of Kafka itself reaches them."""
+        return self._kafka.bootstrap_servers
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with ExitStack() as disks:
+            self._mount(disks)
+            if self._broker is not None:
+                disks.enter_context(self._broker)
+            async with AsyncExitStack() as stack:
+                for proxy in self._proxies.values():
+                    await stack.enter_async_context(proxy)
+                await stack.enter_async_context(self._kafka)
+                if self._shape is Shape.CLUSTER:
+                    self._cluster = disks.enter_context(SparkCluster(self.directory / "cluster", workers=2))
+                await self._start(stack)
+                yield
+
+    def _mount(self, stack: ExitStack) -> None:
+        for victim, place in _DISKS.items() if self._has_disks else ():
+            self._disks[victim] = stack.enter_context(SmallDisk(self.directory / place, size_bytes=_DISK_BYTES))
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        config = self.directory / "inflight.toml"
+        config.write_text(PROFILES, encoding="utf-8")
+        settings = load_settings(config, [*EVERYWHERE, f"kafka.bootstrap_servers={self.bootstrap_servers}"])
+        await asyncio.to_thread(ensure_topics, settings)
+        to_broker = self._ports if self._broker is None else {end: proxy.port for end, proxy in self._proxies.items()}
+        commands = {Victim.ENGINE: engine_command(self.directory / "engine", "" if self._cluster is None else self._cluster.url)}
+        commands |= end_commands(self._shape, to_broker)
+        for victim, (command, *overrides) in commands.items():
+            overrides = [*EVERYWHERE, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
+            arguments = [command, "--config", str(config), *(word for override in overrides for word in ("--set", override))]
+            log = self._logs / f"{victim}.log"
+            self._processes[victim] = Supervised(victim, arguments, log, environment=self._clock(victim))
+        for process in self._processes.values():
+            supervised = asyncio.create_task(process.run())
+            stack.push_async_callback(_end, supervised)
+        for process in self._processes.values():
+            await process.until_ready()
+
+    def _clock(self, victim: Victim) -> Mapping[str, str]:
+        if Kind.CLOCK_STEP not in SUFFERS[victim]:
+            return {}
+        self._clocks[victim] = Clock(self.directory / f"{victim}.clock")
+        return self._clocks[victim].environment
+
+    # --- what a fault is done to ------------------------------------------------------------------------------------------------
+
+    async def processes(self, fault: Fault) -> list[psutil.Process]:
+        """The victim's; waits for one that is just being restarted. Empty: it has just died."""
+        if fault.victim is Victim.EXECUTOR:
+            cluster = self._cluster
+            assert cluster is not None
+            return await until(lambda: cluster.executors()[:1], "an executor runs", within_s=RECOVERY_S)
+        pid = await until(lambda: self._pid(fault.victim), f"{fault.victim} runs", within_s=RECOVERY_S)
+        try:
+            process = psutil.Process(pid)
+            family = process.children(recursive=True) if fault.victim is Victim.ENGINE else []
+            jvm = [child for child in family if "java" in child.name()]
+        except psutil.NoSuchProcess:
+            return []
+        if fault.part is Part.JVM and jvm:
+            return jvm
+        return [process, *family] if fault.part is Part.ALL else [process]
+
+    def proxy(self, fault: Fault) -> Proxy:
+        return self._kafka.ways[fault.victim] if fault.part is Part.KAFKA else self._proxies[fault.victim]
+
+    def disk(self, victim: Victim) -> SmallDisk:
+        return self._disks[victim]
+
+    def clock(self, victim: Victim) -> Clock:
+        return self._clocks[victim]
+
+    async def until_engine_works(self, since_s: float) -> None:
+        """A micro-batch has begun and ended since then."""
+
+        def works() -> bool:
+            batch = last_progress(self.directory / "engine")
+            return batch is not None and datetime.fromisoformat(batch.started).timestamp() > since_s
+
+        def log() -> str:
+            return f"the engine works again:\n{tail(self._logs / f'{Victim.ENGINE}.log')}"
+
+        await until(works, log, within_s=RECOVERY_S)
+
+    def _pid(self, victim: Victim) -> int | None:
+        if victim is Victim.BROKER:
+            return None if self._broker is None else self._broker.pid
+        return self._kafka.pid if victim is Victim.KAFKA else self._processes[victim].pid
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

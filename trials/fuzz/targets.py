@@ -1,0 +1,21 @@
+"""Everything that is fuzzed."""
+
+from typing import Final
+
+from trials.fuzz.edges import ProxyHeaders, WebSockets
+from trials.fuzz.logins import Certificates, JsonWebTokens
+from trials.fuzz.packets import Packets
+from trials.fuzz.records import Commands, Events, Messages, OtherTopics
+from trials.fuzz.target import Target
+
+TARGETS: Final[tuple[type[Target], ...]] = (
+    Packets,
+    Messages,
+    Events,
+    Commands,
+    OtherTopics,
+    JsonWebTokens,
+    Certificates,
+    ProxyHeaders,
+    WebSockets,
+)
