@@ -64,14 +64,6 @@ jars: setup ## Fetch the jars of Kafka and of Spark's connectors into .cache (10
 demo: jars ## Watch it work: devices, a killed engine, and a count of what arrived
 	@$(BIN)/inflight demo
 
-.PHONY: demo-bridge
-demo-bridge: mosquitto-check jars ## The same behind a broker that you already run: Mosquitto is killed and frozen under 50 devices
-	@$(BIN)/inflight demo-bridge
-
-.PHONY: mosquitto-check
-mosquitto-check:
-	@PATH="$$PATH:/usr/local/sbin:/usr/sbin" command -v mosquitto >/dev/null || { echo "Mosquitto was not found. Install it (Debian, Ubuntu: sudo apt-get install mosquitto) and try again." >&2; exit 1; }
-
 # ---- checking it ---------------------------------------------------------------------------------------------------------------
 
 # Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one). They

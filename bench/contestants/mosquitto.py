@@ -10,7 +10,7 @@ import subprocess
 from typing import ClassVar
 
 from bench.contestants.broker import Broker
-from inflight.demo.bridge_broker import find_mosquitto
+from tests.support.mosquitto import find_mosquitto
 
 _CONF = """\
 listener {port} {host}

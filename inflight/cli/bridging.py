@@ -1,8 +1,6 @@
-"""The commands around a broker that somebody already runs: `bridge`, `demo-bridge`."""
+"""The command that serves the devices of a broker: `bridge`."""
 
 import signal
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -48,21 +46,3 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             uvloop.run(run())
     except KafkaFailed as error:
         raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
-
-
-def demo_bridge(
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Default: a new directory under var/.")
-    ] = None,
-) -> None:
-    """Watch a Mosquitto be restarted, killed and frozen under 50 devices: alone it loses messages, with a bridge it does not."""
-    import tempfile
-
-    from rich.console import Console
-
-    from inflight.demo.bridge_run import run_bridge_demo
-
-    if data_dir is None:
-        Path("var").mkdir(exist_ok=True)
-        data_dir = Path(tempfile.mkdtemp(prefix="demo-bridge-", dir="var"))
-    raise SystemExit(run_bridge_demo(data_dir, Console(stderr=True)))

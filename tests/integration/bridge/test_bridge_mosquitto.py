@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
-from inflight.local.errors import MissingPrerequisite
 from sinks.bridge.settings import Acknowledgement, Presence
 from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived
 from state.model import QoS
 from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridge
+from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240), needs_mosquitto]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMED = "devices/{client_id}/m/{message_id}/{topic}"
@@ -36,10 +35,6 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 
 @contextmanager
 def started(directory: Path, *, extra: str = "") -> Iterator[Mosquitto]:
-    try:
-        find_mosquitto()
-    except MissingPrerequisite as error:
-        pytest.skip(str(error))
     with Mosquitto(directory, extra=extra) as broker:
         yield broker
 

@@ -1,40 +1,41 @@
-"""The trial of make demo-bridge with the real session, real bridges and a real Mosquitto, in one process: no Spark, no Kafka."""
+"""The faults of test_bridge_faults.py with real sessions, bridges and Mosquitto in one process, without Spark and Kafka.
+
+The stand-in for the engine executes micro-batches twice now and then.
+"""
 
 import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
-from inflight.demo.bridge_devices import TOPIC_TEMPLATE
-from inflight.demo.bridge_trial import WINDOW, Side, TrialPlan, count_result, perform, start_devices
-from inflight.local.errors import MissingPrerequisite
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
 from sinks.bridge.settings import BridgeSettings
 from state.model import Message, QoS
 from state.settings import BackoffSettings, SessionSettings
+from tests.integration.bridge.broker_faults import TOTAL, WINDOW, counted, perform, start_devices
 from tests.integration.gateway.session_engine import Port, SessionEngine, on_loop, running_loop
+from tests.support.bridged_device import TOPIC_TEMPLATE
+from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(150), needs_mosquitto]
 
 PARTITIONS = 4
-PLAN = TrialPlan(seconds=25.0)
 SESSION = SessionSettings(retry_interval_ms=2_000, max_inflight=WINDOW)
 
 
-class WithSession(Side):
-    """Two bridges and the session. Called from the trial's thread; everything else lives on `loop`."""
+class WithSession:
+    """Two bridges and the session. Called from the test's thread; everything else lives on `loop`."""
 
     def __init__(self, broker: Mosquitto, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(broker)
+        self.broker = broker
         self.engine = SessionEngine(SESSION, PARTITIONS)
         self.counters = BridgeCounters()
         self._loop = loop
@@ -97,29 +98,20 @@ class WithSession(Side):
         await asyncio.gather(self._work, *(task for task, _ in self._bridges.values()), return_exceptions=True)
 
 
-def look(*_: object) -> None:
-    """Nobody watches."""
-
-
-def test_nothing_is_lost_or_done_twice_and_every_device_keeps_its_window(tmp_path: Path) -> None:
-    try:
-        find_mosquitto()
-    except MissingPrerequisite as error:
-        pytest.skip(str(error))
+def test_nothing_is_lost_or_done_twice_and_windows_are_kept(tmp_path: Path) -> None:
     with ExitStack() as stack:
         broker = stack.enter_context(Mosquitto(tmp_path))
         loop = stack.enter_context(running_loop())
         side = WithSession(broker, loop)
         stack.callback(lambda: side.call(side.close()))
-        devices = start_devices(PLAN, broker, stack)
-        perform(PLAN, side, devices, look)
-        all_there: Callable[[], bool] = lambda: len(side.engine.outcomes) == PLAN.total  # noqa: E731
-        wait_until(all_there, "a receipt for every message")
-        result = count_result(PLAN, devices, seconds=0.0)
-    print(result, side.counters)
+        devices = start_devices(broker, stack)
+        perform(side, devices)
+        wait_until(lambda: len(side.engine.outcomes) == TOTAL, "a receipt for every message")
+        counts = counted(devices)
+    print(counts, side.counters)
     assert set(side.engine.outcomes.values()) == {"delivered"}
     assert side.engine.receipts_twice == []
-    assert (result.lost, result.twice_at_qos2) == (0, 0)
-    assert 0 < result.most_unacknowledged <= WINDOW
-    assert result.copies > 0, "no fault had any effect"
+    assert (counts.lost, counts.twice_at_qos2) == (0, 0)
+    assert 0 < counts.most_unacknowledged <= WINDOW
+    assert counts.copies > 0, "no fault had any effect"
     assert side.counters.commands_repeated > 0

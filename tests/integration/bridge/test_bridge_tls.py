@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
-from inflight.local.errors import MissingPrerequisite
 from sinks.bridge.settings import Acknowledgement, Presence
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.model import QoS
 from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.integration.bridge.certificates import Authority
+from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240), needs_mosquitto]
 
 AS_ROOT = "user root"  # else Mosquitto, started as root, gives its rights up and cannot read the test's files
 ALWAYS_THERE = {"acknowledgement": Acknowledgement.BROKER, "presence": Presence.ALWAYS, "clients": ("d1",)}
@@ -27,10 +26,6 @@ ALWAYS_THERE = {"acknowledgement": Acknowledgement.BROKER, "presence": Presence.
 
 @pytest.fixture(scope="module", autouse=True)
 def _tools() -> None:
-    try:
-        find_mosquitto()
-    except MissingPrerequisite as error:
-        pytest.skip(str(error))
     for tool in ("openssl", "mosquitto_passwd"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} was not found: install openssl and mosquitto")

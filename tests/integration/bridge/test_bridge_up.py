@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from inflight.demo.bridge_broker import BridgeProcess, Mosquitto, find_mosquitto
-from inflight.demo.bridge_devices import TOPIC_TEMPLATE, BridgedDevice
 from inflight.demo.up import UpProcess
 from inflight.local.endpoints import Endpoints
-from inflight.local.errors import MissingPrerequisite
+from tests.support.bridged_device import TOPIC_TEMPLATE, BridgedDevice
+from tests.support.mosquitto import BridgeProcess, Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300), needs_mosquitto]
 
 DEVICES = 12
 MESSAGES = 10
@@ -50,8 +49,8 @@ class Topic:
         self._consumer.close()
 
 
-class Trial:
-    """Everything that runs, and who has been told what."""
+class Site:
+    """`inflight up`, a Mosquitto, two bridges, their devices and a backend."""
 
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         options = (word for option in UP_OPTIONS for word in ("--set", option))
@@ -109,54 +108,50 @@ def sample(address: str, name: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    try:
-        find_mosquitto()
-    except MissingPrerequisite as error:
-        pytest.skip(str(error))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with ExitStack() as stack:
-        yield Trial(stack, tmp_path_factory.mktemp("bridges"))
+        yield Site(stack, tmp_path_factory.mktemp("bridges"))
 
 
-def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other(trial: Trial) -> None:
-    first, second = trial.bridges
-    wait_until(lambda: trial.held(first) + trial.held(second) == DEVICES, "every device is held once")
-    assert trial.held(first) > 0
-    assert trial.held(second) > 0
+def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other(site: Site) -> None:
+    first, second = site.bridges
+    wait_until(lambda: site.held(first) + site.held(second) == DEVICES, "every device is held once")
+    assert site.held(first) > 0
+    assert site.held(second) > 0
 
-    trial.send(range(MESSAGES // 2))
+    site.send(range(MESSAGES // 2))
     first.kill()
-    trial.send(range(MESSAGES // 2, MESSAGES))
+    site.send(range(MESSAGES // 2, MESSAGES))
     total = DEVICES * MESSAGES
-    wait_until(lambda: trial.receipts.read().total() >= total, "a receipt for every message")
-    assert trial.held(second) == DEVICES
-    assert trial.processed() == total
-    assert [device.name for device in trial.devices if any(count > 1 for count in device.processed.values())] == []
-    assert all(b'"outcome":"delivered"' in value.replace(b" ", b"") for value in trial.receipts.values)
-    assert max(device.most_unacknowledged for device in trial.devices) <= 4
+    wait_until(lambda: site.receipts.read().total() >= total, "a receipt for every message")
+    assert site.held(second) == DEVICES
+    assert site.processed() == total
+    assert [device.name for device in site.devices if any(count > 1 for count in device.processed.values())] == []
+    assert all(b'"outcome":"delivered"' in value.replace(b" ", b"") for value in site.receipts.values)
+    assert max(device.most_unacknowledged for device in site.devices) <= 4
 
 
-def test_the_publications_dealt_to_a_bridge_that_is_away_come_when_it_is_back(trial: Trial) -> None:
-    first, second = trial.bridges
+def test_the_publications_dealt_to_a_bridge_that_is_away_come_when_it_is_back(site: Site) -> None:
+    first, second = site.bridges
     first.kill()
-    trial.publish(range(PUBLICATIONS))
+    site.publish(range(PUBLICATIONS))
     second.kill()
-    trial.publish(range(PUBLICATIONS, 2 * PUBLICATIONS))
-    for bridge in trial.bridges:
+    site.publish(range(PUBLICATIONS, 2 * PUBLICATIONS))
+    for bridge in site.bridges:
         bridge.start()
     expected = {b"publication %d" % number for number in range(2 * PUBLICATIONS)}
-    wait_until(lambda: trial.uplink.read().keys() >= expected, "every publication")
-    for bridge in trial.bridges:
+    wait_until(lambda: site.uplink.read().keys() >= expected, "every publication")
+    for bridge in site.bridges:
         bridge.wait_until_ready()
 
 
-def test_engine_gateway_and_bridges_can_be_scraped(trial: Trial) -> None:
-    served = Endpoints.read(trial.up.data_dir).metrics
+def test_engine_gateway_and_bridges_can_be_scraped(site: Site) -> None:
+    served = Endpoints.read(site.up.data_dir).metrics
     assert served.keys() == {"engine", "gateway"}
     assert sample(served["engine"], "inflight_engine_micro_batches_total") > 0
     assert sample(served["engine"], "inflight_engine_records_taken_total") >= DEVICES * MESSAGES
     delivered = 'inflight_engine_messages_ended_total{outcome="delivered"}'
     wait_until(lambda: sample(served["engine"], delivered) >= DEVICES * MESSAGES, "what the receipts say")
     assert sample(served["gateway"], "inflight_gateway_connections") == 0
-    for bridge in trial.bridges:
+    for bridge in site.bridges:
         assert sample(bridge.words()["metrics"], "inflight_bridge_broker_connections_total") >= 2

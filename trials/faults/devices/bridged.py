@@ -1,4 +1,4 @@
-"""A device behind a broker and the bridges: inflight/demo/bridge_devices.py, which notes facts for the account.
+"""A device behind a broker and the bridges: tests/support/bridged_device.py, which notes facts for the account.
 
 It forgets acknowledgements and loses its line now and then; its session is kept.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 
-from inflight.demo.bridge_devices import BridgedDevice
+from tests.support.bridged_device import BridgedDevice
 from trials.faults.account.facts import DeviceFacts, Publication
 from trials.faults.devices.device import MOST_OUTGOING, Signals
 from trials.faults.plan.characters import Character

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from inflight.demo.bridge_devices import TOPIC_TEMPLATE
+from tests.support.bridged_device import TOPIC_TEMPLATE
 from trials.faults.plan.characters import EXPIRY_S
 from trials.faults.plan.faults import BRIDGES, GATEWAYS, LEASE_S, Victim
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 
-from inflight.demo.bridge_broker import Mosquitto
 from inflight.local.child_process import free_port, tail
 from streaming.config.settings import load_settings
 from streaming.config.topics import ensure_topics
 from streaming.engine.progress import last_progress
 from tests.integration.engine.spark_cluster import SparkCluster
+from tests.support.mosquitto import Mosquitto
 from tests.support.small_disk import SmallDisk
 from tests.support.waiting import until
 from trials.faults.plan.faults import SUFFERS, Fault, Kind, Part, Victim

@@ -4,24 +4,19 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from inflight.demo.bridge_broker import Mosquitto, find_mosquitto
-from inflight.local.errors import MissingPrerequisite
 from inflight.local.jars import Jars
 from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics
 from tests.integration.kafka.security.acl_table import documented
 from tests.integration.kafka.security.secure_kafka import secure_kafka
 from tests.integration.kafka.security.secured_plant import PREFIX, plant
+from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.timeout(480), needs_mosquitto]
 
 
 def test_a_bridge_needs_exactly_its_rows(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> None:
-    try:
-        find_mosquitto()
-    except MissingPrerequisite as error:
-        pytest.skip(str(error))
     rules = {rule for rule in documented(PREFIX, {}) if rule.principal == "bridge"}
     make = tmp_path_factory.mktemp
     with (

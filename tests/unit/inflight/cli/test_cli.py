@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from inflight.cli import app, main
 from inflight.local.child_process import free_port, is_free
 from inflight.local.endpoints import Endpoints
-from inflight.local.errors import MissingPrerequisite
 from state.events import DropRequested, RestoreRequested, SessionPurged
 from state.records.events import decode_events
 from streaming.config.resources import conf_file
@@ -32,7 +31,6 @@ COMMANDS = (
     "gateway",
     "bridge",
     "demo",
-    "demo-bridge",
     "send",
     "topics",
     "jars",
@@ -93,16 +91,6 @@ def _cpu_s(*arguments: str) -> float:
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
-def test_the_demo_of_the_bridge_says_how_to_install_mosquitto_before_it_starts_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("inflight.demo.bridge_broker.shutil.which", lambda *_args, **_options: None)
-    result = RUNNER.invoke(app, ["demo-bridge", "--data-dir", str(tmp_path / "data")])
-    assert isinstance(result.exception, MissingPrerequisite)
-    assert "sudo apt-get install mosquitto" in str(result.exception)
-    assert not (tmp_path / "data").exists()
 
 
 def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path, main_with: Callable[..., tuple[object, str, str]]) -> None:

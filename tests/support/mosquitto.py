@@ -1,4 +1,4 @@
-"""Processes for trials of the bridge: a Mosquitto of our own, and bridges, all of which can be killed or frozen."""
+"""Starts a Mosquitto on a free port, and `inflight bridge` behind it; all of them can be killed or frozen."""
 
 import shutil
 import signal
@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+import pytest
 
 from inflight.local.child_process import free_port, start_child, tail
 from inflight.local.errors import ChildProcessFailed, MissingPrerequisite
@@ -37,8 +39,19 @@ def find_mosquitto() -> str:
     return found
 
 
+def _is_missing() -> bool:
+    try:
+        find_mosquitto()
+    except MissingPrerequisite:
+        return True
+    return False
+
+
+needs_mosquitto = pytest.mark.skipif(_is_missing(), reason="Mosquitto was not found: make test-interop installs it")
+
+
 class ChildProcess(ABC):
-    """A child that can be killed or frozen. log: its standard error, and whatever else it says."""
+    """A child that can be killed or frozen. log: the file for its standard error."""
 
     def __init__(self, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +75,7 @@ class ChildProcess(ABC):
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """As a person would: SIGTERM."""
+        """Sends SIGTERM, as a person would; SIGKILL if that does not end it."""
         self._signal(signal.SIGTERM)
         try:
             self._wait()
@@ -100,7 +113,7 @@ class Mosquitto(ChildProcess):
         self.wait_until_ready()
 
     def freeze(self) -> None:
-        """It keeps its sockets and does nothing."""
+        """Stops the process, which keeps its sockets."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -139,9 +152,9 @@ class BridgeProcess(ChildProcess):
             self._process = start_child(self._command, stdout=output, stderr=log)
 
     def is_ready(self) -> bool:
-        """True when it has said so."""
+        """True when it has printed its ready line."""
         return self._output.read_bytes().startswith(b"ready")
 
     def words(self) -> dict[str, str]:
-        """What its ready line says; after `wait_until_ready`."""
+        """Returns the `key=value` words of its ready line; to be called after `wait_until_ready`."""
         return dict(word.split("=", 1) for word in self._output.read_text().split() if "=" in word)

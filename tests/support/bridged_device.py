@@ -1,7 +1,6 @@
-"""Devices behind a broker, which count for themselves what they receive and do.
+"""A device behind a broker, which counts for itself what it receives and does.
 
-The same devices run with Inflight and without. With it a message carries a message id and wants an answer; then they do what
-docs/bridge.md asks of a device, in the few lines of `on_message`.
+With Inflight a message carries a message id and asks for an answer; then the device does what docs/bridge.md asks of it.
 """
 
 import json
@@ -17,7 +16,7 @@ from inflight.demo.paho_device import PahoDevice, properties_of
 
 KEEP_ALIVE_S: Final = 3
 TOPIC_TEMPLATE: Final = "devices/{client_id}/m/{message_id}/{topic}"
-"""What the bridges of a trial are given: the id in the topic is for the devices that speak MQTT 3.1.1."""
+"""For `bridge.topic_template`: the id in the topic is for the devices that speak MQTT 3.1.1."""
 
 
 class BridgedDevice(PahoDevice):
@@ -25,10 +24,10 @@ class BridgedDevice(PahoDevice):
 
     processed: how often it acted on each payload.
     copies: how often each payload came.
-    acknowledged: payloads that it has answered for.
-    most_unacknowledged: of messages that it had received and not answered for.
-    drop: part of the messages whose acknowledgement it forgets once.
-    cut: part of the messages at which it loses its line before it answers.
+    acknowledged: payloads that it has acknowledged.
+    most_unacknowledged: highest number of messages that it had received and not acknowledged.
+    drop: share of the messages whose acknowledgement it forgets once.
+    cut: share of the messages at which it loses its connection before it acknowledges.
     """
 
     def __init__(self, name: str, *, mqtt5: bool, drop: float = 0.0, cut: float = 0.0, seed: int = 0) -> None:
@@ -39,14 +38,14 @@ class BridgedDevice(PahoDevice):
         self.most_unacknowledged = 0
         self._drop = drop
         self._cut = cut
-        self._dice = random.Random(f"{seed}/{name}")  # noqa: S311  # nosec B311
+        self._dice = random.Random(f"{seed}/{name}")
         self._done: set[str] = set()
         self._unacknowledged: set[str] = set()
         self._mishaps: set[bytes] = set()
         self._client.will_set(f"devices/{name}/presence", "offline", qos=1, retain=True)
 
     def stop(self) -> None:
-        """Say goodbye as a device does that is switched off."""
+        """Publishes `offline` and disconnects, as a device does that is switched off."""
         self._client.publish(f"devices/{self.name}/presence", "offline", qos=1, retain=True)
         super().stop()
 
