@@ -1,9 +1,9 @@
-"""What a session wants done, in the imperative. Returned by `Session.handle` in the order in which it must be carried out.
+"""Defines the commands of a session, in the imperative. `Session.handle` returns them in the order in which to carry them out.
 
-`GatewayCommand`s go to the connection named in them, through `inflight.commands`; each carries a sequence number that only grows
-within a connection, and a gateway applies a number once. The others become records of the other topics.
-Encoded as arrays with an integer tag: never reuse a tag; for all other changes see state/records/record.py. A new kind of
-`GatewayCommand`, and any command of a new version, goes only to connections whose gateway has named a `Capability` for it.
+A `GatewayCommand` goes through `inflight.commands` to the connection that it names. Each has a sequence number that only grows
+within a connection, and a gateway applies a number once. The other commands become records of the other topics.
+Commands are encoded as arrays with an integer tag. Never reuse a tag; for all other changes see state/records/record.py. A new
+kind of `GatewayCommand` goes only to connections whose gateway has announced a `Capability` for it.
 """
 
 from enum import StrEnum
@@ -29,12 +29,16 @@ from state.model import (
 class AcceptConnection(Value, frozen=True, tag=1):
     """Answer CONNACK 0x00 and start the connection.
 
-    session_expiry_interval_s: the one in force. send_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on
-    this wire. awaiting_rel: packet ids of QoS 2 publications that the client has not released yet; max_awaiting_rel: how many
-    there may be (0 = no limit), the Receive Maximum of CONNACK. topic_filters: of the subscriptions, so that UNSUBACK can say
-    that there was none, and SUBACK that there are enough; None = they are longer than max_subscription_bytes.
-    max_subscriptions: how many topic filters the session may have; max_subscription_bytes: how long they may be together;
-    0 = no limit.
+    Attributes:
+        session_expiry_interval_s: The interval in force.
+        send_quota: QoS 1 and 2 messages that the gateway may have unacknowledged on this wire.
+        awaiting_rel: Packet ids of QoS 2 publications that the client has not released yet.
+        max_awaiting_rel: The greatest number of them, sent as Receive Maximum in CONNACK; 0 = no limit.
+        topic_filters: The client's subscriptions, from which the gateway answers SUBSCRIBE and UNSUBSCRIBE; None = they are
+            longer
+            than max_subscription_bytes.
+        max_subscriptions: Topic filters that the session may have; 0 = no limit.
+        max_subscription_bytes: Their greatest total length; 0 = no limit.
     """
 
     connection_id: int
@@ -51,11 +55,14 @@ class AcceptConnection(Value, frozen=True, tag=1):
 
 
 class SendPublish(Value, frozen=True, tag=2):
-    """Write a PUBLISH. packet_id: 0 at QoS 0. expiry_interval_s: what is left of the message's life, None = no expiry.
+    """Write a PUBLISH.
 
-    message_id: stays the same through resends and connections; a bridge names the message to its device by it.
-    position: of the message in `inflight.messages`, for as long as a gateway may have sent it by the fast path without the
-    session knowing (docs/protocol.md, 7); None = it cannot have.
+    Attributes:
+        packet_id: 0 at QoS 0.
+        expiry_interval_s: The time to live that is left; None = the message does not expire.
+        message_id: Constant over resends and connections. A bridge names the message to its device by it.
+        position: The message's position while a gateway may have sent it by the fast path without the session knowing
+            (docs/protocol.md, 7); None = no gateway can have sent it.
     """
 
     connection_id: int
@@ -82,7 +89,7 @@ class SendPubRel(Value, frozen=True, tag=3):
 
 
 class DropAwaitingRel(Value, frozen=True, tag=4):
-    """The session has discarded these QoS 2 publications (`await_rel_timeout`): forget the ids."""
+    """Forget these packet ids: the session has discarded their QoS 2 publications (`await_rel_timeout`)."""
 
     connection_id: int
     partition: int
@@ -91,8 +98,10 @@ class DropAwaitingRel(Value, frozen=True, tag=4):
 
 
 class WithdrawPublish(Value, frozen=True, tag=5):
-    """Forget these messages if they have not been written on this connection: the session has given them up, or the client has
-    answered them on an earlier one. What was written keeps its slot of an MQTT 5 client's Receive Maximum until it is answered.
+    """Forget these messages unless they have been written on this connection.
+
+    The session has given them up, or the client has acknowledged them on an earlier connection. A message that was written counts
+    towards an MQTT 5 client's Receive Maximum until it is acknowledged.
     """
 
     connection_id: int
@@ -102,10 +111,12 @@ class WithdrawPublish(Value, frozen=True, tag=5):
 
 
 class CloseConnection(Value, frozen=True, tag=6):
-    """Send DISCONNECT with this reason (MQTT 5) and close the socket. No `ConnectionLost` is expected in return.
+    """Send DISCONNECT with this reason (MQTT 5) and close the socket. The session does not wait for `ConnectionLost`.
 
-    newest_connection_id: for a connection that was refused because its id is not above this one; the ids that are made from now
-    on have to be. 0 = the id is not why.
+    Attributes:
+        newest_connection_id: Set if the connection was refused because its id is not above this one. From now on the gateway
+            makes
+            ids above it. 0 = refused for another reason.
     """
 
     connection_id: int
@@ -140,7 +151,7 @@ class OpenFastPath(Value, frozen=True, tag=7):
 
 
 class CloseFastPath(Value, frozen=True, tag=8):
-    """The grant is over; say `FastPathClosed` behind what was sent under it."""
+    """Stop sending by the fast path, then append `FastPathClosed` behind everything that was sent under the grant."""
 
     connection_id: int
     partition: int
@@ -148,11 +159,14 @@ class CloseFastPath(Value, frozen=True, tag=8):
 
 
 class OfferPublish(Value, frozen=True, tag=9):
-    """A message that a router has read, for the gateway to send at once or to leave to the session. No router decides anything.
+    """Offers a message that a router has read. The gateway sends it at once or leaves it to the session; the router decides
+    nothing.
 
-    It is no command of the session's: it has no sequence number, and may come late, twice or not at all.
-    previous: the router knows of no message of this client between this offset and `position`. headers, payload, timestamp_ms:
-    of the record of `inflight.messages`.
+    The session does not make this command. It has no sequence number, and may arrive late, twice or not at all.
+
+    Attributes:
+        previous: The router knows of no message of this client between this offset and `position`.
+        timestamp_ms, headers, payload: Those of the record of `inflight.messages`.
     """
 
     connection_id: int
@@ -164,9 +178,10 @@ class OfferPublish(Value, frozen=True, tag=9):
 
 
 class ForwardPublication(Value, frozen=True, tag=20):
-    """Hand a device's publication (QoS 2, or a will) to the backends, once: a record of `inflight.uplink`.
+    """Write a device's publication (QoS 2, or a will) to `inflight.uplink`, once.
 
-    username: who had logged in; empty = nobody.
+    Attributes:
+        username: The user who logged in; empty if there was no login.
     """
 
     publication_id: str
@@ -181,9 +196,11 @@ class ForwardPublication(Value, frozen=True, tag=20):
 
 
 class DeadLetter(Value, frozen=True, tag=21):
-    """Give the message to one destination of those that an exchange has for it. message: with the death in its history.
+    """Send the message to one of the destinations that an exchange has for it.
 
-    destination: None = the engine's own dead-letter topic, for what never reached a session.
+    Attributes:
+        message: Its history includes this death.
+        destination: None = the engine's own dead-letter topic, for a message that never reached a session.
     """
 
     message: Message
@@ -194,12 +211,14 @@ class DeadLetter(Value, frozen=True, tag=21):
 
 
 class SendReceipt(Value, frozen=True, tag=22):
-    """The last word of this session about a message: a record of `inflight.receipts`. first_sent_ms: None = never sent.
+    """Write a record of `inflight.receipts`: the outcome of a message in this session.
 
-    destinations: where its dead letters went; deaths: how often it has died by now, this time included. While one of the
-    destinations is the queue of a client, that client's session has the next word.
-    response_topic, correlation_data: of the message; see docs/receipts.md for who else gets the receipt.
-    fast_path: the first transmission went by the fast path.
+    Attributes:
+        first_sent_ms: None = never sent.
+        destinations: Where its dead letters went. If one is the queue of a client, that client's session sends a receipt too.
+        deaths: Number of deaths so far, this one included.
+        response_topic, correlation_data: Those of the message. docs/receipts.md says where else the receipt is sent.
+        fast_path: The first transmission was by the fast path.
     """
 
     message_id: MessageId
@@ -219,13 +238,13 @@ class SendReceipt(Value, frozen=True, tag=22):
 
 
 class Transition(StrEnum):
-    """What the ledger can say about a message or a session."""
+    """The kinds of ledger row."""
 
     ACCEPTED = "accepted"
     QUEUED = "queued"
     SENT = "sent"
     FAST_SENT = "fast_sent"
-    """By the gateway before the session had read the message; `time_ms` is when."""
+    """Sent by the gateway before the session had read the message; `time_ms` is the time of sending."""
     RESENT = "resent"
     REPLAYED = "replayed"
     PUBREL_SENT = "pubrel_sent"
@@ -249,7 +268,11 @@ class Transition(StrEnum):
 
 
 class RecordTransition(Value, frozen=True, tag=23):
-    """One row of `inflight.ledger`. message_id: None for what happens to the session itself."""
+    """Write one row of `inflight.ledger`.
+
+    Attributes:
+        message_id: None if the transition is the session's.
+    """
 
     transition: Transition
     time_ms: int
@@ -262,25 +285,33 @@ class RecordTransition(Value, frozen=True, tag=23):
 
 
 class SetThrottle(Value, frozen=True, tag=24):
-    """Ask backends to send this client nothing for now: a record of `inflight.throttle`. since_ms: when this began."""
+    """Ask backends to send nothing to this client for now: a record of `inflight.throttle`.
+
+    Attributes:
+        since_ms: Time at which throttling began.
+    """
 
     since_ms: int
     reason: str = ""
 
 
 class ClearThrottle(Value, frozen=True, tag=25):
-    """Backends may send to this client again: a null record of `inflight.throttle`."""
+    """Let backends send to this client again: a record of `inflight.throttle` without a value."""
 
 
 class SetRoute(Value, frozen=True, tag=26):
-    """Routers find the client at this connection: a record of `inflight.routes`. partition: of `inflight.commands`."""
+    """Announce the client's connection to routers: a record of `inflight.routes`.
+
+    Attributes:
+        partition: The partition of `inflight.commands` that the connection's gateway reads.
+    """
 
     connection_id: int
     partition: int
 
 
 class ClearRoute(Value, frozen=True, tag=27):
-    """The connection of the route is over: a null record of `inflight.routes`."""
+    """Remove the client's route, because its connection is over: a record of `inflight.routes` without a value."""
 
 
 GatewayCommand: TypeAlias = (
@@ -307,11 +338,11 @@ Command: TypeAlias = (
 
 
 class CommandBatch(Value, frozen=True):
-    """The value of a record of `inflight.commands`: what one micro-batch has for one client's connections, in order, or what a
-    router has.
+    """The value of a record of `inflight.commands`: commands of one micro-batch for one client in order, or a router's offers.
 
-    code: which code has made it, the same for as long as a micro-batch that is executed again says the same for certain: another
-    one with each version, and with an older copy of the checkpoint. Empty in records of 0.1.0.
+    Attributes:
+        code: Identifies the code that made the record. It differs between versions and after an older copy of the checkpoint was
+            restored. Only a re-execution with an equal value is sure to give the same commands. Empty in records of 0.1.0.
     """
 
     client_id: ClientId

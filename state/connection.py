@@ -1,4 +1,4 @@
-"""The session's side of the one connection that its client may have."""
+"""Holds the session's half of the one connection that its client may have."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -18,12 +18,15 @@ class PathState(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class SessionFastPath:
-    """What the gateway of a connection may send before the session has read it (docs/protocol.md, section 7).
+    """Records what the gateway of a connection may send before the session has read it (docs/protocol.md, section 7).
 
-    opened_after: `after` of the first grant since the path was last closed; None = there was none yet.
-    adopted: the highest offset of a FastSent of this connection that was read, in the partition of `opened_after`; -1 = none.
-    since_grant: how many FastSent were read since the last grant; ids_told: digests of message ids since one that had them all.
-    has_route: routers have been told about the connection. over_limit: the fence has kept the queue from dropping messages.
+    Attributes:
+        opened_after: `after` of the first grant since the path was last closed; None = no grant yet.
+        adopted: The highest offset of a FastSent of this connection that was read, in the partition of `opened_after`; -1 = none.
+        since_grant: Number of FastSent read since the last grant.
+        digests_sent: Number of message-id digests sent since the last grant that carried all of them.
+        has_route: Routers know the connection.
+        over_limit: The queue is above its limits because the fence forbids dropping.
     """
 
     state: PathState = PathState.CLOSED
@@ -37,13 +40,16 @@ class SessionFastPath:
 
 @dataclass(slots=True, kw_only=True)
 class SessionConnection:
-    """partition: of `inflight.commands`, where the gateway that holds the socket reads.
+    """The session's record of a connection.
 
-    send_quota: QoS 1 and 2 messages that may be unacknowledged on the wire, min(`max_inflight`, Receive Maximum).
-    receive_maximum: the client's own part of it. will: None = none, or withdrawn by a DISCONNECT.
-    sequence: of the last command sent to this connection.
-    lease_id: of the gateway's lease; the session only keeps it, for whoever ends the connections of a lease.
-    fast_path: None = the gateway has no such thing.
+    Attributes:
+        partition: The partition of `inflight.commands` that the connection's gateway reads.
+        send_quota: QoS 1 and 2 messages that may be unacknowledged on the wire, min(`max_inflight`, Receive Maximum).
+        receive_maximum: The client's Receive Maximum.
+        will: None if there is none, or if a DISCONNECT withdrew it.
+        sequence: Number of the last command sent to this connection.
+        lease_id: The gateway's lease. The session stores it for the engine, which ends the connections of an expired lease.
+        fast_path: None if the gateway has no fast path.
     """
 
     connection_id: int
@@ -59,7 +65,7 @@ class SessionConnection:
 
     @classmethod
     def of(cls, event: ClientConnected, *, send_quota: int) -> Self:
-        """The connection that the event has begun."""
+        """Returns the connection that the event began."""
         return cls(
             connection_id=event.connection_id,
             partition=event.commands_partition,
@@ -73,25 +79,35 @@ class SessionConnection:
         )
 
     def next_sequence(self) -> int:
-        """Numbers the commands of this connection 1, 2, 3 …; a gateway drops the repetitions of a re-executed batch by it."""
+        """Numbers the commands of this connection 1, 2, 3 …
+
+        A gateway drops the commands of a re-executed micro-batch by this number.
+        """
         self.sequence += 1
         return self.sequence
 
     @property
     def fence(self) -> SessionFastPath | None:
-        """The fast path while its gateway may send by it, None = it may not: nothing stands in the way of an ending."""
+        """The fast path while its gateway may send by it.
+
+        None means that the fast path is closed, so the session may expire, drop or give up messages.
+        """
         return None if self.fast_path is None or self.fast_path.state is PathState.CLOSED else self.fast_path
 
     @property
     def fast_path_closing(self) -> bool:
-        """FastPathClosed is on its way, or the end of the connection: what waits for it needs no timer."""
+        """True while FastPathClosed, or the end of the connection, is awaited. What waits for it needs no timer."""
         return self.fast_path is not None and self.fast_path.state is PathState.CLOSING
 
     def may_be_sending(self, position: Position | None) -> bool:
-        """Whether the gateway may have taken the message from there and the session not know. None = it has not."""
+        """Returns True if the gateway may have accepted the message at this position without the session knowing.
+
+        Args:
+            position: None = no gateway can have accepted the message.
+        """
         fence = self.fence
         if fence is None or position is None:
             return False
         opened_after = fence.opened_after
-        assert opened_after is not None, "a grant has opened the path"
+        assert opened_after is not None, "an open path was opened by a grant"
         return position.partition == opened_after.partition and position.offset > opened_after.offset

@@ -1,21 +1,22 @@
-"""What can go wrong in the session, as data. One root; whose fault it was is the class."""
+"""Defines the errors as data. They have one root; the class says whether the peer or Inflight caused them."""
 
 from typing import Final
 
 from state.model import ReasonCode
 
 UNDECODABLE: Final = (ValueError, RecursionError)
-"""What msgspec raises for bytes that somebody else wrote: also for texts that are not UTF-8, and for what is nested too deep."""
+"""Raised by msgspec for foreign bytes. Texts that are not UTF-8 and values that are nested too deep are included."""
 
 
 class InflightError(Exception):
-    """Root of every error that Inflight raises on purpose."""
+    """The root of every error that Inflight raises on purpose."""
 
 
 class ProtocolViolation(InflightError):
-    """The peer did something that MQTT forbids. Costs the peer its connection, nothing else.
+    """The peer did something that MQTT forbids. Its connection is closed; nothing else is affected.
 
-    reason_code: what a server DISCONNECT (MQTT 5) says.
+    Attributes:
+        reason_code: Sent in the server's DISCONNECT (MQTT 5).
     """
 
     def __init__(self, reason: str, *, reason_code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
@@ -25,12 +26,12 @@ class ProtocolViolation(InflightError):
 
 
 class SessionMisuse(InflightError):
-    """We called the session in a way its contract forbids; a bug of ours, never of a peer."""
+    """The caller broke the contract of the session. This is a bug in Inflight, never caused by a peer."""
 
 
 class UnreadableRecord(InflightError):
-    """Bytes that are not a record of ours: a foreign or damaged record in a topic, or a state written by a newer version."""
+    """Bytes that are no valid record: a foreign or damaged record in a topic, or a state written by a newer version."""
 
 
 class NewerRecord(UnreadableRecord):
-    """A record that says that a newer version of Inflight has written it (state/records/record.py)."""
+    """A record that was written by a newer version of Inflight and says so (state/records/record.py)."""

@@ -1,10 +1,10 @@
-"""What can happen to a session, in the past tense. Made by gateways, bridges and the host; consumed by `Session.handle`.
+"""Defines the events of a session, in the past tense. Gateways, bridges and the host make them; `Session.handle` applies them.
 
-`LoggedEvent` is also the value of `inflight.events` (key: client id); state/records/events.py has the bytes. Encoded as arrays
-with an integer tag: never reuse a tag; for all other changes see state/records/record.py.
-`connection_id` names the connection that the event happened on; a later connection of a client has a larger one. Of a connection
-that the session has left, endings are ignored; publications, subscriptions and acknowledgements count, because the client was
-answered as soon as they were in the log.
+`LoggedEvent` is the value of `inflight.events` too (key: client id); state/records/events.py has the bytes. Events are encoded
+as arrays with an integer tag. Never reuse a tag; for all other changes see state/records/record.py.
+`connection_id` names the connection on which the event happened; later connections of a client have larger ids. Endings of a
+connection that the session has left are ignored. Its publications, subscriptions and acknowledgements count, because the client
+was answered as soon as they were in the log.
 """
 
 from enum import IntFlag
@@ -14,22 +14,30 @@ from state.model import NO_PROPERTIES, Message, PacketId, Position, PublishPrope
 
 
 class Capability(IntFlag):
-    """What a gateway can do beyond 0.1.0, because a command that it does not know would make a whole record unreadable to it."""
+    """Features that a gateway has beyond version 0.1.0.
+
+    A command that a gateway does not know would make the whole record unreadable to it.
+    """
 
     NONE = 0
     FAST_PATH = 1
 
 
 class ClientConnected(Value, frozen=True, tag=1):
-    """A CONNECT was accepted on the wire and waits for `AcceptConnection`, or for `CloseConnection` if a later one is known.
+    """A gateway has read a CONNECT. It waits for `AcceptConnection`, or for `CloseConnection` if a later connection is known.
 
-    connection_id: taken when the CONNECT was read. lease_id: of the lease under which its gateway holds it; the engine ends it
-    with the lease. Empty = of a version that had none.
-    commands_partition: where the gateway that holds the socket reads commands.
-    protocol_version: 4 (MQTT 3.1.1) or 5. clean_start: also MQTT 3.1.1's clean session.
-    session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session), the configured default holds.
-    receive_maximum: QoS 1 and 2 messages that the client takes unacknowledged; maximum_packet_size_bytes: None = no limit.
-    capabilities: of the gateway, a sum of `Capability`.
+    Attributes:
+        connection_id: Assigned when the CONNECT was read.
+        commands_partition: The partition from which the gateway of the connection reads commands.
+        protocol_version: 4 (MQTT 3.1.1) or 5.
+        clean_start: Clean Start, or MQTT 3.1.1's clean session.
+        session_expiry_interval_s: None = the configured default, because an MQTT 3.1.1 client with a kept session cannot give
+            one.
+        receive_maximum: QoS 1 and 2 messages that the client accepts unacknowledged.
+        maximum_packet_size_bytes: None = no limit.
+        lease_id: The lease under which the gateway holds the connection; the engine ends both together. Empty = version without
+            leases.
+        capabilities: Of the gateway, a sum of `Capability`.
     """
 
     connection_id: int
@@ -45,7 +53,11 @@ class ClientConnected(Value, frozen=True, tag=1):
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):
-    """The client sent DISCONNECT. session_expiry_interval_s: a new one, if the packet carried it."""
+    """The client sent DISCONNECT.
+
+    Attributes:
+        session_expiry_interval_s: The new interval, if the packet carried one.
+    """
 
     connection_id: int
     reason_code: int = 0
@@ -53,10 +65,11 @@ class ClientDisconnected(Value, frozen=True, tag=2):
 
 
 class ConnectionLost(Value, frozen=True, tag=3):
-    """The connection ended without DISCONNECT, or a gateway was told to use one that it does not hold. reason: for people.
+    """The connection ended without DISCONNECT, or a gateway got a command for a connection that it does not have.
 
-    reconnect_grace_ms: the gateway has ended it for a reason of its own, and a client that is back within this has not been away:
-    its will is not published before that.
+    Attributes:
+        reason: Text for people.
+        reconnect_grace_ms: Grace period after an end that the gateway caused: the will is published no earlier.
     """
 
     connection_id: int
@@ -65,7 +78,11 @@ class ConnectionLost(Value, frozen=True, tag=3):
 
 
 class PubAckReceived(Value, frozen=True, tag=4):
-    """reason: MQTT 5's Reason String, for people."""
+    """The client acknowledged a QoS 1 message.
+
+    Attributes:
+        reason: MQTT 5's Reason String, for people.
+    """
 
     connection_id: int
     packet_id: PacketId
@@ -74,7 +91,12 @@ class PubAckReceived(Value, frozen=True, tag=4):
 
 
 class PubRecReceived(Value, frozen=True, tag=5):
-    """pubrel_sent: the gateway has already answered with PUBREL, the session only records it. reason: as in PubAckReceived."""
+    """The client received a QoS 2 message.
+
+    Attributes:
+        pubrel_sent: The gateway has already answered with PUBREL; the session only records it.
+        reason: MQTT 5's Reason String, for people.
+    """
 
     connection_id: int
     packet_id: PacketId
@@ -90,10 +112,12 @@ class PubCompReceived(Value, frozen=True, tag=6):
 
 
 class PublishReceived(Value, frozen=True, tag=7):
-    """A QoS 2 PUBLISH of the device; QoS 0 and 1 never reach the session (they go to `inflight.uplink` directly).
+    """The device sent a QoS 2 PUBLISH. QoS 0 and 1 never reach the session; they go to `inflight.uplink` directly.
 
-    publication_id: unique per record, the `inflight-id` of the uplink record. Set from the record's Kafka position by the host;
-    a gateway leaves it empty. username: who has logged in on the connection; empty = nobody.
+    Attributes:
+        publication_id: Unique per record; the `inflight-id` of the uplink record. A gateway leaves it empty, and the host sets it
+            from the record's Kafka position.
+        username: The user who logged in on the connection; empty if there was no login.
     """
 
     connection_id: int
@@ -115,7 +139,7 @@ class PubRelReceived(Value, frozen=True, tag=8):
 
 
 class Subscribed(Value, frozen=True, tag=9):
-    """Subscriptions that the gateway has granted; the same filter replaces the older subscription [MQTT-3.8.4-3]."""
+    """The gateway granted these subscriptions. A filter that exists already replaces its older subscription [MQTT-3.8.4-3]."""
 
     connection_id: int
     subscriptions: tuple[Subscription, ...]
@@ -127,12 +151,15 @@ class Unsubscribed(Value, frozen=True, tag=10):
 
 
 class MessageReturned(Value, frozen=True, tag=11):
-    """A dead letter that an exchange has routed to this client's queue. Written by the engine itself, and by `inflight replay`.
+    """An exchange routed a dead letter to this client's queue. The engine itself writes this event, and so does `inflight
+    replay`.
 
-    It travels in `inflight.events`, which no backend may write: that is why its history can be believed.
-    message: `accepted_ms` is set by the host, to when Kafka took the record.
-    return_id: tells repetitions of the record from other returns of the same message, as message ids do; empty = an exchange
-    has sent it, and message id and history tell.
+    It is in `inflight.events`, to which no backend may write, so its history can be trusted.
+
+    Attributes:
+        message: The host sets its `accepted_ms` to the time at which Kafka stored the record.
+        return_id: Distinguishes a repetition of the record from other returns of the same message. Empty = an exchange sent it,
+            and message id and history distinguish it.
     """
 
     message: Message
@@ -140,11 +167,14 @@ class MessageReturned(Value, frozen=True, tag=11):
 
 
 class FastSent(Value, frozen=True, tag=12):
-    """The gateway has taken an offer: it writes this message when this record is in the log (docs/protocol.md, 7).
+    """The gateway accepted an offer. It writes the message once this record is in the log (docs/protocol.md, 7).
 
-    previous: the offset up to which the session's grant and what was taken under it went before. packet_id: of the fast path's
-    half, 0 at QoS 0. message: as the session would have read it. explicit_id: as in MessageSubmitted. sent_ms: by the gateway's
-    clock.
+    Attributes:
+        previous: The offset that the grant and the messages sent under it had reached before this message.
+        packet_id: Of the fast path's half; 0 at QoS 0.
+        message: The message as the session would have read it.
+        explicit_id: As in MessageSubmitted.
+        sent_ms: Time by the gateway's clock.
     """
 
     connection_id: int
@@ -158,27 +188,29 @@ class FastSent(Value, frozen=True, tag=12):
 
 
 class FastPathClosed(Value, frozen=True, tag=13):
-    """`CloseFastPath` has been carried out: all `FastSent` of the grant are in the log before this."""
+    """The gateway carried out `CloseFastPath`: all `FastSent` of the grant are in the log before this event."""
 
     connection_id: int
 
 
 class SessionPurged(Value, frozen=True, tag=14):
-    """`inflight sessions purge`: an operator ends the session, unless its client is connected when this is read."""
+    """An operator ends the session (`inflight sessions purge`), unless its client is connected when this is read."""
 
 
 class RestoreRequested(Value, frozen=True, tag=18):
-    """`inflight sessions restore`: a quarantined client gets its session back, if it can be decoded and no longer fails."""
+    """An operator restores a quarantined session (`inflight sessions restore`), if it can be decoded and no longer fails."""
 
 
 class DropRequested(Value, frozen=True, tag=19):
-    """`inflight sessions drop`: the session of a quarantined client ends, and the client can begin a new one."""
+    """An operator ends a quarantined session (`inflight sessions drop`). The client can then begin a new one."""
 
 
 class MessageSubmitted(Value, frozen=True, tag=20):
-    """A backend's message for this client. explicit_id: the backend named the message id itself, so a repetition can exist.
+    """A backend sent a message for this client.
 
-    position: of its record; None = it has none, as in tests.
+    Attributes:
+        explicit_id: The backend chose the message id, so a repetition is possible.
+        position: The position of the record; None = it has none, as in tests.
     """
 
     message: Message
@@ -187,7 +219,11 @@ class MessageSubmitted(Value, frozen=True, tag=20):
 
 
 class MessageRefused(Value, frozen=True, tag=21):
-    """A record of `inflight.messages` that breaks its contract. detail: what is wrong and what is allowed, for people."""
+    """A record of `inflight.messages` breaks the contract of that topic.
+
+    Attributes:
+        detail: What is wrong and what is allowed, for people.
+    """
 
     message: Message
     detail: str
@@ -195,7 +231,7 @@ class MessageRefused(Value, frozen=True, tag=21):
 
 
 class DeadlineReached(Value, frozen=True, tag=22):
-    """The host calls because `next_deadline_ms()` has come, or just in case; handling it early does nothing."""
+    """The host calls because `next_deadline_ms()` has come. Handling it early has no effect."""
 
 
 GatewayEvent: TypeAlias = (
@@ -213,8 +249,8 @@ GatewayEvent: TypeAlias = (
     | FastPathClosed
 )
 Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived | PubRelReceived
-"""Of the device: a step of an exchange that says nothing but which one."""
+"""Events of the device that only name a step of an exchange."""
 QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
-"""Not for the session itself, which may be unreadable: state/dead_letters/quarantine.py has what becomes of them."""
+"""Requests about a session that may be unreadable, so the session does not get them (state/dead_letters/quarantine.py)."""
 LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest
 Event: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageSubmitted | MessageRefused | DeadlineReached

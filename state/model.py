@@ -1,8 +1,8 @@
-"""The nouns of a session: messages, properties, subscriptions, reasons. Immutable values without behaviour.
+"""Defines the values that a session works with: messages, properties, subscriptions, reasons. They are immutable.
 
 Times are milliseconds since the Unix epoch (`_ms`), MQTT intervals are seconds (`_s`), sizes are bytes (`_bytes`).
 All values are frozen msgspec structs: keyword-only, slotted, comparable, and encodable without a second definition
-(docs/decisions/0001-msgspec-structs.md). Encoded as arrays, so new fields go last and have a default.
+(docs/decisions/0001-msgspec-structs.md). They are encoded as arrays, so new fields go last and have a default.
 """
 
 from enum import IntEnum, StrEnum
@@ -13,7 +13,7 @@ import msgspec
 MAX_PACKET_ID: Final = 65_535
 MAX_SESSION_PACKET_ID: Final = 32_767
 MIN_FAST_PACKET_ID: Final = 32_768
-"""The session gives out the ids up to the one, gateways those from the other on, by the fast path (docs/protocol.md, 7)."""
+"""Sessions use the packet ids up to MAX_SESSION_PACKET_ID. Gateways use the others for the fast path (docs/protocol.md, 7)."""
 NEVER_EXPIRES_S: Final = 0xFFFF_FFFF
 """MQTT 5 Session Expiry Interval that means "never" [MQTT-3.1.2.11.2]."""
 
@@ -23,11 +23,11 @@ PacketId: TypeAlias = int
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Base of every immutable value."""
+    """The base class of every immutable value."""
 
 
 class Position(NamedTuple):
-    """Where a record stands in a topic."""
+    """The partition and offset of a record in a Kafka topic."""
 
     partition: int
     offset: int
@@ -40,7 +40,7 @@ class QoS(IntEnum):
 
 
 class ReasonCode(IntEnum):
-    """MQTT 5 reason codes that Inflight sends or judges (MQTT 5, table 2-6)."""
+    """MQTT 5 reason codes that Inflight sends or evaluates (MQTT 5, table 2-6)."""
 
     SUCCESS = 0x00
     DISCONNECT_WITH_WILL = 0x04
@@ -78,12 +78,12 @@ class ReasonCode(IntEnum):
 
 
 class Outcome(StrEnum):
-    """How a message left its session: the last word of its receipt and of its ledger."""
+    """Says how a message left its session. It is in the receipt and in the last ledger row of the message."""
 
     DELIVERED = "delivered"
     """The device completed the handshake (PUBACK, PUBCOMP)."""
     SENT = "sent"
-    """QoS 0: handed to a live connection; nobody can say more."""
+    """QoS 0: given to a live connection. Whether the device received it is unknown."""
     EXPIRED = "expired"
     REJECTED = "rejected"
     MAXLEN = "maxlen"
@@ -94,11 +94,11 @@ class Outcome(StrEnum):
     OFFLINE = "offline"
     """QoS 0 for an offline client with `mqueue_store_qos0 = false`."""
     QUARANTINED = "quarantined"
-    """The client's session cannot be used, so nobody can deliver it; always a dead letter (state/dead_letters/quarantine.py)."""
+    """The client's session cannot be used. The message always becomes a dead letter (state/dead_letters/quarantine.py)."""
     DUPLICATE = "duplicate"
     """The message id was already accepted within the deduplication window."""
     DEAD_LETTER_UNROUTABLE = "dead_letter_unroutable"
-    """It died, and no destination was left for the dead letter: unknown exchange, no binding that fits, or only cycles."""
+    """The dead letter had no destination: its exchange is unknown, no binding matched, or every destination closed a cycle."""
 
 
 DEAD_LETTERED: Final = frozenset(
@@ -112,12 +112,11 @@ DEAD_LETTERED: Final = frozenset(
         Outcome.INVALID,
     }
 )
-"""The outcomes that make a dead letter, where no policy says otherwise; `QUARANTINED` makes one whatever a policy says, and the
-others are deliveries and named drops."""
+"""Outcomes that make a dead letter unless a policy says otherwise. `QUARANTINED` makes one whatever the policy says."""
 
 
 class PublishProperties(Value, frozen=True):
-    """Application properties of a PUBLISH, carried end to end (MQTT 5, 3.3.2.3). MQTT 3.1.1 peers do not see them."""
+    """Application properties of a PUBLISH, passed on end to end (MQTT 5, 3.3.2.3). MQTT 3.1.1 peers do not receive them."""
 
     payload_format: int | None = None
     content_type: str | None = None
@@ -130,7 +129,7 @@ NO_PROPERTIES: Final = PublishProperties()
 
 
 class DestinationKind(StrEnum):
-    """What a dead letter can be sent to: a topic of Kafka, the queue of a client, a Delta table."""
+    """The kinds of destination of a dead letter: a Kafka topic, the queue of a client, a Delta table."""
 
     TOPIC = "topic"
     CLIENT = "client"
@@ -146,11 +145,12 @@ class Destination(Value, frozen=True):
 
 
 class Death(Value, frozen=True):
-    """All deaths of a message in one queue for one reason: an element of `x-death`.
+    """Counts all deaths of a message in one queue for one reason: an element of `x-death`.
 
-    time_ms, exchange, routing_keys (with CC, without BCC) and original_expiration_ms are those of the first of them.
-    exchange, routing_keys: what the message had been published with when it died, not what the dead letter got.
-    original_expiration_ms: the time to live of a message that has died of it (or of its queue's).
+    Attributes:
+        time_ms: Time of the first of these deaths. All fields but `count` are those of the first one.
+        exchange, routing_keys: What the message was published with before it died. CC is included, BCC is not.
+        original_expiration_ms: The time to live that ran out, the message's or the queue's; None for other reasons.
     """
 
     queue: ClientId
@@ -163,11 +163,14 @@ class Death(Value, frozen=True):
 
 
 class DeathHistory(Value, frozen=True):
-    """What has happened to a message that was dead-lettered; only the engine writes one (state/dead_letters/dead_letter.py).
+    """Records the deaths of a message. Only the engine writes it (state/dead_letters/dead_letter.py).
 
-    deaths: newest first, at most one for each queue and reason. first_…: of the first death ever.
-    last_exchange, last_time_ms: which the message had been published to when it last died, and when that was.
-    exchange, routing_key: what the dead letter was published with.
+    Attributes:
+        deaths: Newest first, at most one for each queue and reason.
+        first_reason, first_queue, first_exchange: Those of the very first death.
+        last_exchange: The exchange to which the message was published before its newest death.
+        last_time_ms: Time of the newest death.
+        exchange, routing_key: What the dead letter was published with.
     """
 
     deaths: tuple[Death, ...]
@@ -183,10 +186,12 @@ class DeathHistory(Value, frozen=True):
 class Message(Value, frozen=True):
     """A message addressed to one client.
 
-    accepted_ms: when the session took it. expires_at_ms: absolute, None = never.
-    expiration_ms: the TTL as the backend wrote it, kept for dead letters.
-    headers: the Kafka headers that no field stands for (dead-letter routing, x-death, unknown ones), passed on as they came.
-    history: None = never dead-lettered by this engine, whatever an `x-death` among the headers says.
+    Attributes:
+        accepted_ms: Time at which Kafka stored the record. Its time to live counts from here.
+        expires_at_ms: Absolute time; None = never.
+        expiration_ms: Time to live as the backend wrote it, kept for dead letters.
+        headers: Kafka headers without a field of their own (dead-letter routing, x-death, unknown ones), passed on unchanged.
+        history: None if this engine has never dead-lettered the message, whatever an `x-death` among the headers says.
     """
 
     message_id: MessageId
@@ -214,9 +219,10 @@ class Subscription(Value, frozen=True):
 
 
 class Will(Value, frozen=True):
-    """The will message of a connection, published to uplink unless the client says goodbye (MQTT 5, 3.1.2.5).
+    """The will message of a connection, published to the uplink unless the client sends DISCONNECT (MQTT 5, 3.1.2.5).
 
-    username: who had logged in on the connection; empty = nobody.
+    Attributes:
+        username: The user who logged in on the connection; empty if there was no login.
     """
 
     topic: str

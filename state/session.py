@@ -2,16 +2,16 @@
 
 An activation has five numbered steps, and a caller may rely on their order:
 
- 1. the events, in the order given;
- 2. what time has brought about: expiry, timed resends, abandoned publications, the will, the end of the session;
- 3. free slots of the window are filled from the queue, QoS 0 that they leave behind follows, and what is left in the queue is
-    compared with its limits, where they could not be kept before, and with the watermarks;
- 4. the fast path opens, closes or goes on (state/outbound/fast_path/grants.py);
- 5. the caller carries out the commands in order, stores the session, and arranges to call again at `next_deadline_ms()`.
+ 1. It applies the events, in the order given.
+ 2. It applies what time has made due: expiry, timed resends, abandoned publications, the will, the end of the session.
+ 3. It fills free slots of the window from the queue, then sends the QoS 0 messages that remain in it. Then it applies limits of
+    the queue that the fence had suspended, and compares the queue with its watermarks.
+ 4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py).
+ 5. The caller carries out the commands in order, stores the session, and arranges the next call at `next_deadline_ms()`.
 
-So an acknowledgement that waits in the log together with a passed deadline prevents the resend, and a resend goes before what
-step 3 sends. Where the queue is full, messages leave it in step 1 (state/outbound/admission.py, rules 3 and 5). The session reads
-no clock: `now_ms` is the caller's, and never goes back.
+So an acknowledgement that is in the log together with a passed deadline prevents the resend, and a resend precedes what step 3
+sends. A full queue drops messages in step 1 (state/outbound/admission.py, rules 3 and 5). The session reads no clock: `now_ms`
+is the caller's, and never goes back.
 """
 
 from collections.abc import Iterable
@@ -51,14 +51,19 @@ from state.outbound.outbound import SessionOutbound
 from state.settings import RetryMqtt5, SessionSettings
 
 _RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
-"""A micro-batch that is executed again writes its dead letters a second time. Without a session they are known for so long after
-the last one was taken, also when nothing waits any more: else a copy that is read after the first one has left would count again.
+"""How long after the newest dead letter a client without a session remembers the dead letters of that micro-batch.
+
+A re-executed micro-batch writes its dead letters again. A copy that is read after the queue has become empty must be recognised.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """What people want to query without decoding a session. oldest_unacked_ms: when the oldest awaited packet was last sent."""
+    """The figures of a session that can be queried without decoding it.
+
+    Attributes:
+        oldest_unacked_ms: Time at which the oldest unacknowledged packet was last sent.
+    """
 
     connected: bool
     inflight: int
@@ -68,13 +73,19 @@ class SessionSummary:
 
 
 class Session:
-    """Everything that Inflight knows about one client.
+    """Holds the state of one client over its connections.
 
-    started_by: the connection that began the present session; newest_connection_id: the latest one that was accepted, 0 = none.
-    Connections are accepted in the order of their ids only, so those of this session are the ids from the one to the other.
-    established: a client session exists that a CONNECT can resume; without one this is only a queue of addressed messages.
-    offline_since_ms: the session's expiry counts from here; None = connected. Without a session, it is when the queue last took a
-    message: what waits for a client that never comes ends one interval after that, or by its own time to live.
+    Connections are accepted in the order of their ids only. So those of this session have the ids from `started_by` to
+    `newest_connection_id`.
+
+    Attributes:
+        started_by: Id of the connection that began the present session.
+        newest_connection_id: Id of the newest connection that was accepted; 0 = none.
+        established: A client session exists that a CONNECT can resume. Otherwise this is only a queue of addressed messages.
+        offline_since_ms: The session expiry counts from here; None = connected. Without a client session, the time at which the
+            queue last accepted a message: messages for a client that never connects end one expiry interval later, or by their
+                own
+            time to live.
     """
 
     __slots__ = (
@@ -101,7 +112,7 @@ class Session:
         self.newest_connection_id = 0
         self.offline_since_ms: int | None = None
         self.close_unconfirmed = False
-        """The newest connection was ended from here, and its gateway has not said that it is over."""
+        """The session has closed its newest connection, and the gateway has not confirmed the end."""
         self.session_expiry_interval_s = settings.session_expiry_interval_s
         self.pending_will: PendingWill | None = None
         self.outbound = SessionOutbound(settings)
@@ -110,16 +121,22 @@ class Session:
     # --- the contract -------------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, *, now_ms: int) -> tuple[Command, ...]:
-        """One event in an activation of its own. See `handle_all`."""
+        """Applies one event in an activation of its own. See `handle_all`."""
         return self.handle_all((event,), now_ms=now_ms)
 
     def handle_all(self, events: Iterable[Event], *, now_ms: int) -> tuple[Command, ...]:
-        """One activation (the steps of the module's docstring). Returns what to do, in order.
+        """Runs one activation (the steps are in the module's docstring).
 
-        Never raises for what a peer did: a protocol violation closes the connection of the client that committed it.
+        A peer cannot make it raise: a protocol violation closes the connection of the client that committed it.
+
+        Args:
+            now_ms: Time of the activation.
+
+        Returns:
+            The commands, in the order in which to carry them out.
         """
         activation = Activation(self.client_id, now_ms, self.settings)
-        if self.is_empty:  # as if it had been forgotten, which it may have been
+        if self.is_empty:  # the host may have forgotten it: both cases must give the same commands
             self.offline_since_ms = now_ms
             self.started_by = self.newest_connection_id = 0
             self.outbound.positions.forget()
@@ -136,9 +153,9 @@ class Session:
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
-        """When the session must be called next even if nothing happens; None = only when something happens."""
+        """Returns the time at which the session must be called even without an event; None = only an event can change it."""
         outbound, connection = self.outbound, self.connection
-        # What is to be done at a time when the fast path closes is done when it has closed.
+        # While the fast path closes, timers wait for FastPathClosed or the end of the connection.
         sends = None if connection is None or connection.fast_path_closing else connection
         timers_run = sends is not None and (retransmission.timers_run(outbound, sends) or self._reconnect_brings_replay)
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
@@ -155,14 +172,17 @@ class Session:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left that a later event could need: the caller may forget the session."""
+        """True if no later event could need anything in the session, so that the caller may forget it."""
         outbound = self.outbound
         if self.connection is not None or self.established or self.pending_will is not None:
             return False
         return not outbound.queue and not outbound.positions.unread and not outbound.returns.digests
 
     def accepts_fast_sent(self, event: FastSent) -> bool:
-        """It may be on the wire although the connection is said to be over; not if the client has come back since."""
+        """Returns True if a FastSent is of the newest connection.
+
+        That connection may have ended meanwhile. After a later connection was accepted the event does not count.
+        """
         return event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
 
     def summary(self) -> SessionSummary:
@@ -187,17 +207,17 @@ class Session:
             case SessionPurged():
                 self._purge(activation)
             case DeadlineReached():
-                pass  # steps 2 and 3 are the answer
+                pass  # steps 2 and 3 do the work
             case ClientConnected():
                 self._connect(event, activation)
             case PublishReceived():
                 self._apply_publication(event, activation)
             case PubRelReceived() | Subscribed() | Unsubscribed():
-                # Answered as soon as it was in the log: it counts for the session even if the connection is history.
+                # The client was answered as soon as the event was in the log, so it counts after the connection's end too.
                 if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
-            # A connection that the session has left may still have something in the log: its acknowledgements count, its ending
-            # only if the session itself has wanted it.
+            # Events of a connection that the session has left may come late: its acknowledgements count, and its end counts only
+            # if the session itself had closed it.
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
                 if (connection := self._current_connection(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)
@@ -218,7 +238,7 @@ class Session:
                 assert_never(event)
 
     def _confirm_close(self, event: ClientDisconnected | ConnectionLost, activation: Activation) -> None:
-        """The session's time begins when its connection has been closed, not when the session has wanted that [MQTT-3.1.2-23]."""
+        """Restarts the session expiry at the end of a connection that the session itself had closed [MQTT-3.1.2-23]."""
         if self.close_unconfirmed and event.connection_id == self.newest_connection_id:
             self.close_unconfirmed = False
             self.offline_since_ms = activation.now_ms
@@ -267,14 +287,14 @@ class Session:
                 assert_never(event)
 
     def _apply_publication(self, event: PublishReceived, activation: Activation) -> None:
-        """A publication is in the log, so the client may have its PUBREC already: it counts even if the connection is history."""
+        """Applies a publication. The client may have its PUBREC already, so it counts even if its connection is over."""
         if not self._is_of_this_session(event.connection_id):
-            self.inbound.forward(event, activation)  # of a session that has ended: its packet ids mean nothing to the next one
+            self.inbound.forward(event, activation)  # of an ended session, whose packet ids are independent of this one's
             return
         is_earlier = event.connection_id < self.newest_connection_id
         entered = self.inbound.publication(event, activation, is_of_earlier_connection=is_earlier)
         connection = self._current_connection(event.connection_id)
-        # MQTT 3.1.1 has no Receive Maximum: a packet id is held until its PUBREL, and there are 65,535 of them.
+        # MQTT 3.1.1 has no Receive Maximum: only the number of packet ids limits unreleased publications.
         has_maximum = connection is not None and connection.protocol_version >= 5
         limit = self.settings.max_awaiting_rel
         if entered and has_maximum and 0 < limit < len(self.inbound.awaiting_rel.entries):
@@ -282,7 +302,7 @@ class Session:
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
     def _current_connection(self, connection_id: int) -> SessionConnection | None:
-        """The connection if it is this one."""
+        """Returns the present connection if it has this id."""
         return self.connection if self.connection is not None and self.connection.connection_id == connection_id else None
 
     def _is_of_this_session(self, connection_id: int) -> bool:
@@ -329,14 +349,16 @@ class Session:
         retransmission.replay(self.outbound, connection, activation)
 
     def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
-        """A CONNECT that was read before the newest one, or whose gateway has a clock behind another's: it changes nothing here.
-        If it was the clock, the client's next attempt has an id above the newest."""
+        """Refuses a CONNECT that was read before the newest one, or whose gateway has a clock behind another's.
+
+        Nothing changes here. If the clock was the cause, the client's next attempt has an id above the newest.
+        """
         connection = self.connection
         if connection is not None and (event.connection_id, event.commands_partition) == (
             connection.connection_id,
             connection.partition,
         ):
-            return  # the same record once more
+            return  # a repetition of the record
         activation.record(Transition.CONNECTION_REFUSED, detail="a later connection is known")
         activation.add(
             CloseConnection(
@@ -350,9 +372,9 @@ class Session:
         )
 
     def _close(self, reason_code: ReasonCode, reason: str, activation: Activation) -> None:
-        """End the connection from our side. It is over for the session at once; the gateway follows."""
+        """Ends the connection from the session's side. It is over for the session at once; the gateway follows."""
         connection = self.connection
-        assert connection is not None, "who is not connected commits no violation, is not taken over and does not stall"
+        assert connection is not None, "only a connected client violates the protocol, is taken over or stalls"
         activation.add(
             CloseConnection(
                 connection_id=connection.connection_id,
@@ -412,8 +434,12 @@ class Session:
             self.outbound.returns.forget()
 
     def _close_stalled(self, connection: SessionConnection, activation: Activation) -> None:
-        """MQTT 5 forbids to resend here [MQTT-4.4.0-1]; a client that comes back gets its replay. What the gateway still sends by
-        the fast path has to be known first: it would end as if nobody had been there."""
+        """Closes a stalled MQTT 5 connection, so that the client reconnects and gets its replay.
+
+        Timed resends are forbidden here [MQTT-4.4.0-1]. An open fast path is closed first: a message that the gateway still sends
+        would
+        end as if the client were offline.
+        """
         if connection.fence is not None:
             activation.fast_path.waits_for_fence = True
             return
@@ -422,11 +448,15 @@ class Session:
 
     @property
     def _reconnect_brings_replay(self) -> bool:
-        """Closing a stalled connection brings the client a replay, unless its session would end with the connection."""
+        """True if closing a stalled connection gives the client a replay. A session that ends with its connection has none."""
         return self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT and self.session_expiry_interval_s > 0
 
     def _session_ends_ms(self) -> int | None:
-        """Never while connected [MQTT-4.1.0-1]; then kept for its interval [MQTT-3.1.2-23] and no longer [MQTT-4.1.0-2]."""
+        """Returns when the session expires.
+
+        It does not expire while connected [MQTT-4.1.0-1]. After that it lives for its interval [MQTT-3.1.2-23] and no longer
+        [MQTT-4.1.0-2].
+        """
         if self.offline_since_ms is None or self.session_expiry_interval_s == NEVER_EXPIRES_S:
             return None
         if not self.established and not self.outbound.queue:
@@ -434,7 +464,7 @@ class Session:
         return self.offline_since_ms + self.session_expiry_interval_s * 1_000
 
     def _return_copies_expire_ms(self) -> int | None:
-        """Without a session, when no copy of the dead letters in the queue is expected any more."""
+        """Returns when a client without a session may forget the dead letters of the newest micro-batch."""
         if self.offline_since_ms is None or self.established or not self.outbound.returns.digests:
             return None
         return self.offline_since_ms + _RETURN_COPIES_TIMEOUT_MS
@@ -448,14 +478,18 @@ class Session:
         publish_will(pending, activation)
 
     def _purge(self, activation: Activation) -> None:
-        """What a gateway sends to a connected client by the fast path would have to be known first; who is away gets nothing."""
+        """Ends the session of an offline client.
+
+        A connected client keeps its session: its gateway may be sending messages by the fast path that the session has not read.
+        """
         if self.connection is not None:
             activation.record(Transition.REFUSED, detail="the client is connected: its session is not purged")
         else:
             self._end_session("purged by an operator", activation)
 
     def _end_session(self, reason: str, activation: Activation) -> None:
-        """Everything in window and queue leaves; what comes next is a new session. A will of an earlier one waits on."""
+        """Ends everything in window and queue; later events start a new session. The pending will of an earlier session stays
+        pending."""
         if self.pending_will is not None and self.established:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
         endings.end(self.outbound, activation)

@@ -1,13 +1,13 @@
-"""Sessions ⇄ the `blob` column of the Spark state. The persisted form is this module's own, separate from the classes.
+"""Converts sessions to and from the `blob` column of the Spark state. The stored form is separate from the classes.
 
-A blob is one version byte and the msgpack of that version's record, in arrays. The rules for whoever changes it:
+A blob is one version byte and the msgpack of that version's record, in arrays. Rules for a change:
 
  1. `Session…V1` never changes its fields, except by new ones at the end with a default.
  2. Any other change makes a V2 beside it, a reader for both, and a fixture of V1 (tests/unit/state/fixtures).
- 3. The immutable values of state/model.py are persisted as they are; their own rule is the same as rule 1.
+ 3. The immutable values of state/model.py are stored as they are; rule 1 holds for them too.
  4. A V2, and a field that an older version must not forget, raises the format of the checkpoint (docs/decisions/0024), so that
     older versions refuse it.
- 5. Settings are not persisted: a session takes the limits and timers that are configured when it is next called.
+ 5. Settings are not stored: a session uses the limits and timers that are configured when it is next called.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,11 @@ class _StoredStruct(msgspec.Struct, array_like=True, kw_only=True, frozen=True):
 
 
 class DeliveryV1(_StoredStruct, frozen=True):
-    """qos: None = written before it was decided when a message comes: it is decided when the message is read."""
+    """A stored Delivery.
+
+    Attributes:
+        qos: None = written by a version that decided the QoS later; it is decided when the blob is read.
+    """
 
     message: Message
     order: int
@@ -68,7 +72,11 @@ class FastPathV1(_StoredStruct, frozen=True):
 
 
 class ConnectionV1(_StoredStruct, frozen=True):
-    """receive_maximum: None = not known; it is no smaller than `send_quota`."""
+    """A stored SessionConnection.
+
+    Attributes:
+        receive_maximum: None = written by a version that did not store it; `send_quota` stands in for it.
+    """
 
     connection_id: int
     partition: int
@@ -89,11 +97,15 @@ class PendingWillV1(_StoredStruct, frozen=True):
 
 
 class SessionV1(_StoredStruct, frozen=True):
-    """awaiting_rel, repeated: (packet id, content hash, received_ms), tombstones: (packet id, content hash), all oldest first.
+    """A stored Session.
 
-    subscriptions: an array of state.model.Subscription, read and written by state/inbound/subscriptions.py when it has to be.
-    owed: (packet id, phase, whether it takes a slot of the connection), oldest first.
-    handled: (partition, offset), the partition of the message handled last at the end. unread: in the order of adoption.
+    Attributes:
+        awaiting_rel, repeated: (packet id, content hash, received_ms), oldest first.
+        tombstones: (packet id, content hash), oldest first.
+        subscriptions: An array of state.model.Subscription, read and written by state/inbound/subscriptions.py when needed.
+        abandoned: (packet id, phase, whether it holds a slot of the connection), oldest first.
+        handled: (partition, offset); the partition of the newest handled message is the last one.
+        unread: In the order of adoption.
     """
 
     connection: ConnectionV1 | None
@@ -139,7 +151,7 @@ _connection_decoder: Final = msgspec.msgpack.Decoder(_ConnectionOnlyV1)
 
 
 def encode_session(session: Session) -> bytes:
-    """The blob of a session. Equal sessions give equal bytes."""
+    """Returns the blob of a session. Equal sessions give equal bytes."""
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     connection, pending = session.connection, session.pending_will
     record = SessionV1(
@@ -203,7 +215,7 @@ def encode_session(session: Session) -> bytes:
 
 
 def connection_of(blob: bytes) -> tuple[int, str] | None:
-    """(connection id, lease id) of the connection that a blob's session has; None = none, or a blob that cannot be read."""
+    """Returns (connection id, lease id) of the connection in a blob; None if there is none or the blob is unreadable."""
     try:
         record = _connection_decoder.decode(memoryview(blob)[1:]) if blob[:1] == _VERSION_BYTE else None
     except UNDECODABLE:
@@ -213,9 +225,10 @@ def connection_of(blob: bytes) -> tuple[int, str] | None:
 
 
 def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSettings) -> Session:
-    """The session that `encode_session` was given, under the settings of today.
+    """Returns the session that `encode_session` got, with the current settings.
 
-    Raises UnreadableRecord for a blob of a newer version or a damaged one: the checkpoint is not ours to guess at.
+    Raises:
+        UnreadableRecord: The blob is damaged or of a newer version. A damaged session is never guessed at.
     """
     if blob[:1] != _VERSION_BYTE:
         found = blob[0] if blob else "nothing"
@@ -244,7 +257,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         )
     session.established = record.established
     session.started_by = record.started_by
-    session.newest_connection_id = max(  # a blob from before this field has the others
+    session.newest_connection_id = max(  # a blob without this field has the other two
         record.newest_connection_id,
         record.started_by,
         0 if record.connection is None else record.connection.connection_id,

@@ -1,8 +1,8 @@
-"""The legal steps of MQTT's delivery handshakes, as three tables: what may follow what, and what the session does then.
+"""Defines the legal steps of MQTT's delivery handshakes, as three tables: what may follow what, and what the session does then.
 
 Phases are changed by three classes only, and each of them asks its table: `InflightWindow` (state/outbound/inflight_window.py),
-`AwaitingRel` (state/inbound/awaiting_rel.py) and `AbandonedExchanges` (state/outbound/packet_ids.py). Nothing else in the session
-compares phases: other modules act on actions.
+`AwaitingRel` (state/inbound/awaiting_rel.py) and `AbandonedExchanges` (state/outbound/packet_ids.py). Nothing else in the
+session compares phases: other modules act on actions.
 
 Rules of the outbound exchange (session → client):
 
@@ -10,43 +10,44 @@ Rules of the outbound exchange (session → client):
     its PUBREL waits for PUBCOMP. A QoS 0 PUBLISH has no packet id and no exchange.
  2. What is sent again is the PUBLISH of rule 1 or the PUBREL, never anything else; after PUBREC never PUBLISH [MQTT-4.3.3-6].
  3. A PUBACK or PUBREC of 0x80 or more ends the exchange: the packet id is free and no PUBREL follows [MQTT-4.4.0-2].
- 4. A PUBREC that comes again is answered by PUBREL again.
+ 4. A repeated PUBREC is answered by PUBREL again.
  5. An acknowledgement of the wrong kind for a live packet id is a protocol error.
- 6. An unknown packet id is nobody's exchange: PUBACK and PUBCOMP are ignored, PUBREC is answered so that the client can let go.
- 7. An acknowledgement from an earlier connection of the session counts where it takes the exchange further, as in rules 1 and 3
-    without the refusals; every other one is ignored (`late_outbound_step`).
- 8. A PUBLISH that may not be sent again (`delivery_limit`, Maximum Packet Size) ends its exchange. At a retry the gateway is
-    told, because it may hold the PUBLISH back; at a replay it has not been given it yet. A PUBREL has no limit.
- 9. A connection that ends before the answer was due gives the attempt back. A PUBREL is no attempt.
-10. The end of the session ends every exchange. After PUBREC the client has the message, so there is none to dead-letter.
+ 6. For an unknown packet id, PUBACK and PUBCOMP are ignored. PUBREC is answered, so that the client can free the id.
+ 7. An acknowledgement from an earlier connection of the session counts if it advances the exchange by rule 1. A late refusal and
+    everything else is ignored (`late_outbound_step`).
+ 8. A PUBLISH that may not be sent again (`delivery_limit`, Maximum Packet Size) ends its exchange. At a retry the gateway gets a
+    command, because it may hold the PUBLISH back; at a replay it does not have it yet. A PUBREL has no limit.
+ 9. A connection that ends before the acknowledgement was due gives the attempt back. A PUBREL is no attempt.
+10. The end of the session ends every exchange. After PUBREC the client has the message, so nothing is dead-lettered.
 
 Rules of the inbound exchange (client → session, QoS 2):
 
-11. A packet id outside the set is a new publication and is handed on once, whatever DUP says.
-12. A packet id inside the set is a repetition, whatever DUP says [MQTT-4.3.3-10]; it is not handed on.
+11. A packet id outside the set is a new publication and is forwarded once, whatever DUP says.
+12. A packet id inside the set is a repetition, whatever DUP says [MQTT-4.3.3-10]; it is not forwarded.
 13. PUBREL releases the id; so does `await_rel_timeout`, which leaves a tombstone.
-14. A tombstone recognises a late repetition (same id, same content, DUP=1); that one enters the set again but is not handed on.
-15. A PUBREL that comes late takes the tombstone away, because the client does not repeat a publication after it. Everything is
-    forgotten when the session ends.
-16. A publication of an earlier connection that the client has repeated since (same id, same content, DUP=1) was overtaken by its
-    repetition, as when a gateway froze with it in a socket. It is not handed on, and its id is not taken: no PUBREL will follow.
+14. A tombstone identifies a late repetition (same id, same content, DUP=1). The repetition enters the set again and is not
+    forwarded.
+15. A late PUBREL removes the tombstone, because the client does not repeat a publication after it. The end of the session
+    removes everything.
+16. A publication of an earlier connection is overtaken if the client has repeated it since (same id, same content, DUP=1), as
+    when a gateway was frozen with it in a socket. It is not forwarded and does not enter the set: no PUBREL will follow.
 
-Rules of what is owed for a message that was given up (rule 8), so that neither its slot nor its packet id is taken for free:
+Rules of the exchange of a message that was given up (rule 8). Its slot and its packet id stay occupied until it ends:
 
-17. At QoS 1 any PUBACK settles it, and so does the end of the connection.
-18. At QoS 2 a PUBREC is answered by PUBREL, and PUBCOMP settles it, on whatever connection of the session; so does a PUBREC of
-    0x80 or more. A PUBREL is sent again on reconnect.
-19. Rule 5 holds here, too. The oldest is forgotten when newer ones take its place, and everything is when the session ends.
+17. At QoS 1 any PUBACK ends it, and so does the end of the connection.
+18. At QoS 2 a PUBREC is answered by PUBREL, and PUBCOMP ends it, on any connection of the session; so does a PUBREC of 0x80 or
+    more. A PUBREL is sent again on reconnect.
+19. Rule 5 holds here too. The oldest exchange is forgotten when there are too many, and all are at the end of the session.
 
 Rule of the fast path (docs/protocol.md, section 7):
 
-20. What a gateway has sent before the session knew of it goes on under the packet id that the gateway gave it. An exchange that
-    the session has begun for the same message ends: the gateway has written nothing of it.
+20. A message that a gateway sent before the session read it continues under the gateway's packet id. An exchange that the
+    session has begun for the same message ends: the gateway has written nothing of it.
 
-Theory of operation. An exchange is in exactly one phase; ABSENT is the phase of every packet id that no exchange holds, so that
-a lookup never fails and the tables are total over what a peer can send. The step functions return the next phase and the action
-that the session carries out. A pair that is not in a table cannot be caused by a peer (a timer of an absent exchange, say): it is
-ours, and raises SessionMisuse.
+Theory of operation. An exchange is in exactly one phase. ABSENT is the phase of every packet id without an exchange, so that a
+lookup never fails and the tables are total over everything that a peer can send. The step functions return the next phase and the
+action that the session carries out. A peer cannot cause a pair that is not in a table (such as a timer of an absent exchange):
+it is a bug of the session, and raises SessionMisuse.
 """
 
 from enum import Enum, auto
@@ -63,10 +64,10 @@ class OutboundPhase(Enum):
 
 
 class OutboundEvent(Enum):
-    """The first five are what the client sends; `…_REFUSED` has a reason code of 0x80 or more. The others are the session's own.
+    """Events of an outbound exchange. The first five are packets of the client; `…_REFUSED` has a reason code of 0x80 or more.
 
     RETRY_OVER_LIMIT, REPLAY_OVER_LIMIT: the PUBLISH that was due may not be sent again.
-    CONNECTION_ENDED_EARLY: before the answer was due, or before the gateway had written the packet.
+    CONNECTION_ENDED_EARLY: before the acknowledgement was due, or before the gateway had written the packet.
     FAST_SENT: the gateway has sent the message under another packet id.
     """
 
@@ -87,7 +88,7 @@ class OutboundEvent(Enum):
 
 
 class OutboundAction(Enum):
-    """What the session does. END_RECEIVED: like END, for a message that the client has received already."""
+    """Actions of the session. END_RECEIVED is END for a message that the client has already received."""
 
     SEND_PUBLISH = auto()
     COMPLETE = auto()
@@ -115,7 +116,10 @@ class InboundPhase(Enum):
 
 
 class InboundEvent(Enum):
-    """OVERTAKEN: a PUBLISH of an earlier connection that the client has repeated on a later one (rule 16)."""
+    """Events of an inbound exchange.
+
+    OVERTAKEN: a PUBLISH of an earlier connection that the client has repeated on a later one (rule 16).
+    """
 
     PUBLISH = auto()
     LATE_REPETITION = auto()
@@ -142,7 +146,10 @@ class AbandonedPhase(Enum):
 
 
 class AbandonedEvent(Enum):
-    """The first five are those of OutboundEvent. DISPLACED: a newer one takes the place of this one."""
+    """Events of an exchange whose message was given up. The first five are those of OutboundEvent.
+
+    DISPLACED: there are too many, and this one is the oldest.
+    """
 
     PUBACK = auto()
     PUBACK_REFUSED = auto()
@@ -205,7 +212,7 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBREC, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBCOMP, _E.PUBCOMP): (_P.ABSENT, _A.COMPLETE),  # [MQTT-4.3.3-5]
     (_P.AWAITING_PUBCOMP, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.ANSWER_PUBREL),
-    (_P.AWAITING_PUBCOMP, _E.PUBREC_REFUSED): (_P.ABSENT, _A.COMPLETE),  # accepted once, and the client has let the id go
+    (_P.AWAITING_PUBCOMP, _E.PUBREC_REFUSED): (_P.ABSENT, _A.COMPLETE),  # received before, and the client has freed the id
     (_P.AWAITING_PUBCOMP, _E.PUBACK): (_P.AWAITING_PUBCOMP, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBCOMP, _E.PUBACK_REFUSED): (_P.AWAITING_PUBCOMP, _A.PROTOCOL_ERROR),
     (_P.AWAITING_PUBCOMP, _E.RETRY_DUE): (_P.AWAITING_PUBCOMP, _A.RESEND_PUBREL),  # [MQTT-4.3.3-6]
@@ -281,7 +288,11 @@ ABANDONED: Final[AbandonedTable] = {
 
 
 def outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundPhase, OutboundAction]:
-    """The next phase of an exchange to the client, and what to do. Raises SessionMisuse for what only we could have caused."""
+    """Returns the next phase of an outbound exchange and the action of the session.
+
+    Raises:
+        SessionMisuse: A peer cannot have caused this event in this phase.
+    """
     try:
         return OUTBOUND[phase, event]
     except KeyError:
@@ -289,17 +300,22 @@ def outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundP
 
 
 def late_outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[OutboundPhase, OutboundAction]:
-    """Like `outbound_step`, for an acknowledgement from an earlier connection of the session (rule 7).
+    """Acts like `outbound_step`, for an acknowledgement from an earlier connection of the session (rule 7).
 
-    RELEASE, COMPLETE or IGNORE. What is ignored is not lost: the replay asks again, and a message that were sent anew under
-    another packet id after a late refusal could be delivered twice.
+    The action is RELEASE, COMPLETE or IGNORE. Ignoring is safe because the replay asks again. A late refusal must not send the
+    message
+    under another packet id: that could deliver it twice.
     """
     target, action = outbound_step(phase, event)
     return (target, action) if action in (OutboundAction.RELEASE, OutboundAction.COMPLETE) else (phase, OutboundAction.IGNORE)
 
 
 def inbound_step(phase: InboundPhase, event: InboundEvent) -> tuple[InboundPhase, InboundAction]:
-    """The next phase of a QoS 2 exchange from the client, and what to do. Raises SessionMisuse like `outbound_step`."""
+    """Returns the next phase of a QoS 2 exchange from the client and the action of the session.
+
+    Raises:
+        SessionMisuse: A peer cannot have caused this event in this phase.
+    """
     try:
         return INBOUND[phase, event]
     except KeyError:
@@ -307,8 +323,12 @@ def inbound_step(phase: InboundPhase, event: InboundEvent) -> tuple[InboundPhase
 
 
 def abandoned_step(phase: AbandonedPhase, event: AbandonedEvent) -> tuple[AbandonedPhase, AbandonedAction]:
-    """What is owed next for a message that was given up, and what to do. Raises SessionMisuse like `outbound_step`."""
+    """Returns the next phase of the exchange of a message that was given up, and the action of the session.
+
+    Raises:
+        SessionMisuse: A peer cannot have caused this event in this phase.
+    """
     try:
         return ABANDONED[phase, event]
     except KeyError:
-        raise SessionMisuse(f"{event.name} where {phase.name} is owed") from None
+        raise SessionMisuse(f"{event.name} for a given-up message in phase {phase.name}") from None
