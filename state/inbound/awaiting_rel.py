@@ -1,7 +1,7 @@
-"""QoS 2 publications of the client that it has not released yet, and what is remembered of abandoned and of repeated ones.
+"""Holds QoS 2 publications of the client that it has not released yet, and remembers abandoned and repeated ones.
 
-`AwaitingRel` owns the phase of every inbound exchange: which of its containers `entries` and `tombstones` holds the packet id.
-`step` asks the table (state/transitions.py) and moves the id; what the action asks for is the caller's work.
+`AwaitingRel` owns the phase of every inbound exchange: which of its containers `entries` and `tombstones` has the packet id.
+`step` asks the table (state/transitions.py) and moves the id. The caller carries out the action.
 """
 
 import hashlib
@@ -17,24 +17,30 @@ MAX_REPEATED: Final = 1_024
 
 
 def content_hash(topic: str, payload: bytes) -> bytes:
-    """Eight bytes that tell a repetition of a publication from a new one with the same packet id."""
+    """Returns eight bytes that distinguish a repetition of a publication from a new one with the same packet id."""
     return hashlib.blake2b(topic.encode() + b"\0" + payload, digest_size=8).digest()
 
 
 @dataclass(slots=True, kw_only=True)
 class AwaitingRelease:
-    """received_ms: `await_rel_timeout` counts from here."""
+    """A publication that awaits PUBREL.
+
+    Attributes:
+        received_ms: `await_rel_timeout` counts from here.
+    """
 
     content: bytes
     received_ms: int
 
 
 class AwaitingRel:
-    """The awaiting-rel set and its tombstones. Both keep the order of arrival.
+    """The awaiting-rel set and its tombstones, both in order of arrival.
 
-    A packet id is in one of them or in none, so there are never more than 65,535: about 20 bytes each in the stored session.
-    repeated: packet id and content of what came with DUP=1 of late, released or not, and when it last did, the oldest first. It
-    tells what an earlier connection says late.
+    A packet id is in one of them or in none, so there are never more than 65,535, at about 20 bytes each in the stored session.
+
+    Attributes:
+        repeated: Packet id and content of recent publications with DUP=1, released or not, and the time of the newest repetition;
+            oldest first. They identify overtaken publications of an earlier connection.
     """
 
     __slots__ = ("entries", "repeated", "tombstones")
@@ -50,11 +56,14 @@ class AwaitingRel:
         return InboundPhase.TOMBSTONE if packet_id in self.tombstones else InboundPhase.ABSENT
 
     def is_late_repetition(self, packet_id: PacketId, content: bytes, *, dup: bool) -> bool:
-        """DUP is required here: a client that restarts its ids may well publish the same content under the same id anew."""
+        """Returns True if a publication repeats an abandoned one.
+
+        DUP is required: a client that starts its ids again may publish the same content under the same id as a new publication.
+        """
         return dup and self.tombstones.get(packet_id) == content
 
     def record_repetition(self, packet_id: PacketId, content: bytes, now_ms: int) -> None:
-        """The client has sent this publication with DUP=1."""
+        """Records that the client has sent this publication with DUP=1."""
         self.repeated.pop((packet_id, content), None)
         self.repeated[packet_id, content] = now_ms
         if len(self.repeated) > MAX_REPEATED:
@@ -64,14 +73,16 @@ class AwaitingRel:
         return (packet_id, content) in self.repeated
 
     def forget_repeated(self, until_ms: int) -> None:
-        """What was repeated at or before that time."""
+        """Forgets publications that were last repeated at or before that time."""
         for repetition, _ in list(takewhile(lambda item: item[1] <= until_ms, self.repeated.items())):
             del self.repeated[repetition]
 
     def step(self, packet_id: PacketId, event: InboundEvent, *, content: bytes = b"", now_ms: int = 0) -> InboundAction:
-        """One step of the exchange under this packet id, or of none. Raises SessionMisuse like `inbound_step`.
+        """Makes one step of the exchange under this packet id, if there is one. Raises SessionMisuse like `inbound_step`.
 
-        content: hash of the publication that enters the set or leaves a tombstone. now_ms: when it enters.
+        Args:
+            content: Hash of the publication that enters the set or leaves a tombstone.
+            now_ms: Time at which it enters.
         """
         phase = self.phase(packet_id)
         target, action = inbound_step(phase, event)
@@ -90,5 +101,5 @@ class AwaitingRel:
         return None if oldest is None else oldest.received_ms
 
     def older_than(self, time_ms: int) -> list[PacketId]:
-        """The ids received at or before that time, oldest first."""
+        """Returns the ids received at or before that time, oldest first."""
         return [packet_id for packet_id, _ in takewhile(lambda item: item[1].received_ms <= time_ms, self.entries.items())]

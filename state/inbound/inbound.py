@@ -1,4 +1,4 @@
-"""QoS 2 publications of the client on their way to the backends: each is handed on once."""
+"""Forwards QoS 2 publications of the client to the backends, each once."""
 
 from state.activation import Activation
 from state.commands import ForwardPublication, Transition
@@ -9,7 +9,7 @@ from state.transitions import InboundAction, InboundEvent
 
 
 class SessionInbound:
-    """The receiving half of a session. The gateway has already answered what arrives here: PUBREC and PUBCOMP are its own."""
+    """The receiving half of a session. The gateway has answered these packets already: it sends PUBREC and PUBCOMP itself."""
 
     __slots__ = ("awaiting_rel",)
 
@@ -17,7 +17,11 @@ class SessionInbound:
         self.awaiting_rel = AwaitingRel()
 
     def publication(self, event: PublishReceived, activation: Activation, *, is_of_earlier_connection: bool) -> bool:
-        """Hand a publication on unless it is a repetition [MQTT-4.3.3-10]. True if its id was not in the set before."""
+        """Forwards a publication unless it is a repetition [MQTT-4.3.3-10].
+
+        Returns:
+            True if its id was not in the set before.
+        """
         awaiting = self.awaiting_rel
         content = content_hash(event.topic, event.payload)
         if is_of_earlier_connection and awaiting.was_repeated(event.packet_id, content):
@@ -38,7 +42,7 @@ class SessionInbound:
 
     @staticmethod
     def forward(event: PublishReceived, activation: Activation) -> None:
-        """A record for the backends, whatever the set says."""
+        """Writes a record for the backends, whatever the set contains."""
         activation.add(
             ForwardPublication(
                 publication_id=event.publication_id,
@@ -54,7 +58,7 @@ class SessionInbound:
         activation.record(Transition.PUBLICATION_FORWARDED, event.publication_id, packet_id=event.packet_id)
 
     def release(self, event: PubRelReceived, activation: Activation) -> None:
-        """PUBREL: the id is free for a new publication."""
+        """Applies PUBREL: the id is free for a new publication."""
         action = self.awaiting_rel.step(event.packet_id, InboundEvent.PUBREL)
         if action is InboundAction.RELEASE:
             activation.record(Transition.PUBLICATION_RELEASED, packet_id=event.packet_id)
@@ -62,7 +66,7 @@ class SessionInbound:
             assert action is InboundAction.IGNORE
 
     def abandon_overdue(self, timeout_ms: int, activation: Activation) -> tuple[PacketId, ...]:
-        """Give up ids that were not released in time; returns them for the gateway to forget."""
+        """Gives up ids that were not released in time. Returns them, so that the gateway forgets them too."""
         awaiting = self.awaiting_rel
         awaiting.forget_repeated(activation.now_ms - timeout_ms)
         overdue = awaiting.older_than(activation.now_ms - timeout_ms)
@@ -73,7 +77,7 @@ class SessionInbound:
         return tuple(overdue)
 
     def end(self) -> None:
-        """The session is over: its packet ids mean nothing any more."""
+        """Forgets all ids, because the session is over."""
         for packet_id in (*self.awaiting_rel.entries, *self.awaiting_rel.tombstones):
             action = self.awaiting_rel.step(packet_id, InboundEvent.SESSION_ENDED)
             assert action is InboundAction.FORGET

@@ -1,8 +1,9 @@
-"""What a client has subscribed to, and which QoS that grants to a message on its way to it.
+"""Holds the subscriptions of a client, and the QoS that they grant to a message.
 
-A session with many topic filters must not cost more than one with few where the filters play no part. So they are kept as they
-are stored: they are read when the first message or change needs them, and written anew only after a change. A topic is looked up
-by building the filters that can match it, one for each shape that occurs among the client's wildcard filters.
+Where topic filters play no part, a session with many must not cost more than one with few. So they are kept as they are stored,
+decoded when the first message or change needs them, and encoded only after a change. A topic is matched by building the filters
+that
+can match it, one for each shape among the client's wildcard filters.
 """
 
 from collections import Counter
@@ -16,11 +17,11 @@ from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import QoS, Subscription
 
 _CACHED_FROM_BYTES: Final = 4_096
-"""Subscriptions of this size are read once and remembered for the next activations of the process, those of a few clients."""
+"""Subscriptions of at least this size are decoded once and cached for the next activations of the process, for a few clients."""
 _CACHED_CLIENTS: Final = 16
 
 Shape: TypeAlias = tuple[int, tuple[int, ...], bool]
-"""Of a filter with wildcards: its levels without `#`, which of them are `+`, and whether `#` follows."""
+"""The shape of a filter with wildcards: its number of levels without `#`, which of them are `+`, and whether `#` follows."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(tuple[Subscription, ...])
@@ -28,15 +29,19 @@ NO_SUBSCRIPTIONS: Final = _encoder.encode(())
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Whether a valid topic filter matches a topic name [MQTT-4.7.1-1] [MQTT-4.7.1-2], character by character [MQTT-4.7.3-4];
-    `$…` only by a filter that names it [MQTT-4.7.2-1]."""
+    """Returns True if a valid topic filter matches a topic name.
+
+    They are compared level by level [MQTT-4.7.1-1] [MQTT-4.7.1-2] and character by character [MQTT-4.7.3-4]. A topic that begins
+    with `$`
+    only matches a filter that begins in the same way [MQTT-4.7.2-1].
+    """
     if topic_filter == topic:
         return True
     return _has_wildcard(topic_filter) and _matching_filter(_shape(topic_filter), topic, topic.split("/")) == topic_filter
 
 
 def _has_wildcard(topic_filter: str) -> bool:
-    """`+` and `#` stand for themselves nowhere in a valid filter."""
+    """Returns True if the filter has a wildcard. In a valid filter `+` and `#` always are wildcards."""
     return "+" in topic_filter or "#" in topic_filter
 
 
@@ -49,7 +54,7 @@ def _shape(topic_filter: str) -> Shape:
 
 
 def _matching_filter(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
-    """The one filter of this shape that matches the topic, None = none can."""
+    """Returns the one filter of this shape that matches the topic; None = no filter of the shape does."""
     length, wildcards, has_rest = shape
     if length > len(topic_levels) if has_rest else length != len(topic_levels):
         return None
@@ -64,7 +69,7 @@ def _matching_filter(shape: Shape, topic: str, topic_levels: list[str]) -> str |
 
 
 class _FilterIndex:
-    """Subscriptions by filter, in the order of their first SUBSCRIBE, and how many filters have each shape."""
+    """Subscriptions by filter, in the order of their first SUBSCRIBE, and the number of filters of each shape."""
 
     __slots__ = ("by_filter", "shapes")
 
@@ -74,7 +79,11 @@ class _FilterIndex:
 
     @classmethod
     def of(cls, encoded: bytes) -> "_FilterIndex":
-        """Raises UnreadableRecord for what `Subscriptions.encoded` did not write."""
+        """Decodes subscriptions.
+
+        Raises:
+            UnreadableRecord: `Subscriptions.encoded` did not write these bytes.
+        """
         try:
             subscriptions = _decoder.decode(encoded)
         except UNDECODABLE as error:
@@ -90,7 +99,7 @@ _cached_index: Final = lru_cache(maxsize=_CACHED_CLIENTS)(_FilterIndex.of)
 
 
 class Subscriptions:
-    """By topic filter; the same filter replaces the older subscription [MQTT-3.8.4-3]. encoded: as they were stored."""
+    """Subscriptions by topic filter. A new subscription replaces an older one with the same filter [MQTT-3.8.4-3]."""
 
     __slots__ = ("_encoded", "_index", "_is_shared")
 
@@ -100,10 +109,10 @@ class Subscriptions:
         self._is_shared = False
 
     def add(self, subscription: Subscription) -> bool:
-        """False: nothing changed."""
+        """Adds or replaces a subscription. Returns False if nothing changed."""
         topic_filter = subscription.topic_filter
         if self._read().by_filter.get(topic_filter) == subscription:
-            return False  # many clients subscribe anew on every connection
+            return False  # many clients repeat SUBSCRIBE on every connection
         index = self._writable_index()
         if topic_filter not in index.by_filter and _has_wildcard(topic_filter):
             index.shapes[_shape(topic_filter)] += 1
@@ -111,8 +120,12 @@ class Subscriptions:
         return True
 
     def discard(self, topic_filter: str) -> bool:
-        """UNSUBSCRIBE, by exactly the same filter [MQTT-3.10.4-1] [MQTT-3.10.4-2]; what is in flight goes on [MQTT-3.10.4-3].
-        False: there was none."""
+        """Removes the subscription with exactly this filter [MQTT-3.10.4-1] [MQTT-3.10.4-2]. Messages in flight continue
+        [MQTT-3.10.4-3].
+
+        Returns:
+            False if there was none.
+        """
         if topic_filter not in self._read().by_filter:
             return False
         index = self._writable_index()
@@ -128,18 +141,19 @@ class Subscriptions:
         self._encoded, self._index, self._is_shared = NO_SUBSCRIPTIONS, None, False
 
     def encoded(self) -> bytes:
-        """All of them in msgpack, in the order of their first SUBSCRIBE; equal subscriptions give equal bytes."""
+        """Returns the subscriptions in msgpack, in the order of their first SUBSCRIBE. Equal subscriptions give equal bytes."""
         if self._encoded is None:
             self._encoded = _encoder.encode(tuple(self._read().by_filter.values()))
         return self._encoded
 
     def topic_filters(self, at_most_bytes: int) -> tuple[str, ...] | None:
-        """For a gateway; None if they are longer than this together."""
+        """Returns the filters for a gateway; None if their total length exceeds the limit."""
         filters = tuple(self._read().by_filter)
         return filters if sum(len(topic_filter.encode()) for topic_filter in filters) <= at_most_bytes else None
 
     def capped_qos(self, topic: str, qos: QoS) -> QoS:
-        """The message's QoS, lowered to the best grant of all that match, if any do [MQTT-3.3.4-2] [MQTT-3.8.4-8]."""
+        """Returns the message's QoS, lowered to the best QoS granted by a matching subscription, if any matches [MQTT-3.3.4-2]
+        [MQTT-3.8.4-8]."""
         if self._encoded == NO_SUBSCRIPTIONS:
             return qos
         index = self._read()
@@ -161,13 +175,13 @@ class Subscriptions:
 
     def _read(self) -> _FilterIndex:
         if self._index is None:
-            assert self._encoded is not None, "what was changed has been read"
+            assert self._encoded is not None, "a changed index is already decoded"
             self._is_shared = len(self._encoded) >= _CACHED_FROM_BYTES
             self._index = _cached_index(self._encoded) if self._is_shared else _FilterIndex.of(self._encoded)
         return self._index
 
     def _writable_index(self) -> _FilterIndex:
-        """The index, of which no other session knows, and whose encoding is not valid any more."""
+        """Returns an index that no other session shares, and discards the encoded form."""
         index = self._read()
         if self._is_shared:
             index = index.copy()

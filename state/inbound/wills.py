@@ -1,4 +1,4 @@
-"""The will of a client (MQTT 5, 3.1.2.5): published for it when its connection ends without a goodbye, after its delay."""
+"""Publishes the will of a client (MQTT 5, 3.1.2.5) when its connection ends without DISCONNECT, after the will delay."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from state.model import Will
 
 @dataclass(slots=True, kw_only=True)
 class PendingWill:
-    """A will whose delay runs (MQTT 5, 3.1.3.2.2)."""
+    """A will during its delay (MQTT 5, 3.1.3.2.2)."""
 
     will: Will
     connection_id: int
@@ -20,10 +20,11 @@ class PendingWill:
 def pending_will(
     connection: SessionConnection, session_expiry_interval_s: int, now_ms: int, reconnect_grace_ms: int
 ) -> PendingWill | None:
-    """The will of a connection that has just ended, None = it has none.
+    """Returns the will of a connection that has just ended; None = it has none.
 
-    The end of the session ends the delay, too. A server that shuts down may defer wills (MQTT 5, 3.1.2.5), so there is a grace,
-    also after the end of a session that ends with its connection.
+    The delay ends with the session at the latest. A server that shuts down may defer wills (MQTT 5, 3.1.2.5), so the grace period
+    holds
+    even after a session that ends with its connection.
     """
     if connection.will is None:
         return None
@@ -32,7 +33,7 @@ def pending_will(
 
 
 def publish_will(pending: PendingWill, activation: Activation) -> None:
-    """Hand it to the backends. The caller forgets it, so that it is published once."""
+    """Forwards the will to the backends. The caller must forget it, so that it is published once."""
     will = pending.will
     publication_id = f"{activation.client_id}:{pending.connection_id}:will"
     activation.add(

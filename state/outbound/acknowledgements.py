@@ -1,6 +1,6 @@
-"""Acknowledgements of the client: PUBACK, PUBREC, PUBCOMP. Which of them may come when stands in state/transitions.py.
+"""Applies the client's acknowledgements: PUBACK, PUBREC, PUBCOMP. state/transitions.py says which of them may come when.
 
-A refusal (0x80 or more) ends the exchange here; what becomes of the message is decided in state/outbound/refusals.py.
+A refusal (0x80 or more) ends the exchange here; state/outbound/refusals.py decides what happens to the message.
 """
 
 from typing import Final, TypeAlias, assert_never
@@ -25,7 +25,11 @@ _REFUSED_FROM: Final = 0x80
 
 
 def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: SessionConnection, activation: Activation) -> None:
-    """One acknowledgement. Raises ProtocolViolation if it is of the wrong kind for its packet id."""
+    """Applies one acknowledgement.
+
+    Raises:
+        ProtocolViolation: It is of the wrong kind for its packet id.
+    """
     packet_id, reason_code, cause = event.packet_id, event.reason_code, _cause(event)
     if packet_id in outbound.abandoned:
         _acknowledge_abandoned(outbound, event, connection, activation)
@@ -38,7 +42,7 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
             pubrel_reason = ReasonCode.PACKET_ID_NOT_FOUND if connection.protocol_version >= 5 else ReasonCode.SUCCESS
             activation.pubrel(connection, packet_id, None, reason_code=pubrel_reason)
         return
-    assert entry is not None, "the table has nothing else to do about an unknown packet id"
+    assert entry is not None, "the table has no other action for an unknown packet id"
     match action:
         case OutboundAction.PROTOCOL_ERROR:
             raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, which is {entry.phase.name}")
@@ -60,7 +64,8 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
 def _acknowledge_abandoned(
     outbound: SessionOutbound, event: PublishAnswer, connection: SessionConnection, activation: Activation
 ) -> None:
-    """An answer to a message that was given up: too late for the message, but it takes the client's side further."""
+    """Applies an acknowledgement of a message that was given up. It is too late for the message, but ends the client's
+    exchange."""
     packet_id, cause = event.packet_id, _cause(event)
     action = outbound.abandoned.step(packet_id, AbandonedEvent[cause.name])
     if action is AbandonedAction.PROTOCOL_ERROR:
@@ -77,32 +82,34 @@ def _acknowledge_abandoned(
 def acknowledge_late(
     outbound: SessionOutbound, event: PublishAnswer, connection: SessionConnection | None, activation: Activation
 ) -> None:
-    """What the client said on a connection that this session has left, in so far as it takes the exchange further.
+    """Applies an acknowledgement that the client sent on an earlier connection, if it advances the exchange.
 
-    It counts: a gateway answers a PUBREC as soon as it is in the log, so the client may have handed the message on and
-    forgotten the packet id: a PUBLISH under it would be a second delivery [MQTT-4.3.3-6].
-    connection: the present one, if there is one.
+    A gateway answers a PUBREC as soon as it is in the log. The client may then pass the message on and forget the packet id: a
+    PUBLISH under it would be a second delivery [MQTT-4.3.3-6].
+
+    Args:
+        connection: The present one; None = offline.
     """
     if event.packet_id in outbound.abandoned:
         outbound.abandoned.late_step(event.packet_id, AbandonedEvent[_cause(event).name])
         return
     entry = outbound.window.get(event.packet_id)
-    if entry is None or event.connection_id < entry.first_connection_id:  # of another message, which had the id before
+    if entry is None or event.connection_id < entry.first_connection_id:  # of an older message with this id
         return
     delivery = entry.delivery
     is_on_wire = connection is not None and entry in outbound.on_wire(connection)
     action = outbound.window.late_step(entry, _cause(event))
     if action is OutboundAction.IGNORE:
         return
-    delivery.attempts = max(1, delivery.attempts)  # given back when the connection ended, but it had arrived
+    delivery.attempts = max(1, delivery.attempts)  # the end of the connection gave it back, but the message had arrived
     if action is OutboundAction.RELEASE:
         _received(entry, activation)
         if connection is not None:
-            withdraw(event.packet_id, connection, activation)  # the replay, which a gateway may still hold back [MQTT-4.3.3-6]
+            withdraw(event.packet_id, connection, activation)  # a gateway may still hold back the replay [MQTT-4.3.3-6]
         return
     assert action is OutboundAction.COMPLETE
     if connection is not None:
-        if is_on_wire and isinstance(event, PubAckReceived):  # its replay, which the client answers once more
+        if is_on_wire and isinstance(event, PubAckReceived):  # the client will acknowledge the replay again
             leave_on_wire(outbound, event.packet_id, QoS.AT_LEAST_ONCE, connection, activation)
         elif is_on_wire:
             outbound.slot_freed(connection, activation.now_ms)
@@ -118,15 +125,17 @@ def _cause(event: PublishAnswer) -> OutboundEvent:
             return OutboundEvent.PUBACK_REFUSED if refused else OutboundEvent.PUBACK
         case PubRecReceived():
             return OutboundEvent.PUBREC_REFUSED if refused else OutboundEvent.PUBREC
-        case PubCompReceived():  # 0x92 too: the client has let the packet id go
+        case PubCompReceived():  # 0x92 too: the client has freed the packet id
             return OutboundEvent.PUBCOMP
         case _:
             assert_never(event)
 
 
 def _received(entry: InflightEntry, activation: Activation, *, reason_code: int = ReasonCode.SUCCESS) -> None:
-    """PUBREC: the client has the message. The payload goes, and it is the PUBREL whose answer is waited for. The client has it
-    under the session's own packet id, so no gateway sends it by the fast path."""
+    """Applies PUBREC: the client has the message, so its payload is dropped, and PUBCOMP is awaited from now on.
+
+    The client has it under the session's packet id, so no gateway sends it by the fast path.
+    """
     delivery = entry.delivery
     entry.sent_ms, entry.timeouts = activation.now_ms, 0
     activation.record(Transition.PUBREC, delivery.message.message_id, packet_id=entry.packet_id, reason_code=reason_code)
@@ -135,7 +144,7 @@ def _received(entry: InflightEntry, activation: Activation, *, reason_code: int 
 
 
 def _without_payload(message: Message) -> Message:
-    """What must be known about a message that the client has taken over: who it was, for its receipt."""
+    """Returns what is needed for the receipt of a message that the client has received."""
     properties = NO_PROPERTIES
     if message.properties.response_topic is not None:
         properties = PublishProperties(

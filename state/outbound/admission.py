@@ -1,16 +1,17 @@
-"""Admission: what becomes of a message that comes from a backend or returns as a dead letter.
+"""Admits messages that come from a backend or return as dead letters.
 
-1. A repetition of a message that was taken lately is a duplicate, and goes no further.
+1. A repetition of a recently accepted message is a duplicate, and ends here.
 2. A message whose time to live is over has expired.
-3. A message with nothing in front of it is sent at once. QoS 0 for a connected client has nothing in front of it but messages
-   that leave the queue in this activation; where it cannot wait for them, they leave before it.
-4. Every other message is queued. QoS 0 for an offline client is not, unless `mqueue_store_qos0`.
-5. A full queue gives up what ranks lowest, the new message included (`overflow = drop_oldest`; ranks: message_queue.py), or
-   refuses the new message (`reject`), but first slots that were freed earlier in the activation are filled: no message is lost
+3. A message with an empty queue before it is sent at once. QoS 0 for a connected client only follows messages that leave the
+queue
+   in this activation. Where it cannot wait for them, they leave before it.
+4. Every other message is queued. QoS 0 for an offline client is queued only with `mqueue_store_qos0`.
+5. A full queue drops the message of the lowest rank, the new one included (`overflow = drop_oldest`; ranks: message_queue.py), or
+   refuses the new message (`reject`). Before that, slots that were freed earlier in the activation are filled: no message is lost
    while there is a slot for one.
-6. Rules 2 and 5 wait, and the queue grows, while a gateway may be sending messages by the fast path.
+6. Rules 2 and 5 are suspended, and the queue grows, while a gateway may be sending messages by the fast path.
 
-QoS is here what is left of the message's after the client's subscriptions (`Delivery.qos`), decided when the message comes.
+QoS here is `Delivery.qos`: the message's, lowered by the client's subscriptions at the time of acceptance.
 """
 
 from state.activation import Activation
@@ -29,9 +30,12 @@ from state.settings import Overflow
 def submit(
     outbound: SessionOutbound, event: MessageSubmitted, connection: SessionConnection | None, activation: Activation
 ) -> bool:
-    """Take a message of a backend. True if the session took it: it was sent, or waits.
+    """Admits a message of a backend.
 
-    Its id is remembered once it is taken: a backend that sends a refused message again, later, means it.
+    Its id is remembered only after acceptance. A backend that sends a refused message again intends a new delivery.
+
+    Returns:
+        True if the session accepted the message: it was sent, has expired or waits.
     """
     delivery, message_id = new_delivery(outbound, event.message, event.position), event.message.message_id
     if event.explicit_id and outbound.recent_ids.contains(message_id):  # 1
@@ -47,7 +51,11 @@ def submit(
 def accept_returned(
     outbound: SessionOutbound, event: MessageReturned, connection: SessionConnection | None, activation: Activation
 ) -> bool:
-    """Take a dead letter that was routed to this queue: like any message from here on, with its history. True: see `submit`."""
+    """Admits a dead letter that was routed to this queue. After deduplication it is treated like any message.
+
+    Returns:
+        True if the session accepted the message, as in `submit`.
+    """
     delivery = new_delivery(outbound, event.message)
     history = event.message.history
     if event.return_id or history is None:  # 1
@@ -65,12 +73,16 @@ def accept_returned(
 
 
 def refuse(outbound: SessionOutbound, event: MessageRefused, activation: Activation) -> None:
-    """A message that breaks the contract of `inflight.messages` ends here."""
+    """Ends a message that breaks the contract of `inflight.messages`."""
     activation.finish(new_delivery(outbound, event.message), Outcome.INVALID, detail=event.detail)
 
 
 def new_delivery(outbound: SessionOutbound, message: Message, position: Position | None = None) -> Delivery:
-    """A message that the session takes now. position: see Delivery."""
+    """Makes the delivery of a message that the session accepts now.
+
+    Args:
+        position: See Delivery.
+    """
     outbound.next_order += 1
     ttl_ms = outbound.settings.policy.message_ttl_ms
     ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
@@ -84,7 +96,11 @@ def new_delivery(outbound: SessionOutbound, message: Message, position: Position
 
 
 def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection | None, activation: Activation) -> bool:
-    """False: the message is refused, because it finds no place in the full queue or its client offline (QoS 0)."""
+    """Sends, queues or ends a message.
+
+    Returns:
+        False if the queue had no room for the message, or if it was QoS 0 for an offline client and is not stored.
+    """
     qos, now_ms = delivery.qos, activation.now_ms
     if qos == QoS.AT_MOST_ONCE:
         nothing_in_front = connection is not None and not _must_follow_queue(outbound, delivery, connection, activation)
@@ -108,9 +124,11 @@ def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionCon
 def _must_follow_queue(
     outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation
 ) -> bool:
-    """Whether a QoS 0 message for a connected client goes behind those that step 3 of the activation sends (state/session.py).
+    """Returns True if a QoS 0 message for a connected client has to wait for the queue.
 
-    Where it cannot wait for them, those that can leave do so now: in a queue that is full or stores none, and with no time left.
+    Step 3 of the activation sends from the queue (state/session.py). Where the message cannot wait for it, the queue is sent now:
+    if
+    the queue is full or stores no QoS 0, or if the message would expire.
     """
     now_ms, stores = activation.now_ms, outbound.settings.mqueue_store_qos0
     if not _queue_can_send(outbound, connection, now_ms):
@@ -123,13 +141,13 @@ def _must_follow_queue(
 
 
 def _queue_can_send(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
-    """The queue has a message of QoS 0, which needs no slot, or there is a slot for what it has."""
+    """Returns True if the queue has a QoS 0 message, which needs no slot, or if a slot is free for another one."""
     queue = outbound.queue
     return queue.has_qos0 or (bool(queue) and outbound.may_dequeue(connection, now_ms))
 
 
 def _enqueue(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection | None, activation: Activation) -> bool:
-    """Rule 5. False: see `_admit`."""
+    """Queues a message by rule 5. Returns False as in `_admit`."""
     queue, size_bytes = outbound.queue, delivery.size_bytes
     if queue.would_overflow(size_bytes):
         drop_expired(outbound, connection, activation)
@@ -144,7 +162,7 @@ def _enqueue(outbound: SessionOutbound, delivery: Delivery, connection: SessionC
 
 
 def _make_room(outbound: SessionOutbound, delivery: Delivery, activation: Activation) -> bool:
-    """False: the queue has no room for it."""
+    """Makes room for a message. Returns False if it was refused."""
     queue, size_bytes = outbound.queue, delivery.size_bytes
     if outbound.settings.overflow is Overflow.REJECT and queue.would_overflow(size_bytes):
         activation.finish(delivery, Outcome.MAXLEN, detail="the queue is full and refuses new messages (overflow = reject)")

@@ -1,4 +1,4 @@
-"""What a session has accepted lately, so that a repeated send is one message."""
+"""Remembers what a session has recently accepted, so that a repeated send is one message."""
 
 import hashlib
 from collections import deque
@@ -11,7 +11,7 @@ DIGEST_BYTES: Final = 8
 
 
 class RecentMessageIds:
-    """The last `window` explicit message ids, as eight-byte digests: the state is rewritten at every activation."""
+    """The last `window` explicit message ids, as eight-byte digests because each activation writes the state again."""
 
     __slots__ = ("digests", "window")
 
@@ -20,22 +20,24 @@ class RecentMessageIds:
         self.digests: deque[bytes] = deque(digests, maxlen=window)
 
     def contains(self, message_id: MessageId) -> bool:
-        """A window of 0 knows nothing."""
+        """Returns True if the id is remembered; always False with a window of 0."""
         return message_digest(message_id) in self.digests
 
     def remember(self, message_id: MessageId) -> bytes:
-        """An id that is not known, in place of the oldest one if the window is full. Returns its digest."""
+        """Adds an id that is not remembered, and drops the oldest one if the window is full. Returns the digest."""
         digest = message_digest(message_id)
         self.digests.append(digest)
         return digest
 
 
 class ReturnsOfBatch:
-    """The dead letters that came from the latest micro-batch which sent any, as digests of their ids.
+    """The dead letters from the newest micro-batch that sent any, as digests of their ids.
 
-    That is all that has to be known. A micro-batch that is executed again writes its dead letters a second time, with the same
-    time, and before any later one can write its own; so a copy comes after the letters of its own batch and before all others.
-    A window of a fixed length would not do: one batch may send thousands to one queue.
+    One micro-batch is enough. When it is executed again it writes its dead letters a second time, with the same time, before a
+    later
+    one can write any. So a copy follows the letters of its own batch and precedes all others. A window of fixed length would not
+    be
+    enough, because one batch may send thousands to one queue.
     """
 
     __slots__ = ("batch_ms", "digests")
@@ -45,7 +47,14 @@ class ReturnsOfBatch:
         self.digests = dict.fromkeys(digests)
 
     def admit(self, return_id: str, batch_ms: int) -> bool:
-        """Remember the letter; False if it was known. batch_ms: when the message died. A clock that steps back loses nothing."""
+        """Remembers the letter. A clock that goes back loses nothing.
+
+        Args:
+            batch_ms: Time of the death, which is the time of the micro-batch.
+
+        Returns:
+            False if the letter was remembered already.
+        """
         if batch_ms != self.batch_ms:
             self.batch_ms = batch_ms
             self.digests.clear()
@@ -56,10 +65,10 @@ class ReturnsOfBatch:
         return True
 
     def forget(self) -> None:
-        """No copy is expected any more."""
+        """Forgets all letters, because no copy is expected any more."""
         self.digests.clear()
 
 
 def message_digest(text: str) -> bytes:
-    """Of a message id or a return id; gateways are told the same ones (docs/protocol.md, section 7)."""
+    """Returns the digest of a message id or return id. Grants carry the same digests (docs/protocol.md, section 7)."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()

@@ -1,6 +1,6 @@
-"""Endings that no acknowledgement brings about: a message expires in the queue, or the session ends around it.
+"""Ends messages without an acknowledgement: a message expires in the queue, or the session ends.
 
-Nothing ends here that a gateway may be sending by the fast path: it waits until the path is closed (docs/protocol.md, section 7).
+A message that a gateway may be sending by the fast path does not end before the path is closed (docs/protocol.md, section 7).
 """
 
 from typing import Final
@@ -16,7 +16,8 @@ _PAYLOAD_KEPT: Final = {OutboundAction.END: True, OutboundAction.END_RECEIVED: F
 
 
 def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
-    """Messages whose time ran out while they waited [MQTT-3.3.2-5]; what was sent once does not expire [MQTT-4.3.3-7]."""
+    """Ends messages that expired while they waited [MQTT-3.3.2-5]. A message that was sent once does not expire
+    [MQTT-4.3.3-7]."""
     queue = outbound.queue
     over, waits = queue.expired(activation.now_ms), False
     if connection is not None and connection.fence is not None:
@@ -29,7 +30,7 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
 
 
 def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
-    """What the queue has kept above its limits because of the fast path."""
+    """Applies the limits of the queue again after the fence had suspended them."""
     if activation.fast_path.fence_fell:
         newest_first = outbound.settings.overflow is Overflow.REJECT
         for delivery in outbound.queue.trim(newest_first=newest_first):
@@ -37,7 +38,7 @@ def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
 
 
 def end(outbound: SessionOutbound, activation: Activation) -> None:
-    """The session is over: everything in window and queue leaves with `session_ended`."""
+    """Ends everything in window and queue with `session_ended`."""
     for entry in outbound.window:
         action = outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED)
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])

@@ -1,7 +1,7 @@
-"""The inflight window: what has been given to the client and is not finished, in the order in which it was first sent.
+"""Holds the inflight window: messages given to the client and not finished, in the order of first transmission.
 
-It owns the phase of every exchange. `begin` and the steps ask the table (state/transitions.py); `_move` alone sets the phase, and
-keeps the rule that an exchange is in the window for as long as it is not ABSENT. What the action asks for is the caller's work.
+The window owns the phase of every exchange. `begin` and the steps ask the table (state/transitions.py). Only `_move` sets the
+phase, and keeps the invariant that an exchange is in the window while it is not ABSENT. The caller carries out the action.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,15 @@ from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late
 class Delivery:
     """A message on its way through the session, in the queue or in the window.
 
-    qos: with which it goes to this client: the message's, lowered by the subscriptions of the moment when the session took it.
-    order: grows with each message that the session takes; a message that comes back to the queue finds its old place by it.
-    attempts: transmissions that the client could have received; a lost connection gives one back.
-    first_sent_ms: None = never sent. queue_ttl_ends_ms: until when the queue may hold it, None = the policy sets no limit.
-    last_refusal: the reason code with which the client last refused it, 0 = never.
-    position: in `inflight.messages`, None = it has none, or no gateway can be sending it by the fast path any more.
-    fast_path: a gateway has sent it before the session did.
+    Attributes:
+        qos: The QoS for this client: the message's, lowered by the subscriptions at the time of acceptance.
+        order: Grows with each message accepted. A message that returns to the queue is sorted by it.
+        attempts: Transmissions that the client could have received. A connection that ends early gives one back.
+        first_sent_ms: None = never sent.
+        queue_ttl_ends_ms: End of the policy's time to live in the queue; None = the policy sets none.
+        last_refusal: Reason code of the client's last refusal; 0 = none.
+        position: Position in `inflight.messages`; None = it has none, or no gateway can be sending it by the fast path.
+        fast_path: A gateway sent it before the session did.
     """
 
     message: Message
@@ -38,9 +40,9 @@ class Delivery:
 
     @property
     def expires_at_ms(self) -> int | None:
-        """When it may no longer be taken from the queue: its own time to live or the queue's, whichever ends first.
+        """When the message expires in the queue: its own time to live or the queue's, whichever ends first; None = never.
 
-        Only its own is the Message Expiry Interval that the device sees.
+        The device sees only the message's own, as Message Expiry Interval.
         """
         own, queue = self.message.expires_at_ms, self.queue_ttl_ends_ms
         if own is None or queue is None:
@@ -49,13 +51,17 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """Of payload, properties and headers."""
+        """The size of payload, properties and headers together."""
         message = self.message
         headers = sum(len(name) + len(value) for name, value in message.headers)
         return len(message.payload) + properties_bytes(message.properties) + headers
 
     def expired(self, now_ms: int, *, at_once: bool = False) -> bool:
-        """at_once: it can be sent in this very activation, which is all that a time to live of 0 asks for."""
+        """Returns True if the message has expired.
+
+        Args:
+            at_once: The message can be sent in this activation. Then a time to live of 0 has not expired.
+        """
         own, queue = self.message.expires_at_ms, self.queue_ttl_ends_ms
         if at_once and self.message.expiration_ms == 0:
             own = None
@@ -68,9 +74,10 @@ class Delivery:
 class InflightEntry:
     """One unfinished exchange. Only the window sets `phase`.
 
-    sent_ms: when the packet that is now waited for was last sent; the retry clock starts there.
-    timeouts: how often the wait for that packet's answer has been in vain; picks the next wait from a schedule.
-    first_connection_id: the connection on which the packet id was first used for this message.
+    Attributes:
+        sent_ms: When the packet that awaits its acknowledgement was last sent; the retry timer starts there.
+        timeouts: How often the wait for that acknowledgement ran out; selects the next wait of a schedule.
+        first_connection_id: The connection on which the packet id was first used for this message.
     """
 
     packet_id: PacketId
@@ -82,11 +89,11 @@ class InflightEntry:
 
 
 class InflightWindow:
-    """Entries by packet id. Iteration order is the order of first transmission, whatever the ids: replay must follow it.
+    """Entries by packet id, in the order of first transmission whatever the ids: replay must follow that order.
 
-    limit: how many QoS 1 and 2 messages may be unfinished; may shrink below the number of entries on resume, and then the window
-    drains first: `send_quota` is never negative. Nor is it larger than the packet ids that the session has, whatever
-    `prefetch` adds.
+    Attributes:
+        limit: How many QoS 1 and 2 messages may be unfinished. It may fall below the number of entries on resume; then the window
+            drains first. The number of packet ids of a session limits it too, whatever `prefetch` adds.
     """
 
     __slots__ = ("_entries", "limit")
@@ -100,9 +107,12 @@ class InflightWindow:
         return max(0, min(self.limit, MAX_SESSION_PACKET_ID) - len(self._entries))
 
     def begin(self, packet_id: PacketId, delivery: Delivery, now_ms: int, *, connection_id: int) -> OutboundAction:
-        """The first step of an exchange; it becomes the youngest in the window. packet_id: must be free.
+        """Makes the first step of an exchange, which becomes the newest in the window.
 
-        delivery: of QoS 1 or 2. connection_id: where the PUBLISH goes.
+        Args:
+            packet_id: Must be free.
+            delivery: Of QoS 1 or 2.
+            connection_id: The connection to which the PUBLISH goes.
         """
         entry = InflightEntry(
             packet_id=packet_id,
@@ -117,7 +127,8 @@ class InflightWindow:
         return action
 
     def step(self, packet_id: PacketId, event: OutboundEvent) -> OutboundAction:
-        """A further step of the exchange under this packet id, or of none. Raises SessionMisuse like `outbound_step`."""
+        """Makes a further step of the exchange under this packet id, if there is one. Raises SessionMisuse like
+        `outbound_step`."""
         entry = self._entries.get(packet_id)
         if entry is None:
             return outbound_step(OutboundPhase.ABSENT, event)[1]
@@ -126,34 +137,34 @@ class InflightWindow:
         return action
 
     def late_step(self, entry: InflightEntry, event: OutboundEvent) -> OutboundAction:
-        """What an acknowledgement from an earlier connection does to the exchange (`late_outbound_step`)."""
+        """Applies an acknowledgement from an earlier connection to the exchange (`late_outbound_step`)."""
         target, action = late_outbound_step(entry.phase, event)
         self._move(entry, target)
         return action
 
     def restore(self, entry: InflightEntry) -> None:
-        """An exchange as it was stored; it becomes the youngest."""
+        """Adds an exchange from the stored session, as the newest."""
         self._entries[entry.packet_id] = entry
 
     def get(self, packet_id: PacketId) -> InflightEntry | None:
         return self._entries.get(packet_id)
 
     def at(self, position: Position) -> InflightEntry | None:
-        """The entry whose message has this position."""
+        """Returns the entry whose message has this position."""
         return next((entry for entry in self._entries.values() if entry.delivery.position == position), None)
 
     def index_of(self, entry: InflightEntry) -> int:
-        """How many entries are older."""
+        """Returns how many entries are older."""
         return list(self._entries).index(entry.packet_id)
 
     def move_newest(self, index: int) -> None:
-        """The youngest entry is put where so many are older."""
+        """Moves the newest entry to this index, counted from the oldest."""
         *older, youngest = self._entries.items()
         older.insert(index, youngest)
         self._entries = dict(older)
 
     def restart_timer(self, index: int, now_ms: int) -> None:
-        """The entry at this place, 1 = the oldest, is sent now, if there is one."""
+        """Counts the wait of the n-th oldest entry (1 = the oldest) from now, if there is such an entry."""
         if 0 < index <= len(self._entries):
             next(islice(self._entries.values(), index - 1, None)).sent_ms = now_ms
 
@@ -161,14 +172,14 @@ class InflightWindow:
         return min((entry.sent_ms for entry in self._entries.values()), default=None)
 
     def oldest(self, count: int) -> Iterator[InflightEntry]:
-        """A snapshot of so many entries."""
+        """Returns a snapshot of the `count` oldest entries."""
         return iter(tuple(islice(self._entries.values(), count)))
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries
 
     def __iter__(self) -> Iterator[InflightEntry]:
-        """A snapshot: entries may be removed while iterating."""
+        """Iterates over a snapshot, so entries may be removed meanwhile."""
         return iter(tuple(self._entries.values()))
 
     def __len__(self) -> int:
@@ -179,4 +190,4 @@ class InflightWindow:
         if target is OutboundPhase.ABSENT:
             self._entries.pop(entry.packet_id, None)
         else:
-            self._entries[entry.packet_id] = entry  # an entry that is there already keeps its place
+            self._entries[entry.packet_id] = entry  # a present entry keeps its place in the order

@@ -1,8 +1,8 @@
-"""The message queue: what waits for a slot in the window or for the client to come back.
+"""Holds the message queue: messages that wait for a slot in the window or for the client to connect.
 
-Rank, the one rule of what a full queue gives up: QoS 0 ranks below QoS 1 and 2, then the lower priority below the higher, then
-the older message below the newer one; the newcomer has a rank like those that wait. (EMQX's queue drops the oldest message of the
-newcomer's own priority, whatever its QoS: there a QoS 0 message can push out one that was promised to arrive.)
+A full queue drops the message of the lowest rank. QoS 0 ranks below QoS 1 and 2, then the lower priority below the higher, then
+the older message below the newer one. The new message is ranked with those that wait. (EMQX drops the oldest message of the new
+one's priority, whatever its QoS. There a QoS 0 message can displace one of QoS 1 or 2.)
 """
 
 from collections import deque
@@ -14,15 +14,20 @@ from state.model import QoS
 from state.outbound.inflight_window import Delivery
 
 STARVATION_LIMIT: Final = 8
-"""A waiting priority is served at the latest after this many messages of higher ones."""
+"""A waiting priority is served after at most this many messages of higher ones."""
 
 
 class MessageQueue:
-    """FIFO within a priority [MQTT-4.6.0-5] [MQTT-4.6.0-6]; higher priorities first, but no waiting priority is passed over more
-    than STARVATION_LIMIT times.
+    """First in, first out within a priority [MQTT-4.6.0-5] [MQTT-4.6.0-6]. Higher priorities go first, but no waiting priority is
+    passed
+    over more than STARVATION_LIMIT times.
 
-    max_len: messages, 0 = no limit at all, of bytes neither. max_bytes: of payloads, properties and headers, 0 = no limit. The
-    queue itself admits everything: `make_room` says what has to leave, and the caller accounts for it.
+    The queue itself admits everything: `make_room` says what has to leave, and the caller records its outcome.
+
+    Attributes:
+        max_len: Messages; 0 = no limit of messages or bytes.
+        max_bytes: Payloads, properties and headers together; 0 = no limit.
+        passed_over: How often in a row each waiting priority was passed over.
     """
 
     __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "size_bytes")
@@ -40,7 +45,7 @@ class MessageQueue:
         return self._length
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Highest priority first, FIFO within; the order in which the queue is written to the state."""
+        """Iterates from the highest priority, in order within each. The stored session has this order."""
         for priority in sorted(self._levels, reverse=True):
             yield from self._levels[priority]
 
@@ -49,20 +54,27 @@ class MessageQueue:
         self._update_totals(delivery, 1)
 
     def put_back(self, delivery: Delivery) -> None:
-        """A message that was refused returns to its old place, so several that come back do not change their order."""
+        """Returns a refused message to its old place, so that several of them keep their order."""
         level = self._level(delivery)
         level.insert(next((i for i, waiting in enumerate(level) if waiting.order > delivery.order), len(level)), delivery)
         self._update_totals(delivery, 1)
 
     def would_overflow(self, size_bytes: int) -> bool:
-        """Whether one more message of this size exceeds a limit."""
+        """Returns True if one more message of this size exceeds a limit."""
         return self._overfull(self._length + 1, self.size_bytes + size_bytes)
 
     def make_room(self, newcomer: Delivery) -> list[Delivery]:
-        """What has to leave so that the newcomer fits, the lowest rank first; it is out of the queue.
+        """Removes the messages that have to leave so that a new one fits.
 
-        That is the newcomer itself, and nothing else, if it would not fit even without all that ranks below it. An empty queue
-        takes a message whatever its size. The newcomer is not in the queue yet, and is younger than all that are.
+        If it would not fit even after all lower ranks have left, only the new one has to leave. An empty queue accepts a message
+        of any
+        size.
+
+        Args:
+            newcomer: Not in the queue yet, and newer than all that are.
+
+        Returns:
+            The removed messages, or `newcomer` alone; the lowest rank first.
         """
         length, size_bytes = self._length + 1, self.size_bytes + newcomer.size_bytes
         leaving: list[Delivery] = []
@@ -77,16 +89,16 @@ class MessageQueue:
 
     @property
     def load(self) -> float:
-        """How full it is, by the limit that is nearer: 1.0 = nothing more fits. 0 without a limit."""
+        """The fill level by the limit that is nearer: 1.0 = full; 0 without a limit."""
         if not self.max_len:
             return 0.0
         return max(self._length / self.max_len, self.size_bytes / self.max_bytes if self.max_bytes else 0.0)
 
     def pop(self) -> Delivery:
-        """The message whose turn it is. The queue must not be empty."""
+        """Removes and returns the next message. The queue must not be empty."""
         waiting = sorted(self._levels, reverse=True)
         starved = [priority for priority in waiting if self.passed_over.get(priority, 0) >= STARVATION_LIMIT]
-        priority = starved[-1] if starved else waiting[0]  # the lowest one: serving it passes over nobody who has waited longer
+        priority = starved[-1] if starved else waiting[0]  # the lowest one: otherwise it would be passed over again
         self.passed_over.pop(priority, None)
         for lower in waiting:
             if lower < priority:
@@ -97,25 +109,28 @@ class MessageQueue:
 
     @property
     def has_qos0(self) -> bool:
-        """Whether a message of QoS 0 waits."""
+        """True if a QoS 0 message waits."""
         return self._qos0 > 0
 
     def pop_qos0(self) -> list[Delivery]:
-        """Remove all QoS 0 messages, in order: they need no slot, only a connection."""
+        """Removes all QoS 0 messages, in order. They need no slot, only a connection."""
         if not self._qos0:
             return []
         return self.remove([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
 
     def expired(self, now_ms: int) -> list[Delivery]:
-        """All messages whose time is over, in order."""
+        """Returns all messages that have expired, in order."""
         return [delivery for delivery in self if delivery.expired(now_ms)]
 
     def pop_all(self) -> list[Delivery]:
         return self.remove(list(self))
 
     def trim(self, *, newest_first: bool) -> list[Delivery]:
-        """Remove what has to leave so that the limits hold again, the lowest rank first, or the newest. One message may stay
-        whatever its size."""
+        """Removes what has to leave so that the limits hold again. A single message may stay whatever its size.
+
+        Args:
+            newest_first: Remove the newest first; otherwise the lowest rank.
+        """
         leaving: list[Delivery] = []
         length, size_bytes = self._length, self.size_bytes
         candidates = sorted(self, key=lambda delivery: -delivery.order) if newest_first else self._by_rank()
@@ -130,7 +145,7 @@ class MessageQueue:
         return min((expires_at_ms for d in self if (expires_at_ms := d.expires_at_ms) is not None), default=None)
 
     def remove(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Remove these."""
+        """Removes these messages and returns them."""
         for delivery in deliveries:
             self._remove_one(delivery)
         return deliveries
@@ -139,12 +154,12 @@ class MessageQueue:
         return 0 < self.max_len < length or (self.max_len > 0 and 0 < self.max_bytes < size_bytes)
 
     def _ranked_below(self, newcomer: Delivery) -> Iterator[Delivery]:
-        """Those that leave before the newcomer does, the lowest rank first."""
+        """Yields the messages that leave before the new one does, the lowest rank first."""
         highest = _rank(newcomer)
         return takewhile(lambda delivery: _rank(delivery) <= highest, self._by_rank())
 
     def _by_rank(self) -> Iterator[Delivery]:
-        """The lowest first, the older among equals."""
+        """Yields the messages from the lowest rank, the older first among equals."""
         for is_promised in (False, True) if self._qos0 else (True,):
             for priority in sorted(self._levels):
                 yield from (d for d in self._levels[priority] if (d.qos != QoS.AT_MOST_ONCE) is is_promised)
@@ -172,5 +187,5 @@ class MessageQueue:
 
 
 def _rank(delivery: Delivery) -> tuple[bool, int]:
-    """Without the age."""
+    """Returns the rank without the age."""
     return delivery.qos != QoS.AT_MOST_ONCE, delivery.message.priority

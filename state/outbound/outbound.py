@@ -1,9 +1,8 @@
-"""What the sending half of a session holds: queue, window, packet ids, and what it remembers.
+"""Holds the state of the sending half of a session: queue, window, packet ids, and remembered ids and positions.
 
 The steps are functions of the neighbouring modules, in the order of a message's way: admission, transmission, retransmission,
-acknowledgements, refusals, endings; and adoption, where a gateway was faster (fast_path/). They take the connection where they
-may send, and the activation that collects what they cause. Who is connected, and since when, is the session's business
-(state/session.py).
+acknowledgements, refusals, endings; and adoption for the fast path (fast_path/). They get the connection where they may send, and
+the activation that collects commands. The session decides who is connected, and since when (state/session.py).
 """
 
 from collections.abc import Iterator
@@ -24,8 +23,11 @@ from state.settings import SessionSettings
 class SessionOutbound:
     """The sending half of a session.
 
-    next_order: of the next message taken. quota_refusals: rounds of 0x97 in a row; blocked_until_ms: nothing leaves the queue
-    before, None = not blocked. throttled_since_ms: since when backends are asked to wait, None = they are not.
+    Attributes:
+        next_order: Order number of the newest message accepted.
+        quota_refusals: Number of rounds of 0x97 in a row.
+        blocked_until_ms: Nothing leaves the queue before this time; None = no backoff.
+        throttled_since_ms: Time since which backends are asked to wait; None = they are not.
     """
 
     __slots__ = (
@@ -60,47 +62,51 @@ class SessionOutbound:
         self.throttled_since_ms: int | None = None
 
     def wire_quota(self, connection: SessionConnection) -> int:
-        """QoS 1 and 2 messages of the window that may be unacknowledged on the wire, beside those given up [MQTT-3.3.4-9]."""
+        """Returns how many messages of the window may be unacknowledged on the wire, besides those given up [MQTT-3.3.4-9]."""
         return max(0, min(connection.send_quota, connection.receive_maximum - len(self.abandoned.slots)))
 
     def send_quota(self, connection: SessionConnection) -> int:
-        """Messages that may enter the window now."""
+        """Returns how many messages may enter the window now."""
         taken = connection.send_quota - self.wire_quota(connection)
         ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.abandoned)
         return max(0, min(self.window.send_quota - taken, ids_left))
 
     def may_dequeue(self, connection: SessionConnection | None, now_ms: int) -> bool:
-        """There is a connection, the window has a free slot, and no backoff runs."""
+        """Returns True if there is a connection, the window has a free slot, and no backoff runs."""
         return connection is not None and self.send_quota(connection) > 0 and not self.blocked(now_ms)
 
     def on_wire(self, connection: SessionConnection) -> Iterator[InflightEntry]:
-        """The entries that a gateway can have written: it holds back what exceeds the wire's quota, oldest first."""
+        """Returns the entries that a gateway can have written. It holds back those above the wire's quota; the oldest go
+        first."""
         return self.window.oldest(self.wire_quota(connection))
 
     def slot_freed(self, connection: SessionConnection, now_ms: int) -> None:
-        """To be called when an exchange has ended on a live connection: the message that the gateway held back behind it, if
-        there is one, goes out now, and its clock starts now."""
+        """Restarts the timer of the message that a freed slot lets the gateway write, if there is one.
+
+        Call it when an exchange has ended on a live connection.
+        """
         self.window.restart_timer(self.wire_quota(connection), now_ms)
 
     def blocked(self, now_ms: int) -> bool:
-        """The client has said 0x97 (Quota exceeded), and the wait after it is not over."""
+        """Returns True during the backoff after a refusal with 0x97 (Quota exceeded)."""
         return self.blocked_until_ms is not None and self.blocked_until_ms > now_ms
 
     def end_backoff(self) -> None:
         self.quota_refusals, self.blocked_until_ms = 0, None
 
     def next_dequeue_ms(self, connection: SessionConnection) -> int | None:
-        """When the backoff ends that keeps messages from free slots, None = there is nothing to wait for."""
+        """Returns when the backoff ends that keeps messages from free slots; None = no message waits for it."""
         return self.blocked_until_ms if self.queue and self.send_quota(connection) > 0 else None
 
     def attempts_used_up(self, delivery: Delivery) -> bool:
         return 0 <= self.settings.delivery_limit <= delivery.attempts
 
     def compare_with_watermarks(self, activation: Activation) -> None:
-        """Ask backends to wait while the queue is long, and tell them when it is short again.
+        """Asks backends to wait when the queue is long, and releases them when it is short again.
 
-        Throttled from `high_watermark` on, free again from `low_watermark` down. There are two, so that a queue whose length
-        stays near one of them does not make a stream of records.
+        Throttling begins at `high_watermark` and ends at `low_watermark`. The gap prevents a stream of records for a queue whose
+        length
+        stays near one of them.
         """
         load = self.queue.load
         if self.throttled_since_ms is None:

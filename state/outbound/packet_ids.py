@@ -1,12 +1,13 @@
-"""Packet identifiers of the messages that a session sends [MQTT-2.2.1-4], and those that are kept although no exchange has one.
+"""Assigns packet identifiers to the messages of a session [MQTT-2.2.1-4], and keeps those of messages that were given up.
 
-The client may still owe an answer to a message that the session has given up (`delivery_limit`, Maximum Packet Size). The message
-has had its receipt, but
+The client may still acknowledge a message that the session has given up (`delivery_limit`, Maximum Packet Size). The message has
+had its receipt, but
 
- * on an MQTT 5 connection the client counts an unanswered PUBLISH towards its Receive Maximum, so it takes one slot of it until
-   it is answered or the connection ends [MQTT-3.3.4-9];
- * a client that has taken a QoS 2 message keeps its packet id until PUBREL, over connections, too, and would take a new message
-   under it for a repetition. So the id is not used again before the handshake is over or the session ends.
+ * on an MQTT 5 connection the client counts an unacknowledged PUBLISH towards its Receive Maximum. It holds one slot of it until
+   it is acknowledged or the connection ends [MQTT-3.3.4-9];
+ * a client that has received a QoS 2 message keeps its packet id until PUBREL, over connections too, and would treat a new
+     message
+   under it as a repetition. So the id is not used again before the handshake is over or the session ends.
 
 `AbandonedExchanges` owns the phases; `step` asks the table (state/transitions.py).
 """
@@ -19,15 +20,19 @@ from state.model import MAX_SESSION_PACKET_ID, MIN_FAST_PACKET_ID, PacketId, QoS
 from state.transitions import AbandonedAction, AbandonedEvent, AbandonedPhase, abandoned_step
 
 MAX_KEPT: Final = 1_024
-"""Packet ids kept that take no slot; the oldest is forgotten first. A fresh id comes round after some 32,000 others anyway."""
+"""Packet ids kept that hold no slot; the oldest is forgotten first. An id is only reused after some 32,000 others anyway."""
 
 
 class PacketIds:
-    """Hands out the next id that is not in use: 1 … 32,767, then 1 again. Gateways hand out the others in the same way, and go
-    on from `last_fast` on a new connection; 0 = none was used yet.
+    """Assigns the next id that is not in use: 1 to 32,767, then 1 again.
 
-    Going round, rather than taking the lowest free id, keeps a freed id unused for as long as possible, so a late
-    acknowledgement of a finished exchange is not mistaken for one of a new exchange.
+    Ids are used in rotation instead of taking the lowest free one. A freed id then stays unused for as long as possible, so that
+    a
+    late acknowledgement of its old exchange does not count for a new one.
+
+    Attributes:
+        last: The id that the session used last.
+        last_fast: The id of the fast path that was used last, from which the gateway of a new connection continues; 0 = none.
     """
 
     __slots__ = ("last", "last_fast")
@@ -37,7 +42,14 @@ class PacketIds:
         self.last_fast: PacketId = 0
 
     def allocate(self, in_use: Container[PacketId], kept: Container[PacketId] = ()) -> PacketId:
-        """kept: other ids that are not free. Raises SessionMisuse if all are in use; a window never admits that many."""
+        """Returns the next free id.
+
+        Args:
+            kept: Further ids that are not free.
+
+        Raises:
+            SessionMisuse: All ids are in use. A window never admits that many messages.
+        """
         candidate = self.last
         for _ in range(MAX_SESSION_PACKET_ID):
             candidate = candidate % MAX_SESSION_PACKET_ID + 1
@@ -48,12 +60,17 @@ class PacketIds:
 
 
 def fast_ids(*in_use: Iterable[PacketId]) -> tuple[PacketId, ...]:
-    """Those of the fast path's half."""
+    """Returns those ids that belong to the fast path."""
     return tuple(packet_id for ids in in_use for packet_id in ids if packet_id >= MIN_FAST_PACKET_ID)
 
 
 class AbandonedExchanges:
-    """phases: oldest first. slots: the ids that were written on the present connection of an MQTT 5 client."""
+    """The exchanges of messages that were given up while the client may still acknowledge them.
+
+    Attributes:
+        phases: Oldest first.
+        slots: Ids that were written on the present connection of an MQTT 5 client.
+    """
 
     __slots__ = ("phases", "slots")
 
@@ -62,7 +79,11 @@ class AbandonedExchanges:
         self.slots: set[PacketId] = set()
 
     def give_up(self, packet_id: PacketId, qos: QoS, *, holds_slot: bool) -> None:
-        """The exchange under this id has ended without an answer. takes_slot: see `slots`; QoS 1 without a slot owes nothing."""
+        """Adds an exchange that has ended without an acknowledgement.
+
+        Args:
+            holds_slot: See `slots`. A QoS 1 message without a slot is not added.
+        """
         if holds_slot:
             self.slots.add(packet_id)
         elif qos == QoS.AT_LEAST_ONCE:
@@ -74,7 +95,7 @@ class AbandonedExchanges:
         self._forget_oldest()
 
     def step(self, packet_id: PacketId, event: AbandonedEvent) -> AbandonedAction:
-        """One step of what is owed under this id. Raises SessionMisuse like `abandoned_step`."""
+        """Makes one step of the exchange under this id. Raises SessionMisuse like `abandoned_step`."""
         phase = self.phases.get(packet_id, AbandonedPhase.ABSENT)
         target, action = abandoned_step(phase, event)
         if target is AbandonedPhase.ABSENT:
@@ -85,18 +106,18 @@ class AbandonedExchanges:
         return action
 
     def late_step(self, packet_id: PacketId, event: AbandonedEvent) -> None:
-        """An answer from an earlier connection of the session: it counts, but for what is no answer."""
+        """Applies an acknowledgement from an earlier connection of the session. One of the wrong kind is ignored."""
         if abandoned_step(self.phases[packet_id], event)[1] is not AbandonedAction.PROTOCOL_ERROR:
             self.step(packet_id, event)
 
     def restore(self, packet_id: PacketId, phase: AbandonedPhase, *, holds_slot: bool) -> None:
-        """As it was stored; it becomes the youngest."""
+        """Adds an exchange from the stored session, as the newest."""
         self.phases[packet_id] = phase
         if holds_slot:
             self.slots.add(packet_id)
 
     def connection_ended(self) -> None:
-        """No slot is taken any more, and what was owed on the connection alone is forgotten."""
+        """Frees all slots and forgets the exchanges that end with the connection."""
         self.slots.clear()
         for packet_id in tuple(self.phases):
             action = self.step(packet_id, AbandonedEvent.CONNECTION_ENDED)
@@ -104,12 +125,12 @@ class AbandonedExchanges:
         self._forget_oldest()
 
     def end(self) -> None:
-        """The session is over: nobody keeps these ids any more."""
+        """Forgets all ids, because the session is over and its client keeps none."""
         for packet_id in tuple(self.phases):
             self._forget(packet_id, AbandonedEvent.SESSION_ENDED)
 
     def to_replay(self) -> Iterator[PacketId]:
-        """The ids for which PUBREL has to be sent again on a new connection [MQTT-4.4.0-1]."""
+        """Yields the ids for which PUBREL has to be sent again on a new connection [MQTT-4.4.0-1]."""
         for packet_id in tuple(self.phases):
             action = self.step(packet_id, AbandonedEvent.REPLAY)
             assert action in (AbandonedAction.SEND_PUBREL, AbandonedAction.KEEP)

@@ -1,4 +1,4 @@
-"""How many bytes a PUBLISH takes on the wire, to respect a client's Maximum Packet Size [MQTT-3.1.2-24] before it is encoded."""
+"""Computes the size of a PUBLISH on the wire before it is encoded, for the client's Maximum Packet Size [MQTT-3.1.2-24]."""
 
 from typing import Final
 
@@ -9,7 +9,11 @@ _PROPERTY_ID: Final = 1
 
 
 def publish_packet_bytes(message: Message, *, qos: int, protocol_version: int, expires: bool) -> int:
-    """The size of the whole packet, fixed header included. expires: a Message Expiry Interval will be sent."""
+    """Returns the size of the whole packet, fixed header included.
+
+    Args:
+        expires: The packet has a Message Expiry Interval.
+    """
     body = _text(message.topic) + (2 if qos else 0) + len(message.payload)
     if protocol_version >= 5:
         properties = properties_bytes(message.properties) + (_PROPERTY_ID + 4 if expires else 0)
@@ -18,7 +22,7 @@ def publish_packet_bytes(message: Message, *, qos: int, protocol_version: int, e
 
 
 def properties_bytes(properties: PublishProperties) -> int:
-    """Without their length."""
+    """Returns the size of the encoded properties, without their length field."""
     size = 0
     if properties.payload_format is not None:
         size += _PROPERTY_ID + 1

@@ -1,10 +1,10 @@
-"""What becomes of a message that the client has refused with a reason code of 0x80 or more.
+"""Decides what happens to a message that the client has refused with a reason code of 0x80 or more.
 
  1. NOT_AUTHORIZED, TOPIC_NAME_INVALID, PAYLOAD_FORMAT_INVALID: the same message would be refused again, so it is a dead letter.
- 2. QUOTA_EXCEEDED: it goes back to its place in the queue, and nothing leaves the queue before the backoff is over.
- 3. Everything else: it goes back to its place in the queue, and is sent again at once under another packet id.
+ 2. QUOTA_EXCEEDED: it returns to its place in the queue, and nothing leaves the queue before the backoff is over.
+ 3. Any other code: it returns to its place in the queue, and is sent again at once under another packet id.
 
-`delivery_limit` ends what is refused for ever.
+`delivery_limit` ends a message that is refused again and again.
 """
 
 from typing import Final
@@ -21,13 +21,17 @@ _PERMANENT_REFUSALS: Final = frozenset(
     {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
 )
 _REASON_CHARACTERS: Final = 200
-"""Of the text with which a client explains a refusal: enough for people, and no way to fill ledger and dead letters."""
+"""Characters kept of the client's Reason String: enough for people, and too few to fill ledger and dead letters."""
 
 
 def handle_refusal(
     outbound: SessionOutbound, entry: InflightEntry, event: PubAckReceived | PubRecReceived, activation: Activation
 ) -> None:
-    """entry: the exchange that the refusal has ended."""
+    """Ends the message or returns it to the queue.
+
+    Args:
+        entry: The exchange that the refusal has ended.
+    """
     delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
     message_id = delivery.message.message_id
     is_permanent = reason_code in _PERMANENT_REFUSALS
@@ -54,7 +58,7 @@ def handle_refusal(
 
 
 def _next_attempt(outbound: SessionOutbound, entry: InflightEntry, now_ms: int) -> str:
-    """For people: when a message that was just refused is sent again. The second number counts from the row's own time."""
+    """Describes for people when a refused message is sent again. The second number counts from the time of the ledger row."""
     if outbound.attempts_used_up(entry.delivery):
         return "it was the last attempt"
     throttled = entry.delivery.last_refusal == ReasonCode.QUOTA_EXCEEDED or outbound.blocked(now_ms)

@@ -1,8 +1,8 @@
-"""Retransmission: what is sent again on a reconnect (replay) and when an answer does not come (retry).
+"""Sends messages again: on a reconnect (replay) and when an acknowledgement does not come (retry).
 
 A replay sends everything unfinished, in the order of first transmission [MQTT-4.4.0-1] [MQTT-4.6.0-1]. A retry sends what has
-waited for `retry_interval`. MQTT 5 forbids it on a live connection, so there a stalled connection is closed (state/session.py),
-unless the operator chooses otherwise (`retry_mqtt5`). Only what a gateway can have written has a running clock.
+waited for `retry_interval`. MQTT 5 forbids it on a live connection, so a stalled connection is closed (state/session.py), unless
+the operator chooses otherwise (`retry_mqtt5`). Only messages that a gateway can have written have a running timer.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ _RECORDED_AS: Final = {OutboundEvent.RETRY_DUE: Transition.RESENT, OutboundEvent
 
 
 def replay(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
-    """The client is back: everything unfinished again."""
+    """Sends everything unfinished again after a reconnect."""
     for entry in outbound.window:
         _resend(outbound, entry, OutboundEvent.REPLAY, connection, activation)
     for packet_id in outbound.abandoned.to_replay():
@@ -35,7 +35,7 @@ def replay(outbound: SessionOutbound, connection: SessionConnection, activation:
 
 
 def retry(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
-    """Send again what has waited for `retry_interval`. Not for a connection on which timers do not run (see `stalled`)."""
+    """Sends again what has waited for `retry_interval`. Call it only for a connection on which timers run (`timers_run`)."""
     for entry in outbound.on_wire(connection):
         if _answer_due_ms(entry, outbound.settings) <= activation.now_ms:
             if outbound.attempts_used_up(entry.delivery) and connection.may_be_sending(entry.delivery.position):
@@ -46,22 +46,22 @@ def retry(outbound: SessionOutbound, connection: SessionConnection, activation: 
 
 
 def timers_run(outbound: SessionOutbound, connection: SessionConnection) -> bool:
-    """MQTT 5 forbids timed resends on a live connection [MQTT-4.4.0-1] unless the operator insists."""
+    """Returns True if timed resends are allowed. MQTT 5 forbids them on a live connection [MQTT-4.4.0-1]."""
     return connection.protocol_version < 5 or outbound.settings.retry_mqtt5 is RetryMqtt5.TIMER
 
 
 def is_stalled(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
-    """Whether the connection holds an acknowledgement back for longer than `retry_interval`."""
+    """Returns True if the client has not acknowledged a message for longer than `retry_interval`."""
     return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
 
 
 def next_answer_due_ms(outbound: SessionOutbound, connection: SessionConnection) -> int | None:
-    """When the first of the awaited answers is overdue, None = none is awaited."""
+    """Returns when the first awaited acknowledgement is overdue; None = none is awaited."""
     return min((_answer_due_ms(entry, outbound.settings) for entry in outbound.on_wire(connection)), default=None)
 
 
 def connection_ended(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> None:
-    """An attempt counts once the client had `retry_interval` to answer it; a connection that ends earlier gives it back."""
+    """Gives attempts back. An attempt counts only if the client had `retry_interval` to acknowledge it."""
     window, wire_quota = outbound.window, outbound.wire_quota(connection)
     for position, entry in enumerate(window):
         if position < wire_quota and _answer_due_ms(entry, outbound.settings) <= now_ms:
@@ -78,7 +78,11 @@ def connection_ended(outbound: SessionOutbound, connection: SessionConnection, n
 def _resend(
     outbound: SessionOutbound, entry: InflightEntry, cause: OutboundEvent, connection: SessionConnection, activation: Activation
 ) -> None:
-    """cause: RETRY_DUE or REPLAY."""
+    """Sends PUBLISH or PUBREL again, or ends a message that may not be sent again.
+
+    Args:
+        cause: RETRY_DUE or REPLAY.
+    """
     delivery, now_ms = entry.delivery, activation.now_ms
     action = outbound.window.step(entry.packet_id, cause)
     if action is OutboundAction.RESEND_PUBREL:
@@ -104,7 +108,7 @@ def _give_up(
     connection: SessionConnection,
     activation: Activation,
 ) -> None:
-    """The message has been finished: its exchange ends."""
+    """Ends the exchange of a message that was finished."""
     action = outbound.window.step(entry.packet_id, cause)
     if action is OutboundAction.WITHDRAW:
         leave_on_wire(outbound, entry.packet_id, qos, connection, activation)
@@ -117,8 +121,10 @@ def _give_up(
 def leave_on_wire(
     outbound: SessionOutbound, packet_id: PacketId, qos: QoS, connection: SessionConnection, activation: Activation
 ) -> None:
-    """An exchange is over for the session whose PUBLISH may be on the wire of this connection: until the client answers it, an
-    MQTT 5 client counts it [MQTT-3.3.4-9]."""
+    """Ends an exchange whose PUBLISH may be on the wire of this connection.
+
+    An MQTT 5 client counts the PUBLISH until it acknowledges it [MQTT-3.3.4-9].
+    """
     quota_before = outbound.wire_quota(connection)
     outbound.abandoned.give_up(packet_id, qos, holds_slot=connection.protocol_version >= 5)
     if outbound.wire_quota(connection) == quota_before:
@@ -127,7 +133,7 @@ def leave_on_wire(
 
 
 def withdraw(packet_id: PacketId, connection: SessionConnection, activation: Activation) -> None:
-    """A gateway that holds back a PUBLISH under this id must not write it any more."""
+    """Tells a gateway that holds back a PUBLISH under this id not to write it."""
     activation.add(
         WithdrawPublish(
             connection_id=connection.connection_id,
@@ -139,6 +145,6 @@ def withdraw(packet_id: PacketId, connection: SessionConnection, activation: Act
 
 
 def _answer_due_ms(entry: InflightEntry, settings: SessionSettings) -> int:
-    # Asked for each entry of each activation, so the usual answer is spelt out.
+    # Called for each entry in each activation, so the usual case avoids a call.
     wait_ms = retry_wait_ms(entry.timeouts, settings) if entry.timeouts else settings.retry_interval_ms
     return entry.sent_ms + wait_ms

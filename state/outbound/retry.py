@@ -1,7 +1,7 @@
-"""How long to wait: for an answer that may be lost, and after an answer that says "not now".
+"""Computes waits: for an acknowledgement that may be lost, and after a refusal that asks for a later attempt.
 
-The first is `retry_interval`, one duration or a schedule of them, without jitter: each message has a clock of its own. The second
-is backoff as RocketMQ and gRPC define it, with a jitter that a re-executed micro-batch repeats exactly.
+The first is `retry_interval`, one duration or a schedule. It has no jitter, because each message has a timer of its own. The
+second is backoff as in RocketMQ and gRPC. Its jitter is computed, so that a re-executed micro-batch waits equally long.
 """
 
 import zlib
@@ -10,16 +10,25 @@ from state.settings import BackoffSettings, SessionSettings
 
 
 def retry_wait_ms(timeouts: int, settings: SessionSettings) -> int:
-    """How long to wait for an answer, counted from the transmission, when `timeouts` such waits have been in vain (0 = none)."""
+    """Returns how long to wait for an acknowledgement, counted from the transmission.
+
+    Args:
+        timeouts: Number of such waits that have passed without one.
+    """
     later = settings.later_retry_intervals_ms
     return later[min(timeouts, len(later)) - 1] if timeouts and later else settings.retry_interval_ms
 
 
 def backoff_wait_ms(retry: int, settings: BackoffSettings, *, jitter_key: str) -> int:
-    """How long to wait before the n-th retry (1 = the first), counted from the start of the attempt that was refused.
+    """Returns how long to wait before the n-th retry, counted from the start of the attempt that was refused.
 
-    The first wait is exactly `initial`. Then current = min(current × multiplier, max), and the wait is current ± jitter: the
-    jitter comes after the cap and never compounds. jitter_key: what makes this wait differ from others; equal keys, equal waits.
+    The first wait is exactly `initial`. Then current = min(current × multiplier, max), and the wait is current ± jitter. The
+    jitter
+    is added after the cap and never compounds.
+
+    Args:
+        retry: 1 = the first.
+        jitter_key: Equal keys give equal waits.
     """
     if retry <= 1:
         return settings.initial_ms

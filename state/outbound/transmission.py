@@ -1,7 +1,7 @@
-"""First transmission: messages from the backend or the queue to the client, as many as the window has slots.
+"""Sends messages for the first time, from the backend or the queue to the client, as many as the window has slots.
 
-A message that has used up its attempts, or that is larger than the client takes, leaves the session in place of being sent. That
-holds for retransmissions, too (state/outbound/retransmission.py).
+A message that has used up its attempts, or that exceeds the client's Maximum Packet Size, leaves the session instead of being
+sent. This holds for retransmissions too (state/outbound/retransmission.py).
 """
 
 from state.activation import Activation
@@ -15,10 +15,11 @@ from state.transitions import OutboundAction
 
 
 def fill(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
-    """Send from the queue in its order while there are both messages and slots; QoS 0 takes none. After `drop_expired`.
+    """Sends from the queue in its order while there are messages and slots; QoS 0 needs no slot. Call it after `drop_expired`.
 
-    What then blocks the queue, a full window or a backoff, does not hold back QoS 0: it passes. Nothing leaves while a message
-    that has expired, or may not be sent again, waits for the fast path to close: it would have to be passed.
+    QoS 0 passes a queue that is blocked by a full window or a backoff. Nothing leaves while an expired or given-up message waits
+    for
+    the fast path to close, because the others would have to pass it.
     """
     if connection is None or activation.fast_path.waits_for_fence:
         return
@@ -29,8 +30,12 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
 
 
 def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation) -> None:
-    """First transmission, DUP 0, under a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2], or the
-    only one at QoS 0, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1]."""
+    """Transmits a message for the first time.
+
+    At QoS 1 and 2 it has DUP 0 and a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2]. At QoS 0 this is
+    the
+    only transmission, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1].
+    """
     qos = delivery.qos
     if finished_over_limit(outbound, delivery, connection, qos, activation):
         return
@@ -46,7 +51,7 @@ def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConne
 
 
 def count_attempt(delivery: Delivery, now_ms: int) -> None:
-    """A PUBLISH of the message is about to be sent."""
+    """Counts a transmission that is about to happen."""
     delivery.attempts += 1
     if delivery.first_sent_ms is None:
         delivery.first_sent_ms = now_ms
@@ -55,7 +60,7 @@ def count_attempt(delivery: Delivery, now_ms: int) -> None:
 def finished_over_limit(
     outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, qos: QoS, activation: Activation
 ) -> bool:
-    """Finish a message that must not be sent (once more); True if so."""
+    """Finishes a message that must not be sent (again). Returns True if it did."""
     message = delivery.message
     if outbound.attempts_used_up(delivery):
         detail = f"not acknowledged in {delivery.attempts} attempt{'' if delivery.attempts == 1 else 's'}"

@@ -1,16 +1,15 @@
-"""Adoption: the session learns from FastSent what a gateway has sent by the fast path, and goes on with it.
+"""Adopts messages that a gateway has sent by the fast path: FastSent enters them into the session.
 
-1. A FastSent behind one that is missing is ignored: that one's append has failed, so the gateway has written neither. Both
-   messages come from `inflight.messages`.
-2. A message that is not handled yet enters the window as sent, with the packet id and QoS of the FastSent. When it is read,
-   later, it is ignored.
-3. One that the session has in its window already, because it had read it first, keeps its place and goes on under that id and
-   QoS; one from the queue becomes the youngest of the window. The gateway drops what the session has told it to send.
-4. One that has left the session is left alone.
-5. At QoS 0 it is over at once.
+1. A FastSent behind a missing one is ignored. The append of the missing one has failed, so the gateway has written neither
+   message. Both come from `inflight.messages`.
+2. A message that is not handled yet enters the window as sent, with the packet id and QoS of the FastSent. It is ignored when it
+   is read later.
+3. A message that the session read first and has in its window keeps its place, and continues under that id and QoS. One from the
+   queue becomes the newest of the window. The gateway drops the session's own command to send it.
+4. A message that has left the session is ignored.
+5. At QoS 0 the message ends at once.
 
-Which FastSent count is the session's decision (state/session.py): those of the newest connection that it knows, also when that
-is over.
+The session decides which FastSent count (state/session.py): those of the newest connection, even after its end.
 """
 
 from state.activation import Activation
@@ -26,7 +25,14 @@ from state.transitions import OutboundAction, OutboundEvent
 
 
 def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None, activation: Activation) -> None:
-    """connection: that of the event, None = it is over. Raises SessionMisuse for a packet id that another message has."""
+    """Adopts the message of a FastSent.
+
+    Args:
+        connection: The connection of the event; None = it is over.
+
+    Raises:
+        SessionMisuse: Another message has the packet id.
+    """
     _note_for_grant(outbound, event, connection)
     if outbound.positions.is_beyond(event.position):
         if event.previous <= outbound.positions.handled_in(event.position.partition):  # 1
@@ -45,7 +51,7 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
 
 
 def _note_for_grant(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None) -> None:
-    """What the next grant has to say about it, whether it counts or not."""
+    """Stores what the next grant says about this FastSent, whether it is adopted or not."""
     if event.packet_id:
         outbound.packet_ids.last_fast = event.packet_id
     path = None if connection is None else connection.fast_path
@@ -83,10 +89,11 @@ def _adopt_from_window(
 def _enter(
     outbound: SessionOutbound, delivery: Delivery, event: FastSent, connection: SessionConnection | None, activation: Activation
 ) -> None:
-    """As it was sent: the first transmission, whatever the session thought. The youngest of the window, QoS 0 nowhere.
+    """Enters the message as sent: the first transmission, and the newest of the window. QoS 0 enters nothing.
 
-    The wait for the answer counts from now: an engine that was away has the answer in the log behind this, and must not send
-    again or close a connection in front of it.
+    The wait for the acknowledgement counts from now. After a standstill of the engine the acknowledgement may be in the log
+    behind this
+    event, and must come before a resend or the end of the connection.
     """
     message, now_ms = delivery.message, activation.now_ms
     delivery.qos, delivery.position, delivery.fast_path = event.qos, None, True

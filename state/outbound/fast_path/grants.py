@@ -1,16 +1,18 @@
-"""Grants: when a gateway may send by the fast path, and what the session may not do meanwhile (docs/protocol.md, section 7).
+"""Decides when a gateway may send by the fast path, and what the session may not do meanwhile (docs/protocol.md, section 7).
 
 The path of a connection is closed, open or closing. The last step of an activation decides (`end_of_activation`):
 
- 1. It opens where nothing is in front of a new message: a connection, an empty queue, no backoff; and a message of this client
-    has been handled, so that there is a position to go on from. It stays closed while the gateway could not be told the
-    subscriptions, or too many adopted messages are unread.
- 2. What an open path must know is told when there is something new: messages handled by the slow path, subscriptions, or many
-    FastSent. A grant that comes late costs latency and nothing else, and one in each activation would be a record for each.
- 3. It closes when 1 holds no longer, when something waits for the fence, and when messages come from another partition.
+ 1. It opens if a new message would be sent at once: there is a connection, the queue is empty and no backoff runs. A message of
+    this client must have been handled, so that there is a position to continue from. It stays closed while the subscriptions are
+    too many for a grant, or too many adopted messages are unread.
+ 2. A grant is renewed when there is something new: messages handled by the slow path, subscriptions, or many FastSent. A late
+     grant
+    only costs latency, whereas a grant in each activation would cost a record each.
+ 3. It closes when rule 1 no longer holds, when something waits for the fence, or when messages come from another partition.
 
-The fence: what a gateway may be sending does not expire, is not dropped and not given up (`Connection.may_be_sending`). The thing
-is done when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
+The fence: what a gateway may be sending does not expire, is not dropped and not given up (`SessionConnection.may_be_sending`).
+The
+session does it when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
 """
 
 from typing import Final
@@ -24,15 +26,22 @@ from state.outbound.packet_ids import fast_ids
 
 MAX_SUBSCRIPTIONS: Final = 32
 MAX_SUBSCRIPTION_BYTES: Final = 4_096
-"""Of the subscriptions in a grant, as they are stored. A client with more has no fast path."""
+"""Size of the encoded subscriptions. A client with more than these two limits has no fast path."""
 MAX_UNREAD: Final = 1_024
-"""Adopted messages that were not read as messages; they are in the state."""
+"""Adopted messages that were not read as messages yet. They are in the stored session."""
 GRANT_AFTER: Final = 64
-"""FastSent since the last grant: the gateway remembers each until it knows that the session has read it."""
+"""FastSent after which a grant is renewed. The gateway remembers each until a grant says that the session has read it."""
 
 
 def was_adopted(outbound: SessionOutbound, position: Position | None, activation: Activation) -> bool:
-    """A message was read. True: it came by the fast path, and must be ignored now. position: None = it has none, as in tests."""
+    """Marks a message as read.
+
+    Args:
+        position: None = it has none, as in tests.
+
+    Returns:
+        True if the message was adopted before, so that it must be ignored now.
+    """
     if position is None:
         return False
     if outbound.positions.mark_read(position):
@@ -42,14 +51,14 @@ def was_adopted(outbound: SessionOutbound, position: Position | None, activation
 
 
 def closed(connection: SessionConnection, activation: Activation) -> None:
-    """FastPathClosed of this connection was read. It means nothing if nobody had asked for it."""
+    """Applies FastPathClosed of this connection. It has no effect unless the session had asked for it."""
     path = connection.fast_path
     if path is not None and path.state is PathState.CLOSING:
         _close(path, activation)
 
 
 def connection_ended(connection: SessionConnection, activation: Activation) -> None:
-    """The gateway sends nothing more by this path; what it had sent may still be in the log."""
+    """Closes the path. FastSent of the gateway may still be in the log."""
     path = connection.fast_path
     if path is None:
         return
@@ -60,7 +69,7 @@ def connection_ended(connection: SessionConnection, activation: Activation) -> N
 
 
 def end_of_activation(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
-    """Open the path, renew the grant or close it."""
+    """Opens the path, renews the grant or closes the path."""
     path = None if connection is None else connection.fast_path
     if connection is None or path is None or path.state is PathState.CLOSING:
         return
@@ -80,7 +89,7 @@ def end_of_activation(outbound: SessionOutbound, connection: SessionConnection |
 
 
 def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Position | None:
-    """`after` of a grant, None = there cannot be one (rule 1)."""
+    """Returns `after` of a grant; None = no grant is possible (rule 1)."""
     after = outbound.positions.latest
     if after is None or not outbound.settings.fast_path or outbound.queue or outbound.blocked(activation.now_ms):
         return None
@@ -115,7 +124,7 @@ def _grant(
     is_first: bool = False,
 ) -> None:
     news, recent = activation.fast_path, outbound.recent_ids
-    # All of them now and then, so that the gateway can forget those that the session has forgotten.
+    # A periodic snapshot lets the gateway forget the ids that the session has forgotten.
     is_snapshot = is_first or path.since_grant >= GRANT_AFTER or path.digests_sent + len(news.remembered) > recent.window
     path.digests_sent = 0 if is_snapshot else path.digests_sent + len(news.remembered)
     path.since_grant = 0

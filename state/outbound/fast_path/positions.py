@@ -1,14 +1,17 @@
-"""How far the session has come in `inflight.messages`, and what of it came by the fast path first."""
+"""Records which messages of `inflight.messages` the session has handled, and which of them came by the fast path first."""
 
 from state.model import Position
 
 
 class Positions:
-    """handled: the highest offset of this client's messages that the session has handled, by partition; the partition of the
-    message that was handled last is the last one. There is more than one only after partitions were added, or where a backend
-    chooses partitions itself.
+    """Handled positions and unread adopted messages.
 
-    unread: adopted from FastSent, and not yet read as messages; a dict, because it has an order.
+    Attributes:
+        handled: The highest offset of this client's messages that the session has handled, by partition. The partition of the
+            newest
+            handled message is the last key. There is more than one only after partitions were added, or if a backend chooses
+                partitions.
+        unread: Positions adopted from FastSent and not yet read as messages; a dict, because it has an order.
     """
 
     __slots__ = ("handled", "unread")
@@ -19,22 +22,25 @@ class Positions:
 
     @property
     def latest(self) -> Position | None:
-        """The highest position in the partition of the message that was handled last; None = no message was handled yet."""
+        """The highest handled position in the partition of the newest handled message; None = no message was handled yet."""
         partition = next(reversed(self.handled), None)
         return None if partition is None else Position(partition, self.handled[partition])
 
     def handled_in(self, partition: int) -> int:
-        """The highest offset, -1 = none."""
+        """Returns the highest handled offset; -1 = none."""
         return self.handled.get(partition, -1)
 
     def is_beyond(self, position: Position) -> bool:
-        """Nothing as far as this was handled."""
+        """Returns True if neither this message nor a later one of its partition was handled."""
         return position.offset > self.handled_in(position.partition)
 
     def mark_read(self, position: Position) -> bool:
-        """A message was read. False: it has been adopted before, and is to be ignored.
+        """Marks a message as read.
 
-        A partition is read in order: what lies before this message and was not read is not in Kafka any more.
+        A partition is read in order: an unread message before this one no longer exists in Kafka.
+
+        Returns:
+            False if the message has been adopted, so that it must be ignored.
         """
         if self.unread:
             adopted = position in self.unread
@@ -46,12 +52,12 @@ class Positions:
         return True
 
     def adopt(self, position: Position) -> None:
-        """A message was taken from FastSent before it was read."""
+        """Marks a message as adopted from FastSent before it was read."""
         self._raise_to(position)
         self.unread[position] = None
 
     def forget(self) -> None:
-        """The session is forgotten; its next message is its first. Nothing may be unread."""
+        """Forgets the handled positions, so that the next message is the first one. Nothing may be unread."""
         self.handled.clear()
 
     def _raise_to(self, position: Position) -> None:
