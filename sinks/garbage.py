@@ -3,12 +3,12 @@
 import gc
 from typing import Final
 
-_YOUNG_OBJECTS: Final = 10_000
+_GEN0_THRESHOLD: Final = 10_000
 """Python's own threshold is 700, and what a device leaves is freed without the collector: to look for it took a twelfth of the
 time that CONNECTs take."""
 
 
-def spare_what_stays() -> None:
+def freeze_startup_heap() -> None:
     """For a process that is ready: the collector does not look at what there is now any more, which is modules for the most part,
     and less often at the rest.
 
@@ -16,4 +16,4 @@ def spare_what_stays() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(_GEN0_THRESHOLD, *gc.get_threshold()[1:])

@@ -16,30 +16,34 @@ HANGS_AFTER_S: Final = 15.0
 _LOOK_S: Final = 1.0
 
 
-class Lack(msgspec.Struct, frozen=True):
+class UnmetCondition(msgspec.Struct, frozen=True):
     """Something that is missing, and what to do about it; both for people."""
 
     what: str
     action: str
 
 
-STARTING: Final = Lack("the process has not started completely", "wait; its log says what it waits for")
-STOPPING: Final = Lack("the process is stopping", "nothing; another one takes its devices")
-NO_PARTITION: Final = Lack(
+STARTING: Final = UnmetCondition("the process has not started completely", "wait; its log says what it waits for")
+STOPPING: Final = UnmetCondition("the process is stopping", "nothing; another one takes its devices")
+NO_PARTITION: Final = UnmetCondition(
     "no partition of the commands topic",
     "wait some seconds for the consumer group; else give topics.partitions.commands as many partitions as there are gateways",
 )
-NO_LEASE: Final = Lack("no lease: Kafka does not confirm its renewals", "check that Kafka runs and kafka.bootstrap_servers")
-NO_BROKER: Final = Lack("not connected to the MQTT broker", "check that the broker runs, and host, port and password in [bridge]")
+NO_LEASE: Final = UnmetCondition(
+    "no lease: Kafka does not confirm its renewals", "check that Kafka runs and kafka.bootstrap_servers"
+)
+NO_BROKER: Final = UnmetCondition(
+    "not connected to the MQTT broker", "check that the broker runs, and host, port and password in [bridge]"
+)
 
 
 class Health(Protocol):
     """What a process says about itself; from any thread. Empty = nothing is missing."""
 
-    def not_alive(self) -> Sequence[Lack]:
+    def not_alive(self) -> Sequence[UnmetCondition]:
         """Why it has to be started again."""
 
-    def not_ready(self) -> Sequence[Lack]:
+    def not_ready(self) -> Sequence[UnmetCondition]:
         """Why it should get no work for now."""
 
 
@@ -48,11 +52,11 @@ class LoopHealth:
 
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._missing: Sequence[Lack] = (STARTING,)
+        self._missing: Sequence[UnmetCondition] = (STARTING,)
         self._looked_s: float | None = None
 
     @contextmanager
-    def watching(self, missing: Callable[[], Iterable[Lack]]) -> Iterator[Callable[[], None]]:
+    def watching(self, missing: Callable[[], Iterable[UnmetCondition]]) -> Iterator[Callable[[], None]]:
         """On the loop: `missing` is asked there, once a second, until the end of the block.
 
         Yields what asks it now: whoever says that it is ready has said so to probes, too.
@@ -76,11 +80,11 @@ class LoopHealth:
                 timer.cancel()
             self._missing, self._looked_s = (STOPPING,), None
 
-    def not_alive(self) -> Sequence[Lack]:
+    def not_alive(self) -> Sequence[UnmetCondition]:
         looked_s = self._looked_s
         if looked_s is None or self._clock_s() - looked_s < HANGS_AFTER_S:
             return ()
-        return (Lack(f"its event loop has done nothing for {HANGS_AFTER_S:.0f} s", "restart it; please report this"),)
+        return (UnmetCondition(f"its event loop has done nothing for {HANGS_AFTER_S:.0f} s", "restart it; please report this"),)
 
-    def not_ready(self) -> Sequence[Lack]:
+    def not_ready(self) -> Sequence[UnmetCondition]:
         return self.not_alive() or self._missing

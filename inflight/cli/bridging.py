@@ -20,7 +20,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from inflight.cli.metrics_server import serving_metrics
     from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
-    from sinks.garbage import spare_what_stays
+    from sinks.garbage import freeze_startup_heap
     from sinks.health import LoopHealth
     from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
@@ -32,7 +32,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     counters, health = BridgeCounters(), LoopHealth()
 
     def ready() -> None:
-        spare_what_stays()
+        freeze_startup_heap()
         typer.echo(f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}")
 
     async def run() -> None:

@@ -159,7 +159,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
 
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.gateway_processes import metrics_port
-    from sinks.garbage import spare_what_stays
+    from sinks.garbage import freeze_startup_heap
     from sinks.health import LoopHealth
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
     from sinks.mqtt.process import serve
@@ -173,7 +173,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
     counters, health = GatewayCounters(), LoopHealth()
 
     def ready(host: str, port: int) -> None:
-        spare_what_stays()
+        freeze_startup_heap()
         typer.echo(f"ready mqtt={host}:{port}{served}")
 
     async def run() -> None:

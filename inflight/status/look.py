@@ -16,7 +16,7 @@ from inflight.local.endpoints import Endpoints
 from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
 from inflight.status.measurements import Holder, KafkaSeen, Process, Topic
-from sinks.health import Lack
+from sinks.health import UnmetCondition
 from state.errors import UnreadableRecord
 from state.records.leases import Lease, decode_lease
 from streaming.config.settings import Settings
@@ -29,7 +29,7 @@ class _Readiness(msgspec.Struct):
     """As /readyz says it."""
 
     ok: bool
-    missing: tuple[Lack, ...] = ()
+    missing: tuple[UnmetCondition, ...] = ()
 
 
 def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sinks.health import Lack
+from sinks.health import UnmetCondition
 from streaming.engine.lifecycle.watching.hang import Hangs
 
 ENGINE: Final = "engine"
@@ -41,7 +41,7 @@ class Process:
     name: str
     address: str
     error: str | None = None
-    lacks: tuple[Lack, ...] = ()
+    lacks: tuple[UnmetCondition, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
 
 

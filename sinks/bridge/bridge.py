@@ -38,7 +38,7 @@ from sinks.bridge.topics import is_addressable
 from sinks.command_order import OTHER_CODE
 from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
-from sinks.health import NO_BROKER, NO_LEASE, NO_PARTITION, Lack
+from sinks.health import NO_BROKER, NO_LEASE, NO_PARTITION, UnmetCondition
 from sinks.kafka.append import Confirmation, EventLog
 from sinks.lease import HeldLease
 from state.commands import CloseConnection, GatewayCommand, OfferPublish, SendPublish
@@ -126,7 +126,7 @@ class Bridge:
             and self._lease.holds()
         )
 
-    def missing(self) -> Iterator[Lack]:
+    def missing(self) -> Iterator[UnmetCondition]:
         """What devices need and is not there."""
         if self._subscriber.connection is None or self._publisher.connection is None:
             yield NO_BROKER

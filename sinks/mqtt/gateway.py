@@ -18,7 +18,7 @@ from sinks.connection_ids import ConnectionIds, ConnectionKind
 from sinks.ended_connections import EndedConnections
 from sinks.fast_path.offering import Offers
 from sinks.fast_path.pressure import Pressure
-from sinks.health import NO_LEASE, NO_PARTITION, STOPPING, Lack
+from sinks.health import NO_LEASE, NO_PARTITION, STOPPING, UnmetCondition
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
@@ -171,7 +171,7 @@ class Gateway:
         if self._partitions and self.lease.holds():
             self.ready.set()
 
-    def missing(self) -> Iterator[Lack]:
+    def missing(self) -> Iterator[UnmetCondition]:
         """What devices need and is not there."""
         if self._is_stopping:
             yield STOPPING

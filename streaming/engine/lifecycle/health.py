@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sinks.health import STARTING, Lack
+from sinks.health import STARTING, UnmetCondition
 from streaming.config.settings import Settings
 from streaming.engine.progress import BatchProgress
 
@@ -27,20 +27,22 @@ class EngineHealth:
     def observe(self, batch: BatchProgress) -> None:
         self._committed_s = self._clock_s()
 
-    def not_alive(self) -> Sequence[Lack]:
+    def not_alive(self) -> Sequence[UnmetCondition]:
         looked_s = self._looked_s
         if looked_s is None or self._clock_s() - looked_s < _HANGS_AFTER_S:
             return ()
-        return (Lack(f"nobody has looked after the query for {_HANGS_AFTER_S:.0f} s", "restart it; please report this"),)
+        return (
+            UnmetCondition(f"nobody has looked after the query for {_HANGS_AFTER_S:.0f} s", "restart it; please report this"),
+        )
 
-    def not_ready(self) -> Sequence[Lack]:
+    def not_ready(self) -> Sequence[UnmetCondition]:
         committed_s = self._committed_s
         if committed_s is None:
             return self.not_alive() or (STARTING,)
         if self._clock_s() - committed_s <= self._longest_s:
             return self.not_alive()
         return (
-            Lack(
+            UnmetCondition(
                 f"no micro-batch was committed for {self._clock_s() - committed_s:.0f} s",
                 "check that Kafka runs; logs/spark.log says what the micro-batch waits for. A long one is no fault: see "
                 "metrics.ready_within",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sinks.garbage import spare_what_stays
+from sinks.garbage import freeze_startup_heap
 
 
 class Node:
@@ -24,14 +24,14 @@ def _as_before() -> Iterator[None]:
 
 def test_what_is_there_is_looked_at_once_more_and_then_not_again() -> None:
     garbage = weakref.ref(Node())
-    spare_what_stays()
+    freeze_startup_heap()
     assert garbage() is None, "what is garbage already goes"
     assert gc.get_freeze_count() > 10_000
     assert len(gc.get_objects()) < 10_000
 
 
 def test_what_comes_later_is_still_found() -> None:
-    spare_what_stays()
+    freeze_startup_heap()
     later = weakref.ref(Node())
     gc.collect()
     assert later() is None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from sinks.health import HANGS_AFTER_S, NO_LEASE, STARTING, STOPPING, Lack, LoopHealth
+from sinks.health import HANGS_AFTER_S, NO_LEASE, STARTING, STOPPING, LoopHealth, UnmetCondition
 
 
 def test_it_is_alive_and_not_ready_until_the_loop_has_looked_and_after_it_has_ended() -> None:
@@ -20,10 +20,10 @@ def test_it_is_alive_and_not_ready_until_the_loop_has_looked_and_after_it_has_en
 
 def test_what_is_missing_is_what_the_loop_found_last() -> None:
     health = LoopHealth()
-    found: list[Iterable[Lack]] = [(NO_LEASE,), ()]
+    found: list[Iterable[UnmetCondition]] = [(NO_LEASE,), ()]
     looked = asyncio.Event()
 
-    def look() -> Iterable[Lack]:
+    def look() -> Iterable[UnmetCondition]:
         if len(found) == 1:
             looked.set()
         return found.pop(0) if len(found) > 1 else found[0]

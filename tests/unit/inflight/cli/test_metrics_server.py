@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Sequence
 
 from inflight.cli.metrics_server import serving_metrics
-from sinks.health import NO_LEASE, STARTING, Lack
+from sinks.health import NO_LEASE, STARTING, UnmetCondition
 from streaming.engine.metrics import EngineCollector
 
 
@@ -14,13 +14,13 @@ class SetHealth:
     """What a test says is missing."""
 
     def __init__(self) -> None:
-        self.alive: list[Lack] = []
-        self.ready: list[Lack] = []
+        self.alive: list[UnmetCondition] = []
+        self.ready: list[UnmetCondition] = []
 
-    def not_alive(self) -> Sequence[Lack]:
+    def not_alive(self) -> Sequence[UnmetCondition]:
         return self.alive
 
-    def not_ready(self) -> Sequence[Lack]:
+    def not_ready(self) -> Sequence[UnmetCondition]:
         return self.ready
 
 

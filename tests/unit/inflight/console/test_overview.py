@@ -11,7 +11,7 @@ from inflight.console.app import console_app
 from inflight.console.live import Live
 from inflight.console.worker import Worker
 from inflight.status.measurements import ENGINE, Holder, Measurements, Process
-from sinks.health import Lack
+from sinks.health import UnmetCondition
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Seen, Told, browser, settings_of
 from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
@@ -71,7 +71,7 @@ def test_gateways_and_bridges_know_best_who_is_connected(tmp_path: Path) -> None
 
 
 def test_it_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
-    lack = Lack(what="no micro-batch", action="look at its log")
+    lack = UnmetCondition(what="no micro-batch", action="look at its log")
     processes = (Process(name=ENGINE, address="e:1", lacks=(lack,)), Process(name="gateway", address="g:1", error="refused"))
     text = page_of(replace(WELL, processes=processes), tmp_path)
     assert "the engine at e:1 is not ready: no micro-batch" in text

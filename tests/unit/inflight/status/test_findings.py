@@ -16,7 +16,7 @@ from inflight.status.measurements import (
     Topic,
     rates,
 )
-from sinks.health import Lack
+from sinks.health import UnmetCondition
 from streaming.engine.lifecycle.watching.hang import Hangs
 
 KAFKA = KafkaSeen(
@@ -86,7 +86,7 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
         (kafka(topics=(Topic(name="t", end=0, waiting=40_000),)), Severity.WARNING, "40,000 records wait", "more cores"),
         (kafka(topics=(Topic(name="t", end=0, waiting=200_000),)), Severity.CRITICAL, "throttle.lag_high", "micro-batches"),
         (process("gateway", error="refused"), Severity.CRITICAL, "the gateway at a:1 does not answer: refused", "its log"),
-        (process("gateway", lacks=(Lack("no lease", "check"),)), Severity.CRITICAL, "is not ready: no lease", "check"),
+        (process("gateway", lacks=(UnmetCondition("no lease", "check"),)), Severity.CRITICAL, "is not ready: no lease", "check"),
         (process("gateway", values={"inflight_gateway_bugs_total": 2}), Severity.NOTE, "2 connections were closed", "its log"),
         (
             process("engine", values={"inflight_engine_last_micro_batch_seconds": 12.0}),

@@ -8,7 +8,7 @@ from rich.console import Console
 from inflight.cli.status.screen import screen
 from inflight.status.findings import findings
 from inflight.status.measurements import Client, KafkaSeen, Measurements, Process, SessionsSeen, Topic
-from sinks.health import Lack
+from sinks.health import UnmetCondition
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
 
@@ -54,7 +54,7 @@ def test_what_is_well_is_said() -> None:
 
 
 def test_each_finding_stands_above_with_what_to_do() -> None:
-    seen = replace(WELL, processes=(Process(name="gateway", address="g:1", lacks=(Lack("no [lease]", "check [it]"),)),))
+    seen = replace(WELL, processes=(Process(name="gateway", address="g:1", lacks=(UnmetCondition("no [lease]", "check [it]"),)),))
     text = shown(seen)
     assert text.startswith("critical: the gateway at g:1 is not ready: no [lease]\n    → check [it]\n")
     assert ["gateway", "not", "ready", "g:1"] in lines(text)
