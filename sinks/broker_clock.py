@@ -1,7 +1,7 @@
-"""The time of Kafka's brokers: one clock for all gateways and bridges, whatever their own clocks say.
+"""Keeps the time of Kafka's brokers: one clock for all gateways and bridges, whatever their own clocks say.
 
-Where records get their time from the broker (LogAppendTime, as `inflight.leases` is made), each confirmed renewal of a lease says
-what the broker's clock said between sending it and hearing of it. From there on a clock counts that nobody sets.
+If the broker sets the time of records (LogAppendTime, as in `inflight.leases`), each confirmed renewal of a lease tells what the
+broker's clock was between sending and confirmation. From there a clock continues that nobody can set.
 """
 
 import time
@@ -11,30 +11,40 @@ from typing import Final
 from sinks.lease import boot_clock_ms
 
 _DRIFT: Final = 1e-3
-"""More than any two clocks drift apart: so much worse gets what is known, for each millisecond."""
+"""The estimate's error grows by this much per millisecond. It is more than any two clocks drift apart."""
 
 
 class BrokerClock:
-    """clock_ms: one that never goes back. wall_ns: this machine's, as long as nothing else is known."""
+    """Estimates the time of Kafka's brokers.
+
+    Args:
+        clock_ms: A clock that never goes back.
+        wall_ns: This machine's clock, used before the first observation.
+    """
 
     def __init__(
         self, *, clock_ms: Callable[[], float] = boot_clock_ms, wall_ns: Callable[[], int] = lambda: time.time_ns()
     ) -> None:
         self._clock_ms = clock_ms
         self._wall_ns = wall_ns
-        self._ahead_ms: float | None = None
-        """How far the broker's clock is ahead of `clock_ms`."""
+        self._offset_ms: float | None = None
+        """The broker's clock minus `clock_ms`; None = not observed yet."""
         self._error_ms = 0.0
-        """At most, when it was observed."""
+        """Greatest error of `_offset_ms` at the time of observation."""
         self._observed_ms = 0.0
 
-    def observe(self, broker_ms: int, took_ms: float) -> None:
-        """broker_ms: when the broker had a record, since 1970. took_ms: from sending it to hearing of that, which is now."""
-        now_ms, error_ms = self._clock_ms(), took_ms / 2
-        if self._ahead_ms is None or error_ms <= self._error_ms + _DRIFT * (now_ms - self._observed_ms):
-            self._ahead_ms = broker_ms - (now_ms - error_ms)
+    def observe(self, broker_ms: int, round_trip_ms: float) -> None:
+        """Improves the estimate if the observation is more accurate.
+
+        Args:
+            broker_ms: Time that the broker gave a record, in milliseconds since 1970.
+            round_trip_ms: Time from sending the record to its confirmation, which is now.
+        """
+        now_ms, error_ms = self._clock_ms(), round_trip_ms / 2
+        if self._offset_ms is None or error_ms <= self._error_ms + _DRIFT * (now_ms - self._observed_ms):
+            self._offset_ms = broker_ms - (now_ms - error_ms)
             self._error_ms, self._observed_ms = error_ms, now_ms
 
     def now_ns(self) -> int:
-        """Since 1970. May go back by what was not known."""
-        return self._wall_ns() if self._ahead_ms is None else int((self._clock_ms() + self._ahead_ms) * 1_000_000)
+        """Returns the nanoseconds since 1970. It may go back by the error of the estimate."""
+        return self._wall_ns() if self._offset_ms is None else int((self._clock_ms() + self._offset_ms) * 1_000_000)

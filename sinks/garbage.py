@@ -1,18 +1,16 @@
-"""Python's garbage collector in a process that answers devices."""
+"""Configures Python's garbage collector for a process that answers devices."""
 
 import gc
 from typing import Final
 
 _GEN0_THRESHOLD: Final = 10_000
-"""Python's own threshold is 700, and what a device leaves is freed without the collector: to look for it took a twelfth of the
-time that CONNECTs take."""
+"""Python's own threshold is 700. A device's objects are freed by reference counting, so collecting often only costs time."""
 
 
 def freeze_startup_heap() -> None:
-    """For a process that is ready: the collector does not look at what there is now any more, which is modules for the most part,
-    and less often at the rest.
+    """Excludes the present objects, most of them modules, from later collections, and makes collections rarer.
 
-    Looking through them takes 75 to 100 ms, about every tenth second, in which no device gets anything.
+    Call it when the process is ready. A full collection of them takes 75 to 100 ms, during which no device gets anything.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""Whether a gateway or a bridge works (`/healthz`) and whether its devices get what they need (`/readyz`).
+"""Reports whether a gateway or a bridge is alive (`/healthz`) and whether its devices get what they need (`/readyz`).
 
-The event loop looks once a second and leaves what it has found; the thread that answers over HTTP reads that. A loop that has not
-looked for `HANGS_AFTER_S` does not work.
+The event loop checks once a second and stores the result. The thread that answers over HTTP reads it. A loop that has not checked
+for `HANGS_AFTER_S` hangs.
 """
 
 import asyncio
@@ -13,11 +13,16 @@ from typing import Final, Protocol
 import msgspec
 
 HANGS_AFTER_S: Final = 15.0
-_LOOK_S: Final = 1.0
+_CHECK_INTERVAL_S: Final = 1.0
 
 
 class UnmetCondition(msgspec.Struct, frozen=True):
-    """Something that is missing, and what to do about it; both for people."""
+    """A condition that a process lacks.
+
+    Attributes:
+        what: What is missing, for people.
+        action: What to do about it, for people.
+    """
 
     what: str
     action: str
@@ -38,51 +43,51 @@ NO_BROKER: Final = UnmetCondition(
 
 
 class Health(Protocol):
-    """What a process says about itself; from any thread. Empty = nothing is missing."""
+    """The health of a process; safe to call from any thread. An empty result means that nothing is missing."""
 
     def not_alive(self) -> Sequence[UnmetCondition]:
-        """Why it has to be started again."""
+        """Returns why the process has to be restarted."""
 
     def not_ready(self) -> Sequence[UnmetCondition]:
-        """Why it should get no work for now."""
+        """Returns why the process should get no work for now."""
 
 
 class LoopHealth:
-    """Health of a process that works on an event loop. It starts as alive and not ready."""
+    """The health of a process with an event loop. It starts as alive and not ready."""
 
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._missing: Sequence[UnmetCondition] = (STARTING,)
-        self._looked_s: float | None = None
+        self._checked_s: float | None = None
 
     @contextmanager
     def watching(self, missing: Callable[[], Iterable[UnmetCondition]]) -> Iterator[Callable[[], None]]:
-        """On the loop: `missing` is asked there, once a second, until the end of the block.
+        """Calls `missing` on the loop once a second until the end of the block.
 
-        Yields what asks it now: whoever says that it is ready has said so to probes, too.
+        Yields a function that calls it at once, so that a process that announces that it is ready passes its probes too.
         """
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
 
-        def look() -> None:
-            self._missing, self._looked_s = tuple(missing()), self._clock_s()
+        def check() -> None:
+            self._missing, self._checked_s = tuple(missing()), self._clock_s()
 
         def tick() -> None:
             nonlocal timer
-            look()
-            timer = loop.call_later(_LOOK_S, tick)
+            check()
+            timer = loop.call_later(_CHECK_INTERVAL_S, tick)
 
         tick()
         try:
-            yield look
+            yield check
         finally:
             if timer is not None:
                 timer.cancel()
-            self._missing, self._looked_s = (STOPPING,), None
+            self._missing, self._checked_s = (STOPPING,), None
 
     def not_alive(self) -> Sequence[UnmetCondition]:
-        looked_s = self._looked_s
-        if looked_s is None or self._clock_s() - looked_s < HANGS_AFTER_S:
+        checked_s = self._checked_s
+        if checked_s is None or self._clock_s() - checked_s < HANGS_AFTER_S:
             return ()
         return (UnmetCondition(f"its event loop has done nothing for {HANGS_AFTER_S:.0f} s", "restart it; please report this"),)
 
