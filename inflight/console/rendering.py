@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from inflight.status.words import age
+from inflight.status.formatting import age
 
 LIVE_MS: Final = 2_000
 """A page that shows what changes by itself is fetched again after this long."""

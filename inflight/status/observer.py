@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from inflight.status.look import look_at_kafka, look_at_process, metrics_addresses
 from inflight.status.measurements import ENGINE, KafkaSeen, Limits, Measurements, SessionsSeen
+from inflight.status.probes import look_at_kafka, look_at_process, metrics_addresses
 from inflight.status.totals import of_metrics
 from state.errors import InflightError
 from streaming.config.settings import Settings

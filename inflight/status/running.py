@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inflight.status.findings import is_gone
+from inflight.status.formatting import age
 from inflight.status.measurements import ENGINE, Measurements
-from inflight.status.words import age
 
 
 class State(StrEnum):

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from inflight.status.findings import Finding, Severity
+from inflight.status.formatting import age
 from inflight.status.measurements import KafkaSeen, Measurements, SessionsSeen
 from inflight.status.running import State, running
-from inflight.status.words import age
 
 _STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _COLOURS: Final = {State.WORKS: "green", State.NOT_READY: "yellow", State.AWAY: "red"}

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from inflight.local.child_process import free_port
 from inflight.local.endpoints import Endpoints
-from inflight.status.look import look_at_process
+from inflight.status.probes import look_at_process
 from tests.integration.up.conftest import SharedUp
 from tests.support.metrics import every_metric
 from tests.support.waiting import wait_until

@@ -8,9 +8,9 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeout
 
 from inflight.cli.metrics_server import serving_metrics
 from inflight.local.child_process import free_port
-from inflight.status import look
-from inflight.status.look import look_at_kafka, look_at_process, metrics_addresses
+from inflight.status import probes
 from inflight.status.measurements import ENGINE, KafkaSeen, Measurements, Process
+from inflight.status.probes import look_at_kafka, look_at_process, metrics_addresses
 from inflight.status.totals import of_metrics
 from sinks.health import STARTING, LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
@@ -61,7 +61,7 @@ def test_a_kafka_that_refuses_is_not_one_that_is_away(
     def fails(*_: object) -> KafkaSeen:
         raise error
 
-    monkeypatch.setattr(look, "_look_at_kafka", fails)
+    monkeypatch.setattr(probes, "_look_at_kafka", fails)
     seen = look_at_kafka(Settings())
     assert seen.error is not None
     assert seen.refused is refused

@@ -1,6 +1,6 @@
 """How measurements are put into words."""
 
-from inflight.status.words import age
+from inflight.status.formatting import age
 
 
 def test_ages_are_short() -> None:
