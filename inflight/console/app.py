@@ -7,27 +7,27 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from inflight.console.asking import AskingPage, Questions
 from inflight.console.guard import Form, guards
-from inflight.console.history import MOST_ROWS, REASONS, History
+from inflight.console.history import MAX_ROWS, REASONS, History
 from inflight.console.live import Live
 from inflight.console.overview import Overview
-from inflight.console.questions import PageQuestions
+from inflight.console.page_queries import PageQueries
+from inflight.console.query_page import QueriesOf, QueryPage
 from inflight.console.rendering import Pages
 from inflight.console.replaying import ReplayPages
-from inflight.console.worker import TooManyQuestions, Worker
+from inflight.console.worker import QueryWorker, TooManyQueries
 from streaming.config.settings import Settings
 
 
-def console_app(settings: Settings, live: Live, worker: Worker, history: History) -> Starlette:
+def console_app(settings: Settings, live: Live, worker: QueryWorker, history: History) -> Starlette:
     """live, worker: must be running."""
     console = settings.console
     form = Form()
-    pages = Pages(token=form.token, kafka=settings.kafka.bootstrap_servers, most_rows=MOST_ROWS)
-    questions = PageQuestions(history)
+    pages = Pages(token=form.token, kafka=settings.kafka.bootstrap_servers, max_rows=MAX_ROWS)
+    page_queries = PageQueries(history)
 
-    def asking(path: str, template: str, asked: Questions) -> list[Route]:
-        return AskingPage(pages, worker, form, template, asked, reasons=REASONS).route(path)
+    def query_routes(path: str, template: str, queries: QueriesOf) -> list[Route]:
+        return QueryPage(pages, worker, form, template, queries, reasons=REASONS).route(path)
 
     def refused(request: Request, error: Exception) -> Response:
         detail, status = (error.detail, error.status_code) if isinstance(error, HTTPException) else (str(error), 503)
@@ -35,16 +35,16 @@ def console_app(settings: Settings, live: Live, worker: Worker, history: History
 
     routes = [
         Route("/", Overview(pages, live, worker, settings.engine.data_dir).show),
-        *asking("/sessions", "sessions.html", questions.sessions),
-        *asking("/client", "client.html", questions.client),
-        *asking("/trace", "trace.html", questions.trace),
-        *asking("/dead-letters", "dead_letters.html", questions.dead_letters),
-        *asking("/dead-letter", "dead_letter.html", questions.dead_letter),
+        *query_routes("/sessions", "sessions.html", page_queries.sessions),
+        *query_routes("/client", "client.html", page_queries.client),
+        *query_routes("/trace", "trace.html", page_queries.trace),
+        *query_routes("/dead-letters", "dead_letters.html", page_queries.dead_letters),
+        *query_routes("/dead-letter", "dead_letter.html", page_queries.dead_letter),
         *ReplayPages(pages, worker, form, history, is_allowed=console.allow_replay).routes(),
         Mount("/static", StaticFiles(packages=[("inflight.console", "static")])),
     ]
     return Starlette(
         routes=routes,
         middleware=guards((console.host, *console.names)),
-        exception_handlers={HTTPException: refused, TooManyQuestions: refused},
+        exception_handlers={HTTPException: refused, TooManyQueries: refused},
     )

@@ -6,27 +6,27 @@ from itertools import pairwise
 from typing import Final
 
 from inflight.console.live import WINDOW_S, Sample
-from inflight.console.plots import HOLE_S, Plot, Points, plot
-from inflight.status.measurements import SessionsSeen
+from inflight.console.plots import MAX_GAP_S, Plot, Points, plot
+from inflight.status.measurements import SessionTotals
 from streaming.engine.progress import BatchProgress
 
 _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
 _PUBLISHES: Final = ("inflight_gateway_publishes_sent_total", "inflight_gateway_fast_publishes_sent_total")
 _MINUTE_S: Final = 60.0
-RESENDS_FOR: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
+RESEND_CAUSES: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
 """What messages are sent again for, by the engine's names (streaming/engine/progress.py)."""
 
 
 def charts(
-    samples: Sequence[Sample], batches: Sequence[BatchProgress], sessions: SessionsSeen | None, *, until_s: float
+    samples: Sequence[Sample], batches: Sequence[BatchProgress], sessions: SessionTotals | None, *, until_s: float
 ) -> tuple[Plot, ...]:
     """sessions: what is known of them now. until_s: the right edge, seconds since 1970."""
     ended = [(_ended_s(batch), batch) for batch in batches]
     topics = samples[-1].records if samples else {}
     counts = _counts(samples, sessions, until_s)
 
-    def draw(title: str, unit: str, *series: tuple[str, Points], hole_s: float = HOLE_S) -> Plot:
-        return plot(title, unit, series, until_s=until_s, window_s=WINDOW_S, hole_s=hole_s)
+    def draw(title: str, unit: str, *series: tuple[str, Points], max_gap_s: float = MAX_GAP_S) -> Plot:
+        return plot(title, unit, series, until_s=until_s, window_s=WINDOW_S, max_gap_s=max_gap_s)
 
     return (
         draw(
@@ -53,14 +53,14 @@ def charts(
             "messages",
             ("in flight", [(at_s, found.inflight) for at_s, found in counts]),
             ("queued", [(at_s, found.queued) for at_s, found in counts]),
-            hole_s=WINDOW_S,  # minutes may lie between two censuses
+            max_gap_s=WINDOW_S,  # minutes may lie between two censuses
         ),
     )
 
 
 def resends(batches: Sequence[BatchProgress], *, until_s: float) -> dict[str, int]:
     """Messages sent again in the time of the plots, by what it was for."""
-    found = dict.fromkeys(RESENDS_FOR, 0)
+    found = dict.fromkeys(RESEND_CAUSES, 0)
     for batch in batches:
         if _ended_s(batch) > until_s - WINDOW_S:
             for trigger, count in batch.resends.items():
@@ -72,7 +72,7 @@ def _ended_s(batch: BatchProgress) -> float:
     return datetime.fromisoformat(batch.started).timestamp() + batch.duration_ms / 1_000
 
 
-def _counts(samples: Sequence[Sample], newest: SessionsSeen | None, now_s: float) -> list[tuple[float, SessionsSeen]]:
+def _counts(samples: Sequence[Sample], newest: SessionTotals | None, now_s: float) -> list[tuple[float, SessionTotals]]:
     """What the sessions held, each census once, at the second in which it was taken."""
     seen = [(sample.at_s, sample.seen.sessions) for sample in samples]
     return sorted({round(at_s - found.age_s): found for at_s, found in [*seen, (now_s, newest)] if found is not None}.items())
@@ -81,8 +81,8 @@ def _counts(samples: Sequence[Sample], newest: SessionsSeen | None, now_s: float
 def _growth(samples: Sequence[Sample], name: str) -> Iterator[tuple[float, float, float]]:
     """(when, seconds, growth) between looks; a counter that fell has begun again and is left out."""
     for before, now in pairwise(samples):
-        if name in before.counted and name in now.counted and now.counted[name] >= before.counted[name]:
-            yield now.at_s, now.at_s - before.at_s, now.counted[name] - before.counted[name]
+        if name in before.metrics and name in now.metrics and now.metrics[name] >= before.metrics[name]:
+            yield now.at_s, now.at_s - before.at_s, now.metrics[name] - before.metrics[name]
 
 
 def _rates(samples: Sequence[Sample], name: str) -> list[tuple[float, float]]:

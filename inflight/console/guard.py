@@ -59,13 +59,13 @@ class Form:
 def guards(names: tuple[str, ...]) -> list[Middleware]:
     """names: hosts that a request may name, beside those of loopback."""
     return [
-        Middleware(_SafeAnswers),
+        Middleware(_SecurityHeaders),
         Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, *names], www_redirect=False),
-        Middleware(_NotFromOtherPages),
+        Middleware(_CrossSiteGuard),
     ]
 
 
-class _SafeAnswers:
+class _SecurityHeaders:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -78,20 +78,20 @@ class _SafeAnswers:
         await self._app(scope, receive, send_with_headers)
 
 
-class _NotFromOtherPages:
+class _CrossSiteGuard:
     """By what browsers say about where a request comes from (Fetch Metadata); what is no browser does not say it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _is_from_elsewhere(scope["method"], Headers(scope=scope)):
+        if scope["type"] == "http" and _is_cross_site(scope["method"], Headers(scope=scope)):
             await PlainTextResponse("this request was made by another page", 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def _is_from_elsewhere(method: str, headers: Headers) -> bool:
+def _is_cross_site(method: str, headers: Headers) -> bool:
     if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return False
     follows_a_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from inflight.console.worker import Progress
 from inflight.local.spark_jars import spark_jars
-from inflight.status.measurements import SessionsSeen
+from inflight.status.measurements import SessionTotals
 from inflight.status.sessions import SessionsReader
 from state.errors import InflightError
 from state.model import DEAD_LETTERED, Outcome
@@ -22,9 +22,9 @@ from streaming.history.sources.choice import source_of
 from streaming.history.sources.source import Source
 from streaming.history.trace import Step
 
-MOST_ROWS: Final = 100
+MAX_ROWS: Final = 100
 """Of a list on a page."""
-MOST_REPLAYED: Final = 1_000
+MAX_REPLAYED: Final = 1_000
 """Dead letters that one replay looks at."""
 REASONS: Final = tuple(sorted(outcome.value for outcome in DEAD_LETTERED))
 _PAYLOAD_BYTES: Final = 200
@@ -37,7 +37,7 @@ class SessionsUnreadable(InflightError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class MessageTrace:
     """steps: of a message, oldest first. sources: where they are from, lines for people."""
 
     steps: tuple[Step, ...]
@@ -66,7 +66,7 @@ class Letters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedReplay:
     """A dead letter that would be sent."""
 
     message_id: str
@@ -81,7 +81,7 @@ class ReplayPlan:
     chosen: LettersFilter
     matched: int
     is_cut: bool
-    planned: tuple[Planned, ...]
+    planned: tuple[PlannedReplay, ...]
     sources: tuple[str, ...]
     skipped: dict[str, int] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class ReplayPlan:
 class History(Protocol):
     """What pages ask, on the worker's thread. Raises InflightError with what to say."""
 
-    def sessions(self) -> SessionsSeen: ...
+    def sessions(self) -> SessionTotals: ...
 
     def clients(self, prefix: str) -> Sequence[dict[str, Any]]: ...
 
@@ -97,7 +97,7 @@ class History(Protocol):
 
     def steps(self, client_id: str, on_progress: Progress) -> RecentSteps: ...
 
-    def life(self, message_id: str, client_id: str, on_progress: Progress) -> Life: ...
+    def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace: ...
 
     def letters(self, chosen: LettersFilter) -> Letters: ...
 
@@ -114,30 +114,30 @@ class StoredHistory:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def sessions(self) -> SessionsSeen:
-        found = SessionsReader(self._settings, worst=MOST_ROWS).look()
+    def sessions(self) -> SessionTotals:
+        found = SessionsReader(self._settings, worst=MAX_ROWS).read()
         if isinstance(found, str):
             raise SessionsUnreadable(found)
         return found
 
     def clients(self, prefix: str) -> Sequence[dict[str, Any]]:
-        return clients_like(self._spark(), prefix, limit=MOST_ROWS)
+        return clients_like(self._spark(), prefix, limit=MAX_ROWS)
 
     def client(self, client_id: str) -> StoredClient:
-        return stored_client(self._spark(), client_id, self._settings.session_settings, most=MOST_ROWS)
+        return stored_client(self._spark(), client_id, self._settings.session_settings, most=MAX_ROWS)
 
     def steps(self, client_id: str, on_progress: Progress) -> RecentSteps:
-        return recent_steps(self._settings, client_id, max_records=_LEDGER_RECORDS, most=MOST_ROWS, on_progress=on_progress)
+        return recent_steps(self._settings, client_id, max_records=_LEDGER_RECORDS, most=MAX_ROWS, on_progress=on_progress)
 
-    def life(self, message_id: str, client_id: str, on_progress: Progress) -> Life:
+    def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace:
         source = self._source(client_id, on_progress)
         steps = trace.trace(source, message_id)
-        return Life(steps=tuple(steps), sources=tuple(source.described()))
+        return MessageTrace(steps=tuple(steps), sources=tuple(source.described()))
 
     def letters(self, chosen: LettersFilter) -> Letters:
         source = self._source(chosen.client_id)
         history = self._spark(source)
-        rows = dead_letters.listed(history, where=chosen.condition, limit=MOST_ROWS, payload_bytes=_PAYLOAD_BYTES + 1)
+        rows = dead_letters.listed(history, where=chosen.condition, limit=MAX_ROWS, payload_bytes=_PAYLOAD_BYTES + 1)
         found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in history.documents(rows))
         return Letters(letters=found, sources=tuple(source.described()))
 
@@ -147,13 +147,13 @@ class StoredHistory:
     def plan(self, chosen: LettersFilter) -> ReplayPlan:
         source, count = self._source(chosen.client_id), replaying.ReplayCount()
         found = tuple(
-            Planned(message_id=letter.message.message_id, client_id=letter.client_id, dead_letter_id=letter.dead_letter_id)
+            PlannedReplay(message_id=letter.message.message_id, client_id=letter.client_id, dead_letter_id=letter.dead_letter_id)
             for letter in self._candidates(source, chosen, count)
         )
         return ReplayPlan(
             chosen=chosen,
             matched=count.matched,
-            is_cut=count.matched >= MOST_REPLAYED,
+            is_cut=count.matched >= MAX_REPLAYED,
             planned=found,
             sources=tuple(source.described()),
             skipped={why.value: number for why, number in count.skipped.items()},
@@ -174,7 +174,7 @@ class StoredHistory:
 
     def _candidates(self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount) -> Iterator[replaying.Letter]:
         history, options = self._spark(source), _options(chosen)
-        return replaying.letters(history, replaying.candidates(history, options).limit(MOST_REPLAYED), options, count)
+        return replaying.letters(history, replaying.candidates(history, options).limit(MAX_REPLAYED), options, count)
 
     def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:
         return source_of(

@@ -11,22 +11,22 @@ from typing import Final, Protocol, Self
 import structlog
 
 from inflight.status.findings import Finding, findings
-from inflight.status.measurements import KafkaSeen, Measurements, rates
+from inflight.status.measurements import KafkaStatus, Measurements, rates
 
 WINDOW_S: Final = 300.0
 """What is kept."""
 _INTERVAL_S: Final = 2.0
-_RESTS_AFTER_S: Final = 30.0
+_IDLE_AFTER_S: Final = 30.0
 _JOIN_S: Final = 10.0
 _log: Final = structlog.get_logger(__name__)
 
 
-class Observes(Protocol):
+class MeasurementSource(Protocol):
     """`Observer` of inflight/status, and what tests have in its place."""
 
-    def kafka(self) -> KafkaSeen: ...
+    def probe_kafka(self) -> KafkaStatus: ...
 
-    def look(self, kafka: KafkaSeen) -> Measurements: ...
+    def measure(self, kafka: KafkaStatus) -> Measurements: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Sample:
     at_s: float
     seen: Measurements
     records: Mapping[str, float] = field(default_factory=dict)
-    counted: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class View:
 class Live:
     """Works on a thread of its own for the length of a `with`."""
 
-    def __init__(self, observer: Observes, *, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(self, observer: MeasurementSource, *, interval_s: float = _INTERVAL_S) -> None:
         self._observer = observer
         self._interval_s = interval_s
         self._samples: deque[Sample] = deque()
@@ -66,17 +66,17 @@ class Live:
 
     def view(self) -> View:
         """What was seen last. Asking for it keeps the looks going for half a minute."""
-        self._wanted_until_s = time.monotonic() + _RESTS_AFTER_S
+        self._wanted_until_s = time.monotonic() + _IDLE_AFTER_S
         self._wanted.set()
         return self._view
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Once; seconds at most."""
-        kafka = self._observer.kafka()
-        seen = self._observer.look(kafka)
+        kafka = self._observer.probe_kafka()
+        seen = self._observer.measure(kafka)
         now_s = time.time()
         before = self._samples[-1].seen.kafka if self._samples else kafka
-        sample = Sample(at_s=now_s, seen=seen, records=rates(before, kafka), counted=_added_up(seen))
+        sample = Sample(at_s=now_s, seen=seen, records=rates(before, kafka), metrics=_summed_metrics(seen))
         self._samples.append(sample)
         while self._samples[0].at_s < now_s - WINDOW_S:
             self._samples.popleft()
@@ -98,15 +98,15 @@ class Live:
                 return
             began_s = time.monotonic()
             try:
-                self.look()
+                self.update()
             except Exception:  # noqa: BLE001 - the page says how old its numbers are
-                _log.exception("look_failed", action="please report this")
+                _log.exception("measuring_failed", action="please report this")
             if time.monotonic() > self._wanted_until_s:
                 self._wanted.clear()
             time.sleep(max(0.1, began_s + self._interval_s - time.monotonic()))
 
 
-def _added_up(seen: Measurements) -> Mapping[str, float]:
+def _summed_metrics(seen: Measurements) -> Mapping[str, float]:
     """Over all processes: two gateways are one number."""
     found: dict[str, float] = {}
     for process in seen.processes:

@@ -9,13 +9,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from inflight.console.charts import RESENDS_FOR, charts, resends
+from inflight.console.charts import RESEND_CAUSES, charts, resends
 from inflight.console.live import WINDOW_S, Live, View
+from inflight.console.page_queries import SESSIONS
 from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
-from inflight.console.questions import SESSIONS
 from inflight.console.rendering import LIVE_MS, Pages
-from inflight.console.worker import Worker
-from inflight.status.measurements import Measurements, SessionsSeen
+from inflight.console.worker import QueryWorker
+from inflight.status.measurements import Measurements, SessionTotals
 from inflight.status.running import running
 from streaming.engine.progress import recent_progress
 
@@ -26,14 +26,14 @@ _CONNECTED: Final = ("inflight_gateway_connections", "inflight_bridge_devices")
 class Overview:
     """data_dir: of the engine, for its progress."""
 
-    def __init__(self, pages: Pages, live: Live, worker: Worker, data_dir: Path) -> None:
+    def __init__(self, pages: Pages, live: Live, worker: QueryWorker, data_dir: Path) -> None:
         self._pages = pages
         self._live = live
         self._worker = worker
         self._data_dir = data_dir
 
     def show(self, request: Request) -> Response:
-        return self._pages.page(request, "overview.html", self._values(self._live.view(), time.time()), again_ms=LIVE_MS)
+        return self._pages.page(request, "overview.html", self._values(self._live.view(), time.time()), refresh_ms=LIVE_MS)
 
     def _values(self, view: View, now_s: float) -> dict[str, Any]:
         batches = recent_progress(self._data_dir, limit_bytes=_PROGRESS_BYTES)
@@ -46,25 +46,25 @@ class Overview:
             "age_s": None if newest is None else now_s - newest.at_s,
             "found": view.found,
             "processes": [] if seen is None else running(seen),
-            "connected": None if newest is None else _connected(newest.counted, sessions),
+            "connected": None if newest is None else _connected(newest.metrics, sessions),
             "waiting": None if seen is None else sum(topic.waiting or 0 for topic in seen.kafka.topics),
             "resends": resends(batches, until_s=now_s),
-            "resends_for": RESENDS_FOR,
+            "resend_causes": RESEND_CAUSES,
             "window_min": round(WINDOW_S / 60),
             "plots": charts(view.samples, batches, sessions, until_s=now_s),
             "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
         }
 
-    def _sessions(self, seen: Measurements | None) -> SessionsSeen | None:
+    def _sessions(self, seen: Measurements | None) -> SessionTotals | None:
         """By the engine's metrics, or by the checkpoint if somebody has had it read since."""
-        counted, read = None if seen is None else seen.sessions, self._worker.known(SESSIONS)
-        if read is None or not isinstance(found := read.value, SessionsSeen):
+        counted, read = None if seen is None else seen.sessions, self._worker.get(SESSIONS)
+        if read is None or not isinstance(found := read.value, SessionTotals):
             return counted
         found = replace(found, age_s=found.age_s + read.since_s)
         return found if counted is None or found.age_s < counted.age_s else counted
 
 
-def _connected(counted: Mapping[str, float], sessions: SessionsSeen | None) -> float | None:
+def _connected(counted: Mapping[str, float], sessions: SessionTotals | None) -> float | None:
     """By the gateways and bridges, which know it now; else by the last census."""
     known = [counted[name] for name in _CONNECTED if name in counted]
     if known:

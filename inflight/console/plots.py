@@ -13,7 +13,7 @@ RIGHT: Final = 354
 TOP: Final = 8
 BOTTOM: Final = 100
 """Of the part with lines."""
-HOLE_S: Final = 15.0
+MAX_GAP_S: Final = 15.0
 """Two points that are further apart are not joined: nothing was measured between them."""
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 
@@ -27,7 +27,7 @@ class Line:
     value as text."""
 
     name: str
-    pieces: tuple[str, ...]
+    segments: tuple[str, ...]
     last: str
 
 
@@ -43,7 +43,7 @@ class Plot:
 
 
 def plot(
-    title: str, unit: str, series: Iterable[tuple[str, Points]], *, until_s: float, window_s: float, hole_s: float = HOLE_S
+    title: str, unit: str, series: Iterable[tuple[str, Points]], *, until_s: float, window_s: float, max_gap_s: float = MAX_GAP_S
 ) -> Plot:
     """Those points of the last `window_s` before `until_s`."""
     kept = [(name, [(at_s, value) for at_s, value in points if at_s > until_s - window_s]) for name, points in series]
@@ -54,11 +54,11 @@ def plot(
         x = RIGHT - (RIGHT - LEFT) * (until_s - at_s) / window_s
         return f"{x:.1f},{BOTTOM - (BOTTOM - TOP) * min(value, top) / top:.1f}"
 
-    def pieces(points: Points) -> tuple[str, ...]:
+    def segments(points: Points) -> tuple[str, ...]:
         found: list[list[str]] = []
         last_s = -math.inf
         for at_s, value in points:
-            if at_s - last_s > hole_s:
+            if at_s - last_s > max_gap_s:
                 found.append([])
             found[-1].append(place(at_s, value))
             last_s = at_s
@@ -68,7 +68,7 @@ def plot(
     return Plot(
         title=title,
         unit=unit,
-        lines=tuple(Line(name=name, pieces=pieces(points), last=short(points[-1][1])) for name, points in shown),
+        lines=tuple(Line(name=name, segments=segments(points), last=short(points[-1][1])) for name, points in shown),
         marks=tuple((BOTTOM - (BOTTOM - TOP) * share, short(top * share)) for share in (0.0, 0.5, 1.0)),
         from_text=f"{window_s / 60:.0f} min ago",
     )

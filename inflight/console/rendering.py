@@ -8,11 +8,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from inflight.status.formatting import age
+from inflight.status.formatting import format_age
 
 LIVE_MS: Final = 2_000
 """A page that shows what changes by itself is fetched again after this long."""
-_LONGEST_CELL: Final = 160
+_MAX_CELL: Final = 160
 
 
 class Pages:
@@ -26,18 +26,18 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"age": age, "cut": cut, "count": count, "at_ms": at_ms, "utc": utc}
+        self._environment.filters |= {"age": format_age, "cut": cut, "count": count, "at_ms": at_ms, "utc": utc}
         self._common = common
 
     def page(
-        self, request: Request, template: str, values: Mapping[str, Any], *, again_ms: int = 0, status_code: int = 200
+        self, request: Request, template: str, values: Mapping[str, Any], *, refresh_ms: int = 0, status_code: int = 200
     ) -> HTMLResponse:
         """again_ms: the browser fetches the page again after this long; 0 = never."""
-        shown = {**self._common, "path": request.url.path, "again_ms": again_ms, **values}
+        shown = {**self._common, "path": request.url.path, "refresh_ms": refresh_ms, **values}
         return HTMLResponse(self._environment.get_template(template).render(shown), status_code)
 
 
-def cut(value: object, most: int = _LONGEST_CELL) -> str:
+def cut(value: object, most: int = _MAX_CELL) -> str:
     """One cell of a table: one line, of so many characters at most; nothing for None."""
     text = "" if value is None else " ".join(str(value).split())
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -9,21 +9,21 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from inflight.console.asking import SEE_OTHER, again_ms
 from inflight.console.guard import Form
-from inflight.console.history import MOST_REPLAYED, MOST_ROWS, History, ReplayPlan
-from inflight.console.questions import letters_filter
+from inflight.console.history import MAX_REPLAYED, MAX_ROWS, History, ReplayPlan
+from inflight.console.page_queries import letters_filter
+from inflight.console.query_page import SEE_OTHER, refresh_ms
 from inflight.console.rendering import Pages
-from inflight.console.worker import Key, Worker
+from inflight.console.worker import Key, QueryWorker
 
 PATH: Final = "/replay"
-_FOR_EVER_S: Final = float("inf")
+_NEVER_EXPIRES_S: Final = float("inf")
 
 
 class ReplayPages:
     """is_allowed: False = dry runs only."""
 
-    def __init__(self, pages: Pages, worker: Worker, form: Form, history: History, *, is_allowed: bool) -> None:
+    def __init__(self, pages: Pages, worker: QueryWorker, form: Form, history: History, *, is_allowed: bool) -> None:
         self._pages = pages
         self._worker = worker
         self._form = form
@@ -48,15 +48,15 @@ class ReplayPages:
         plan_id = (await self._form.read(request)).get("id", "")
         if not self._is_allowed:
             raise HTTPException(403, "the console may not send anything: start it with --allow-replay, or use `inflight replay`")
-        answer = self._worker.known(_plan_key(plan_id))
+        answer = self._worker.get(_plan_key(plan_id))
         if answer is None or not isinstance(plan := answer.value, ReplayPlan):
             raise HTTPException(409, "there is no such dry run, or it is too old: make another one")
-        self._worker.ask(_sent_key(plan_id), lambda progress: self._history.replay(plan, progress), max_age_s=_FOR_EVER_S)
+        self._worker.ask(_sent_key(plan_id), lambda progress: self._history.replay(plan, progress), max_age_s=_NEVER_EXPIRES_S)
         return _shown(plan_id)
 
     def show(self, request: Request) -> Response:
         plan_id = request.query_params.get("id", "")
-        plan, sent = self._worker.known(_plan_key(plan_id)), self._worker.known(_sent_key(plan_id))
+        plan, sent = self._worker.get(_plan_key(plan_id)), self._worker.get(_sent_key(plan_id))
         if plan is None:
             raise HTTPException(404, "there is no such dry run, or it is too old: make another one")
         values = {
@@ -64,11 +64,11 @@ class ReplayPages:
             "plan": plan,
             "sent": sent,
             "allowed": self._is_allowed,
-            "most_shown": MOST_ROWS,
-            "most_replayed": MOST_REPLAYED,
+            "max_shown": MAX_ROWS,
+            "max_replayed": MAX_REPLAYED,
         }
         newest = plan if sent is None else sent
-        return self._pages.page(request, "replay.html", values, again_ms=again_ms(newest) if newest.is_coming else 0)
+        return self._pages.page(request, "replay.html", values, refresh_ms=refresh_ms(newest) if newest.is_pending else 0)
 
 
 def _plan_key(plan_id: str) -> Key:

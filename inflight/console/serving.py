@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from inflight.local.child_process import free_port
 from inflight.local.errors import CannotListen
 
-_GOODBYE_S: Final = 2
+_SHUTDOWN_S: Final = 2
 
 
 def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]) -> None:
@@ -32,7 +32,7 @@ def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]
             lifespan="off",
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=_GOODBYE_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
         )
     )
     for number in signal.SIGINT, signal.SIGTERM:

@@ -30,7 +30,7 @@ _JOIN_S: Final = 5.0
 _log: Final = structlog.get_logger(__name__)
 
 
-class TooManyQuestions(InflightError):
+class TooManyQueries(InflightError):
     """Others wait already."""
 
 
@@ -42,7 +42,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(Generic[T]):
+class QueryResult(Generic[T]):
     """since_s: how long it has been at this stage. value: when DONE. problem: when FAILED, what to say. progress: (done, of)."""
 
     stage: Stage
@@ -52,14 +52,14 @@ class Answer(Generic[T]):
     progress: tuple[int, int] | None = None
 
     @property
-    def is_coming(self) -> bool:
+    def is_pending(self) -> bool:
         return self.stage in (Stage.WAITING, Stage.WORKING)
 
 
 class _Job(Generic[T]):
-    def __init__(self, key: Key, question: Callable[[Progress], T]) -> None:
+    def __init__(self, key: Key, query: Callable[[Progress], T]) -> None:
         self.key = key
-        self.question = question
+        self.query = query
         self.value: T | None = None
         self.problem = ""
         self.progress: tuple[int, int] | None = None
@@ -72,8 +72,8 @@ class _Job(Generic[T]):
     def show_progress(self, done: int, of: int) -> None:
         self.progress = done, of
 
-    def answer(self) -> Answer[T]:
-        return Answer(
+    def answer(self) -> QueryResult[T]:
+        return QueryResult(
             stage=self.stage,
             since_s=time.monotonic() - self.since_s,
             value=self.value,
@@ -82,7 +82,7 @@ class _Job(Generic[T]):
         )
 
 
-class Worker:
+class QueryWorker:
     """Works for the length of a `with`."""
 
     def __init__(self) -> None:
@@ -91,22 +91,22 @@ class Worker:
         self._waiting: queue.SimpleQueue[_Job[object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="console-worker", daemon=True)
 
-    def ask(self, key: Key, question: Callable[[Progress], T], *, max_age_s: float = MAX_AGE_S) -> Answer[T]:
+    def ask(self, key: Key, query: Callable[[Progress], T], *, max_age_s: float = MAX_AGE_S) -> QueryResult[T]:
         """The answer as far as it is there. One that is older is asked for anew. Raises TooManyQuestions."""
         with self._lock:
             job = self._jobs.get(key)
-            if job is not None and not job.answer().is_coming and job.answer().since_s > max_age_s:
+            if job is not None and not job.answer().is_pending and job.answer().since_s > max_age_s:
                 job = None
             if job is None:
                 if sum(other.stage is Stage.WAITING for other in self._jobs.values()) >= _MAX_WAITING:
-                    raise TooManyQuestions("others have asked before, and one question is worked on at a time: try again soon")
-                job = self._jobs[key] = _Job(key, question)
+                    raise TooManyQueries("others have asked before, and one question is worked on at a time: try again soon")
+                job = self._jobs[key] = _Job(key, query)
                 self._waiting.put(job)
                 self._forget_oldest()
             self._jobs.move_to_end(key)
             return job.answer()  # type: ignore[return-value] # the key says what the question answers
 
-    def known(self, key: Key) -> Answer[object] | None:
+    def get(self, key: Key) -> QueryResult[object] | None:
         """None = nobody has asked, or it was long ago."""
         with self._lock:
             job = self._jobs.get(key)
@@ -116,10 +116,10 @@ class Worker:
         """The next to ask gets a new answer. One that is coming stays."""
         with self._lock:
             job = self._jobs.get(key)
-            if job is not None and not job.answer().is_coming:
+            if job is not None and not job.answer().is_pending:
                 del self._jobs[key]
 
-    def work_off(self) -> None:
+    def run_pending(self) -> None:
         """Answers what waits, on this thread."""
         while not self._waiting.empty():
             if (job := self._waiting.get()) is not None:
@@ -134,7 +134,7 @@ class Worker:
         self._thread.join(_JOIN_S)
 
     def _forget_oldest(self) -> None:
-        done = [key for key, job in self._jobs.items() if not job.answer().is_coming]
+        done = [key for key, job in self._jobs.items() if not job.answer().is_pending]
         for key in done[: max(0, len(self._jobs) - _KEPT)]:
             del self._jobs[key]
 
@@ -145,10 +145,10 @@ class Worker:
     def _answer(self, job: _Job[object]) -> None:
         job.enter(Stage.WORKING)
         try:
-            job.value = job.question(job.show_progress)
+            job.value = job.query(job.show_progress)
         except InflightError as error:
             job.problem = str(error)
         except Exception as error:  # noqa: BLE001 - one question that fails must not be the last one
-            _log.exception("question_failed", question=job.key[0], action="please report this")
+            _log.exception("query_failed", kind=job.key[0], action="please report this")
             job.problem = f"{type(error).__name__}; the log of the console says more"
         job.enter(Stage.FAILED if job.problem else Stage.DONE)

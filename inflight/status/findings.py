@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from inflight.status.measurements import ENGINE, Holder, Measurements, Process, SessionsSeen
+from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus, SessionTotals
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
 
 _SLOW_BATCH_S: Final = 10.0
 _OLD_MESSAGE_S: Final = 3 * 3_600.0
 _NEARLY_FULL: Final = 0.9
-_SHOULD_BE_0: Final = {
+_ERROR_COUNTERS: Final = {
     "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
     "inflight_bridge_appends_failed_total": "records were not confirmed by Kafka in time",
@@ -39,16 +39,16 @@ class Finding:
 
 def findings(seen: Measurements) -> list[Finding]:
     """Empty = nothing is wrong that can be seen from here."""
-    found = [*_of_kafka(seen), *_of_processes(seen), *_of_the_engine(seen), *_of_sessions(seen)]
+    found = [*_kafka_findings(seen), *_process_findings(seen), *_engine_findings(seen), *_session_findings(seen)]
     return sorted(found, key=lambda finding: finding.severity)
 
 
-def is_gone(holder: Holder) -> bool:
+def lease_expired(holder: LeaseHolder) -> bool:
     """The engine ends the connections of who has not renewed for so long."""
     return holder.renewed_s > PATIENCE * holder.duration_s
 
 
-def _of_kafka(seen: Measurements) -> Iterator[Finding]:
+def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
     kafka = seen.kafka
     if kafka.refused:
         action = "check the user of [kafka] and its rights: docs/deployment.md, Users and ACLs"
@@ -64,11 +64,11 @@ def _of_kafka(seen: Measurements) -> Iterator[Finding]:
         return
     if not kafka.engines:
         yield Finding(Severity.CRITICAL, "no engine works on these topics", "start one: `inflight engine`, or `inflight up`")
-    if not any(not is_gone(holder) for holder in kafka.holders):
+    if not any(not lease_expired(holder) for holder in kafka.holders):
         what = "no gateway and no bridge holds a lease, so no device is connected"
         yield Finding(Severity.CRITICAL, what, "start one: `inflight gateway`")
     for holder in kafka.holders:
-        if is_gone(holder):
+        if lease_expired(holder):
             what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
             yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
     waiting = sum(topic.waiting or 0 for topic in kafka.topics)
@@ -80,24 +80,24 @@ def _of_kafka(seen: Measurements) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, f"{waiting:,} records wait for the engine", action)
 
 
-def _of_processes(seen: Measurements) -> Iterator[Finding]:
+def _process_findings(seen: Measurements) -> Iterator[Finding]:
     for process in seen.processes:
         where = f"{process.name} at {process.address}"
         if process.error is not None:
             action = "if it should run, its log says why it does not; else the address is wrong: --metrics"
             yield Finding(Severity.CRITICAL, f"the {where} does not answer: {process.error}", action)
-        for lack in process.lacks:
-            yield Finding(Severity.CRITICAL, f"the {where} is not ready: {lack.what}", lack.action)
-        yield from _of_counters(process, where)
+        for condition in process.missing:
+            yield Finding(Severity.CRITICAL, f"the {where} is not ready: {condition.what}", condition.action)
+        yield from _counter_findings(process, where)
 
 
-def _of_counters(process: Process, where: str) -> Iterator[Finding]:
-    for name, what in _SHOULD_BE_0.items():
+def _counter_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
+    for name, what in _ERROR_COUNTERS.items():
         if count := process.values.get(name, 0):
             yield Finding(Severity.NOTE, f"the {where}: {count:,.0f} {what}", "its log says when, and why")
 
 
-def _of_the_engine(seen: Measurements) -> Iterator[Finding]:
+def _engine_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.hangs.count:
         hangs = seen.hangs
         what = f"{hangs.count} engines were ended because their query hung, the last one {hangs.at}: {hangs.reason}"
@@ -115,7 +115,7 @@ def _of_the_engine(seen: Measurements) -> Iterator[Finding]:
         yield Finding(Severity.CRITICAL, what, "make room: on a full disk the engine stops")
 
 
-def _of_sessions(seen: Measurements) -> Iterator[Finding]:
+def _session_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.sessions_error is not None:
         action = "run this where the checkpoint is, with --data-dir or --set engine.checkpoint_location"
         yield Finding(Severity.NOTE, f"the sessions cannot be read: {seen.sessions_error}", action)
@@ -128,10 +128,10 @@ def _of_sessions(seen: Measurements) -> Iterator[Finding]:
     if sessions.oldest_s is not None and sessions.oldest_s > _OLD_MESSAGE_S:
         what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"
         yield Finding(Severity.NOTE, what, "mostly its device is away: `inflight sessions --where 'inflight > 0'`")
-    yield from _of_queues(sessions, seen.limits.max_mqueue_len)
+    yield from _queue_findings(sessions, seen.limits.max_mqueue_len)
 
 
-def _of_queues(sessions: SessionsSeen, limit: int) -> Iterator[Finding]:
+def _queue_findings(sessions: SessionTotals, limit: int) -> Iterator[Finding]:
     full = [client for client in sessions.worst if limit and client.queued >= _NEARLY_FULL * limit]
     if full:
         what = f"the queues of {len(full)} clients or more are nearly full, the longest is that of {full[0].client_id}"

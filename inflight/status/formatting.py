@@ -1,7 +1,7 @@
 """How measurements are put into words, on a terminal and on a page."""
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """`12 s`, `3 min`, `5.2 h`, `3.0 d`."""
     for unit, length_s, places in ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 0):
         if seconds >= 2 * length_s:

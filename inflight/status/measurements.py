@@ -12,7 +12,7 @@ ENGINE: Final = "engine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class TopicStatus:
     """end: records that were ever appended, over all partitions. waiting: of these, for the engine; None = it has read none yet,
     or does not read this topic.
     """
@@ -23,7 +23,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class LeaseHolder:
     """A gateway or bridge by its lease in the log. renewed_s: seconds ago, by this machine's clock. duration_s: of the lease."""
 
     name: str
@@ -32,7 +32,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ProcessStatus:
     """What a process serves on its metrics port. error: why it does not, None = it does. lacks: what /readyz misses.
 
     values: by the metric's name, added up over its labels.
@@ -41,12 +41,12 @@ class Process:
     name: str
     address: str
     error: str | None = None
-    lacks: tuple[UnmetCondition, ...] = ()
+    missing: tuple[UnmetCondition, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSeen:
+class KafkaStatus:
     """error: why nothing else is known of it. refused: it answers, and the user may not look. engines: members of the engine's
     group. taken_s: when, on a monotonic clock."""
 
@@ -55,13 +55,13 @@ class KafkaSeen:
     refused: bool = False
     missing_topics: tuple[str, ...] = ()
     engines: int = 0
-    topics: tuple[Topic, ...] = ()
-    holders: tuple[Holder, ...] = ()
-    taken_s: float = 0.0
+    topics: tuple[TopicStatus, ...] = ()
+    holders: tuple[LeaseHolder, ...] = ()
+    measured_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientQueue:
     """A session with a long queue. oldest_s: how long ago its oldest unacknowledged message was first sent; None = none."""
 
     client_id: str
@@ -73,7 +73,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionsSeen:
+class SessionTotals:
     """What all sessions hold. age_s: of these numbers. source: `checkpoint` or `metrics`. worst: the longest queues first."""
 
     sessions: int
@@ -84,11 +84,11 @@ class SessionsSeen:
     oldest_s: float | None
     age_s: float
     source: str
-    worst: tuple[Client, ...] = ()
+    worst: tuple[ClientQueue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Thresholds:
     """Of the configuration: what the measurements are compared with. 0 = no limit."""
 
     lag_low: int
@@ -101,21 +101,21 @@ class Limits:
 class Measurements:
     """sessions_error: why the sessions could not be read in the checkpoint, None = they were, or nobody asked."""
 
-    kafka: KafkaSeen
-    limits: Limits
-    processes: tuple[Process, ...] = ()
-    sessions: SessionsSeen | None = None
+    kafka: KafkaStatus
+    limits: Thresholds
+    processes: tuple[ProcessStatus, ...] = ()
+    sessions: SessionTotals | None = None
     sessions_error: str | None = None
     hangs: Hangs = field(default_factory=Hangs)
 
-    def process(self, name: str) -> Process | None:
+    def process(self, name: str) -> ProcessStatus | None:
         """The first of that name that answers."""
         return next((process for process in self.processes if process.name == name and process.error is None), None)
 
 
-def rates(before: KafkaSeen, now: KafkaSeen) -> dict[str, float]:
+def rates(before: KafkaStatus, now: KafkaStatus) -> dict[str, float]:
     """Records appended a second between two looks, by topic."""
-    passed_s = now.taken_s - before.taken_s
+    passed_s = now.measured_s - before.measured_s
     ends = {topic.name: topic.end for topic in before.topics}
     return {
         topic.name: max(0, topic.end - ends[topic.name]) / passed_s for topic in now.topics if topic.name in ends and passed_s > 0

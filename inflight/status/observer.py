@@ -6,9 +6,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from inflight.status.measurements import ENGINE, KafkaSeen, Limits, Measurements, SessionsSeen
-from inflight.status.probes import look_at_kafka, look_at_process, metrics_addresses
-from inflight.status.totals import of_metrics
+from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, SessionTotals, Thresholds
+from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
+from inflight.status.totals import totals_from_metrics
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.watching.hang import Hangs
@@ -21,48 +21,48 @@ _JOIN_S: Final = 15.0
 
 
 class Observer:
-    """`look` takes seconds at most. The sessions are read by `look_at_sessions`, or by `keep_looking_at_sessions` on a thread."""
+    """`look` takes seconds at most. The sessions are read by `read_sessions`, or by `start_reading_sessions` on a thread."""
 
     def __init__(self, settings: Settings, more_metrics: Sequence[str] = ()) -> None:
         """more_metrics: as of `metrics_addresses`."""
         self._settings = settings
         self._more_metrics = more_metrics
-        self._sessions: SessionsSeen | str | None = None
+        self._sessions: SessionTotals | str | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def kafka(self) -> KafkaSeen:
-        return look_at_kafka(self._settings)
+    def probe_kafka(self) -> KafkaStatus:
+        return probe_kafka(self._settings)
 
-    def look(self, kafka: KafkaSeen) -> Measurements:
+    def measure(self, kafka: KafkaStatus) -> Measurements:
         """kafka: what was just seen of it."""
         settings = self._settings
         addresses = metrics_addresses(settings, self._more_metrics)
         throttle, read = settings.throttle, self._sessions
         seen = Measurements(
             kafka=kafka,
-            limits=Limits(
+            limits=Thresholds(
                 lag_low=throttle.lag_low,
                 lag_high=throttle.lag_high,
                 max_mqueue_len=settings.session.max_mqueue_len,
                 free_disk_low=throttle.free_disk_low,
             ),
-            processes=tuple(look_at_process(name, address) for name, address in addresses),
-            sessions=read if isinstance(read, SessionsSeen) else None,
+            processes=tuple(probe_process(name, address) for name, address in addresses),
+            sessions=read if isinstance(read, SessionTotals) else None,
             sessions_error=read if isinstance(read, str) else None,
             hangs=Hangs.read(settings.engine.data_dir),
         )
-        return seen if seen.sessions is not None else replace(seen, sessions=of_metrics(seen.process(ENGINE)))
+        return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
 
-    def look_at_sessions(self) -> None:
+    def read_sessions(self) -> None:
         """Once; starts Spark and ends it."""
         try:
             with self._reader() as reader:
-                self._sessions = reader.look()
+                self._sessions = reader.read()
         except InflightError as error:
             self._sessions = str(error)
 
-    def keep_looking_at_sessions(self, interval_s: float) -> None:
+    def start_reading_sessions(self, interval_s: float) -> None:
         """Until the end of a `with`."""
         self._thread = threading.Thread(target=self._run, args=(interval_s,), name="inflight-sessions", daemon=True)
         self._thread.start()
@@ -79,7 +79,7 @@ class Observer:
         try:
             with self._reader() as reader:
                 while True:
-                    self._sessions = reader.look()
+                    self._sessions = reader.read()
                     if self._stopping.wait(interval_s):
                         return
         except InflightError as error:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from inflight.local.endpoints import Endpoints
 from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
-from inflight.status.measurements import Holder, KafkaSeen, Process, Topic
+from inflight.status.measurements import KafkaStatus, LeaseHolder, ProcessStatus, TopicStatus
 from sinks.health import UnmetCondition
 from state.errors import UnreadableRecord
 from state.records.leases import Lease, decode_lease
@@ -49,7 +49,7 @@ def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str
     return found
 
 
-def look_at_process(name: str, address: str) -> Process:
+def probe_process(name: str, address: str) -> ProcessStatus:
     try:
         text = _get(f"http://{address}/metrics")
         readiness = msgspec.json.decode(_get(f"http://{address}/readyz"), type=_Readiness)
@@ -58,8 +58,8 @@ def look_at_process(name: str, address: str) -> Process:
             for sample in family.samples:
                 values[sample.name] = values.get(sample.name, 0.0) + sample.value
     except (OSError, HTTPException, ValueError) as error:
-        return Process(name=name, address=address, error=str(error))
-    return Process(name=name, address=address, lacks=readiness.missing, values=values)
+        return ProcessStatus(name=name, address=address, error=str(error))
+    return ProcessStatus(name=name, address=address, missing=readiness.missing, values=values)
 
 
 def _get(url: str) -> bytes:
@@ -73,7 +73,7 @@ def _get(url: str) -> bytes:
     return body
 
 
-def look_at_kafka(settings: Settings) -> KafkaSeen:
+def probe_kafka(settings: Settings) -> KafkaStatus:
     servers = settings.kafka.bootstrap_servers
     options: dict[str, Any] = {
         "client_id": "inflight-status",
@@ -82,17 +82,17 @@ def look_at_kafka(settings: Settings) -> KafkaSeen:
         **settings.kafka.client_options(),
     }
     try:
-        return _look_at_kafka(settings, options)
+        return _probe_kafka(settings, options)
     except (KafkaError, OSError) as error:
-        return KafkaSeen(
+        return KafkaStatus(
             servers=servers,
             error=" ".join(f"{type(error).__name__}: {error}".split()),
             refused=isinstance(error, AuthorizationError | SaslAuthenticationFailedError),
-            taken_s=time.monotonic(),
+            measured_s=time.monotonic(),
         )
 
 
-def _look_at_kafka(settings: Settings, options: dict[str, Any]) -> KafkaSeen:
+def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
     names, group = settings.topics, f"{settings.topics.prefix}.engine"
     known = (names.messages, names.events, names.commands, names.uplink, names.receipts, names.dead_letters)
     consumer = KafkaConsumer(
@@ -105,7 +105,7 @@ def _look_at_kafka(settings: Settings, options: dict[str, Any]) -> KafkaSeen:
         }
         missing = tuple(name for name, found in partitions.items() if not found)
         ends = consumer.end_offsets([partition for found in partitions.values() for partition in found])
-        taken_s = time.monotonic()
+        measured_s = time.monotonic()
         topics = []
         for name in known:
             committed = {}
@@ -113,17 +113,17 @@ def _look_at_kafka(settings: Settings, options: dict[str, Any]) -> KafkaSeen:
                 committed = {partition: consumer.committed(partition) for partition in partitions[name]}
             waiting = [ends[partition] - offset for partition, offset in committed.items() if offset is not None]
             end = sum(ends[partition] for partition in partitions[name])
-            topics.append(Topic(name=name, end=end, waiting=sum(waiting) if waiting else None))
-        holders = tuple(_holders(consumer, {partition: ends[partition] for partition in partitions[names.leases]}))
+            topics.append(TopicStatus(name=name, end=end, waiting=sum(waiting) if waiting else None))
+        holders = tuple(_lease_holders(consumer, {partition: ends[partition] for partition in partitions[names.leases]}))
     finally:
         consumer.close(autocommit=False, timeout_ms=1_000)
-    return KafkaSeen(
+    return KafkaStatus(
         servers=settings.kafka.bootstrap_servers,
         missing_topics=missing,
         engines=_members(options, group),
         topics=tuple(topics),
         holders=holders,
-        taken_s=taken_s,
+        measured_s=measured_s,
     )
 
 
@@ -137,7 +137,7 @@ def _members(options: dict[str, Any], group: str) -> int:
         admin.close()
 
 
-def _holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[Holder]:
+def _lease_holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[LeaseHolder]:
     """The newest record of each lease that was not given up."""
     newest: dict[bytes, tuple[Lease, int]] = {}
     if not ends:
@@ -154,7 +154,7 @@ def _holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[Holder]
                     newest[record.key] = lease, record.timestamp
     now_ms = time.time_ns() // 1_000_000
     for lease, written_ms in newest.values():
-        yield Holder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
+        yield LeaseHolder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
 
 
 def _lease(value: bytes | None) -> Lease | None:

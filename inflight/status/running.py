@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from inflight.status.findings import is_gone
-from inflight.status.formatting import age
+from inflight.status.findings import lease_expired
+from inflight.status.formatting import format_age
 from inflight.status.measurements import ENGINE, Measurements
 
 
-class State(StrEnum):
+class ProcessState(StrEnum):
     """The text is for people. NOT_READY: it answers, and misses something that its users need."""
 
     WORKS = "works"
@@ -18,34 +18,36 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningProcess:
     """says: what it does, or where it is, for people."""
 
     name: str
-    state: State
-    says: str
+    state: ProcessState
+    summary: str
 
 
-def running(seen: Measurements) -> list[Running]:
+def running(seen: Measurements) -> list[RunningProcess]:
     """Kafka, the processes whose metrics are known, and all gateways and bridges by their leases."""
     kafka = seen.kafka
-    found = [Running(name="Kafka", state=_state(kafka.error is None), says=kafka.servers)]
+    found = [RunningProcess(name="Kafka", state=_state(kafka.error is None), summary=kafka.servers)]
     if kafka.error is None and seen.process(ENGINE) is None:
-        found.append(Running(name=ENGINE, state=_state(bool(kafka.engines)), says="by its consumer group; no metrics"))
+        found.append(RunningProcess(name=ENGINE, state=_state(bool(kafka.engines)), summary="by its consumer group; no metrics"))
     for process in seen.processes:
-        state = State.NOT_READY if process.lacks else _state(process.error is None)
-        found.append(Running(name=process.name, state=state, says=_says(process.name, process.values) or process.address))
+        state = ProcessState.NOT_READY if process.missing else _state(process.error is None)
+        found.append(
+            RunningProcess(name=process.name, state=state, summary=_summary(process.name, process.values) or process.address)
+        )
     for holder in kafka.holders:
-        lease = f"lease renewed {age(holder.renewed_s)} ago"
-        found.append(Running(name=holder.name, state=_state(not is_gone(holder)), says=lease))
+        lease = f"lease renewed {format_age(holder.renewed_s)} ago"
+        found.append(RunningProcess(name=holder.name, state=_state(not lease_expired(holder)), summary=lease))
     return found
 
 
-def _state(is_well: bool) -> State:
-    return State.WORKS if is_well else State.AWAY
+def _state(is_well: bool) -> ProcessState:
+    return ProcessState.WORKS if is_well else ProcessState.AWAY
 
 
-def _says(name: str, values: Mapping[str, float]) -> str:
+def _summary(name: str, values: Mapping[str, float]) -> str:
     if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
         batches = values.get("inflight_engine_micro_batches_total", 0)
         return f"{batches:,.0f} micro-batches, the last one took {values['inflight_engine_last_micro_batch_seconds']:.2f} s"

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from inflight.local.spark_jars import spark_jars
-from inflight.status.measurements import Client, SessionsSeen
+from inflight.status.measurements import ClientQueue, SessionTotals
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.history.session import HistorySession
@@ -26,7 +26,7 @@ class SessionsReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._history.__exit__(kind, error, trace)
 
-    def look(self) -> SessionsSeen | str:
+    def read(self) -> SessionTotals | str:
         """A text says why there are none."""
         history = self._history
         try:
@@ -36,7 +36,7 @@ class SessionsReader:
         except InflightError as error:
             return str(error)
         now_s, oldest_s = time.time(), census.oldest_unacknowledged_s
-        return SessionsSeen(
+        return SessionTotals(
             sessions=census.sessions,
             connected=census.connected,
             quarantined=census.quarantined,
@@ -49,7 +49,7 @@ class SessionsReader:
         )
 
 
-def _client(document: dict[str, Any], now_s: float) -> Client:
+def _client(document: dict[str, Any], now_s: float) -> ClientQueue:
     oldest = document["oldest_unacked"]
     counts = {name: document[name] for name in ("client_id", "connected", "inflight", "queued", "queued_bytes")}
-    return Client(**counts, oldest_s=None if oldest is None else now_s - datetime.fromisoformat(oldest).timestamp())
+    return ClientQueue(**counts, oldest_s=None if oldest is None else now_s - datetime.fromisoformat(oldest).timestamp())

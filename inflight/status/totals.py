@@ -4,18 +4,18 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from inflight.status.measurements import Process, SessionsSeen
+from inflight.status.measurements import ProcessStatus, SessionTotals
 
 _PREFIX: Final = "inflight_engine_"
 
 
-def of_metrics(engine: Process | None, *, now_s: Callable[[], float] = time.time) -> SessionsSeen | None:
+def totals_from_metrics(engine: ProcessStatus | None, *, now_s: Callable[[], float] = time.time) -> SessionTotals | None:
     """None: nobody has counted yet, or serves it."""
     values = {} if engine is None else engine.values
     if f"{_PREFIX}sessions" not in values:
         return None
     oldest_s = values.get(f"{_PREFIX}oldest_unacknowledged_timestamp_seconds")
-    return SessionsSeen(
+    return SessionTotals(
         sessions=int(values[f"{_PREFIX}sessions"]),
         connected=int(values[f"{_PREFIX}sessions_connected"]),
         quarantined=int(values[f"{_PREFIX}sessions_quarantined"]),

@@ -41,14 +41,14 @@ def status(
 
     observer = Observer(load_beside(config, overrides, data_dir), more or ())
     with Console(stderr=True).status("looking", spinner="dots"):
-        now = before = observer.kafka()
+        now = before = observer.probe_kafka()
         began_s = time.monotonic()
         if not quick:
-            observer.look_at_sessions()
+            observer.read_sessions()
         if before.error is None:
             time.sleep(max(0.0, began_s + _BETWEEN_LOOKS_S - time.monotonic()))
-            now = observer.kafka()
-        seen = observer.look(now)
+            now = observer.probe_kafka()
+        seen = observer.measure(now)
     found = findings(seen)
     if json:
         _write_json(seen, found)
@@ -79,12 +79,12 @@ def top(
 
     with Observer(load_beside(config, overrides, data_dir), more or ()) as observer:
         if not quick:
-            observer.keep_looking_at_sessions(sessions_interval)
+            observer.start_reading_sessions(sessions_interval)
         with Live(auto_refresh=False, screen=True) as live, _interrupts() as interrupted:
-            before = observer.kafka()
+            before = observer.probe_kafka()
             while not interrupted(interval):
-                now = observer.kafka()
-                seen = observer.look(now)
+                now = observer.probe_kafka()
+                seen = observer.measure(now)
                 live.update(screen(seen, findings(seen), rates(before, now)), refresh=True)
                 before = now
     raise KeyboardInterrupt

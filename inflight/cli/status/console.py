@@ -28,7 +28,7 @@ def console(
     from inflight.console.history import StoredHistory
     from inflight.console.live import Live
     from inflight.console.serving import serve
-    from inflight.console.worker import Worker
+    from inflight.console.worker import QueryWorker
     from inflight.local.supervised_child import READY
     from inflight.status.observer import Observer
     from streaming.config.sections import OFF
@@ -40,6 +40,6 @@ def console(
     configure_logging(json=json_logs)
     # The page says what Kafka does, every two seconds.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    with Live(Observer(settings, more or ())) as live, Worker() as worker:
+    with Live(Observer(settings, more or ())) as live, QueryWorker() as worker:
         app = console_app(settings, live, worker, StoredHistory(settings))
         serve(app, section.host, section.port, on_ready=lambda address: typer.echo(f"{READY} console={address}"))

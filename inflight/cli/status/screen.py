@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from inflight.status.findings import Finding, Severity
-from inflight.status.formatting import age
-from inflight.status.measurements import KafkaSeen, Measurements, SessionsSeen
-from inflight.status.running import State, running
+from inflight.status.formatting import format_age
+from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals
+from inflight.status.running import ProcessState, running
 
 _STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
-_COLOURS: Final = {State.WORKS: "green", State.NOT_READY: "yellow", State.AWAY: "red"}
+_COLOURS: Final = {ProcessState.WORKS: "green", ProcessState.NOT_READY: "yellow", ProcessState.AWAY: "red"}
 
 
 def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, float]) -> RenderableType:
@@ -39,13 +39,13 @@ def _verdict(found: Sequence[Finding]) -> RenderableType:
 
 
 def _processes(seen: Measurements) -> Table:
-    table = _table("process", "state", "says", title="Processes")
+    table = _table("process", "state", "details", title="Processes")
     for process in running(seen):
-        table.add_row(Text(process.name), Text(process.state, _COLOURS[process.state]), Text(process.says))
+        table.add_row(Text(process.name), Text(process.state, _COLOURS[process.state]), Text(process.summary))
     return table
 
 
-def _topics(kafka: KafkaSeen, rates: Mapping[str, float]) -> Table:
+def _topics(kafka: KafkaStatus, rates: Mapping[str, float]) -> Table:
     table = _table("topic", "records", "a second", "waiting", title="Topics", numbers=3)
     for topic in kafka.topics:
         waiting = "" if topic.waiting is None else f"{topic.waiting:,}"
@@ -54,15 +54,15 @@ def _topics(kafka: KafkaSeen, rates: Mapping[str, float]) -> Table:
     return table
 
 
-def _sessions(seen: SessionsSeen) -> Table:
-    title = f"Sessions, by the {seen.source} of {age(seen.age_s)} ago"
+def _sessions(seen: SessionTotals) -> Table:
+    title = f"Sessions, by the {seen.source} of {format_age(seen.age_s)} ago"
     table = _table("sessions", "connected", "in flight", "queued", "oldest unacknowledged", title=title, numbers=5)
-    oldest = "" if seen.oldest_s is None else age(seen.oldest_s)
+    oldest = "" if seen.oldest_s is None else format_age(seen.oldest_s)
     table.add_row(*(f"{count:,}" for count in (seen.sessions, seen.connected, seen.inflight, seen.queued)), oldest)
     return table
 
 
-def _worst(seen: SessionsSeen) -> Table:
+def _worst(seen: SessionTotals) -> Table:
     table = _table("client", "connected", "in flight", "queued", "bytes", "oldest", title="Longest queues", numbers=4)
     for client in seen.worst:
         table.add_row(
@@ -71,7 +71,7 @@ def _worst(seen: SessionsSeen) -> Table:
             f"{client.inflight:,}",
             f"{client.queued:,}",
             f"{client.queued_bytes:,}",
-            "" if client.oldest_s is None else age(client.oldest_s),
+            "" if client.oldest_s is None else format_age(client.oldest_s),
         )
     return table
 

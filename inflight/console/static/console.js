@@ -1,10 +1,10 @@
 "use strict";
-// A page that changes by itself says so (data-again, milliseconds): it is fetched again, and its new <main> takes the old one's
+// A page that changes by itself says so (data-refresh, milliseconds): it is fetched again, and its new <main> takes the old one's
 // place. The server has made all of it; nothing here knows what it shows.
 (() => {
   const later = () => {
-    const again = Number(document.getElementById("live").dataset.again);
-    if (again > 0) setTimeout(refresh, again);
+    const refreshMs = Number(document.getElementById("live").dataset.refresh);
+    if (refreshMs > 0) setTimeout(refresh, refreshMs);
   };
   const refresh = async () => {
     if (document.hidden) {

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from inflight.local.child_process import free_port
 from inflight.local.endpoints import Endpoints
-from inflight.status.probes import look_at_process
+from inflight.status.probes import probe_process
 from tests.integration.up.conftest import SharedUp
 from tests.support.metrics import every_metric
 from tests.support.waiting import wait_until
@@ -57,7 +57,7 @@ def test_the_screen_has_what_runs_what_waits_and_whose_queue_is_long(up: SharedU
 
 def test_running_processes_serve_the_metrics_of_the_page_and_no_others(up: SharedUp) -> None:
     def served(process: str) -> dict[str, float]:
-        return dict(look_at_process(process, Endpoints.read(up.data_dir).metrics[process]).values)
+        return dict(probe_process(process, Endpoints.read(up.data_dir).metrics[process]).values)
 
     engine = wait_until(lambda: found if "inflight_engine_sessions" in (found := served("engine")) else None, "the first census")
     known = {name for name in every_metric() if name.startswith("inflight_engine_")}

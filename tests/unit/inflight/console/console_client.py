@@ -10,10 +10,10 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from inflight.console.app import console_app
-from inflight.console.history import Letters, LettersFilter, Life, Planned, ReplayPlan
+from inflight.console.history import Letters, LettersFilter, MessageTrace, PlannedReplay, ReplayPlan
 from inflight.console.live import Live
-from inflight.console.worker import Progress, Worker
-from inflight.status.measurements import Client, KafkaSeen, Measurements, SessionsSeen
+from inflight.console.worker import Progress, QueryWorker
+from inflight.status.measurements import ClientQueue, KafkaStatus, Measurements, SessionTotals
 from state.errors import InflightError
 from state.model import QoS, Subscription
 from streaming.config.settings import Settings, load_settings
@@ -44,10 +44,10 @@ class Seen:
         self.seen = seen
         self.looks = 0
 
-    def kafka(self) -> KafkaSeen:
+    def probe_kafka(self) -> KafkaStatus:
         return self.seen.kafka
 
-    def look(self, kafka: KafkaSeen) -> Measurements:
+    def measure(self, kafka: KafkaStatus) -> Measurements:
         self.looks += 1
         return self.seen
 
@@ -58,7 +58,9 @@ def settings_of(data_dir: Path, *overrides: str) -> Settings:
 
 def browser(settings: Settings, live: Live) -> TestClient:
     """For pages that ask the worker nothing."""
-    return TestClient(console_app(settings, live, Worker(), Told()), base_url="http://127.0.0.1:8000", follow_redirects=False)
+    return TestClient(
+        console_app(settings, live, QueryWorker(), Told()), base_url="http://127.0.0.1:8000", follow_redirects=False
+    )
 
 
 class Told:
@@ -76,9 +78,9 @@ class Told:
         if self.problem is not None:
             raise self.problem
 
-    def sessions(self) -> SessionsSeen:
+    def sessions(self) -> SessionTotals:
         self._note("sessions")
-        worst = Client(client_id=self.id, connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
+        worst = ClientQueue(client_id=self.id, connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
         return replace(SESSIONS, sessions=100_000, worst=(worst,))
 
     def clients(self, prefix: str) -> Sequence[dict[str, Any]]:
@@ -109,9 +111,9 @@ class Told:
         on_progress(5, 10)
         return RecentSteps(steps=(LedgerStep(message_id=self.id, step=self._step()),), source="ledger: all of it")
 
-    def life(self, message_id: str, client_id: str, on_progress: Progress) -> Life:
+    def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace:
         self._note("life", message_id, client_id)
-        return Life(steps=(self._step(),), sources=("from the topics of Kafka", "  inflight.ledger: 12 records"))
+        return MessageTrace(steps=(self._step(),), sources=("from the topics of Kafka", "  inflight.ledger: 12 records"))
 
     def letters(self, chosen: LettersFilter) -> Letters:
         self._note("letters", chosen)
@@ -124,7 +126,7 @@ class Told:
     def plan(self, chosen: LettersFilter) -> ReplayPlan:
         self._note("plan", chosen)
         planned = tuple(
-            Planned(message_id=f"{self.id}{n}", client_id=self.id, dead_letter_id=f"d{n}") for n in range(self.planned)
+            PlannedReplay(message_id=f"{self.id}{n}", client_id=self.id, dead_letter_id=f"d{n}") for n in range(self.planned)
         )
         skipped = {"it has been replayed before": 3}
         return ReplayPlan(chosen=chosen, matched=5, is_cut=False, planned=planned, sources=("from Kafka",), skipped=skipped)
@@ -155,7 +157,7 @@ class Desk:
     """A console whose worker works when it is told to."""
 
     def __init__(self, data_dir: Path, history: Told, *overrides: str) -> None:
-        self.worker = Worker()
+        self.worker = QueryWorker()
         self.history = history
         self.browser = TestClient(
             console_app(settings_of(data_dir, *overrides), Live(Seen()), self.worker, history),
@@ -170,7 +172,7 @@ class Desk:
         return self.browser.get(path, params=query).text
 
     def work(self) -> None:
-        self.worker.work_off()
+        self.worker.run_pending()
 
     def token(self) -> str:
         found = re.search(r'name="token" value="([^"]+)"', self.browser.get("/dead-letters").text)

@@ -13,8 +13,8 @@ from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 NOW_S = 1_000_000.0
 
 
-def sample(ago_s: float, counted: dict[str, float] | None = None, seen: Measurements = WELL) -> Sample:
-    return Sample(at_s=NOW_S - ago_s, seen=seen, records={"inflight.messages": 2.5}, counted=counted or {})
+def sample(ago_s: float, metrics: dict[str, float] | None = None, seen: Measurements = WELL) -> Sample:
+    return Sample(at_s=NOW_S - ago_s, seen=seen, records={"inflight.messages": 2.5}, metrics=metrics or {})
 
 
 def by_title(*samples: Sample, batches: tuple[BatchProgress, ...] = ()) -> dict[str, Plot]:
@@ -26,7 +26,7 @@ def lines(plot: Plot) -> dict[str, str]:
 
 
 def points(plot: Plot, name: str) -> int:
-    return sum(len(set(piece.split())) for line in plot.lines if line.name == name for piece in line.pieces)
+    return sum(len(set(piece.split())) for line in plot.lines if line.name == name for piece in line.segments)
 
 
 def test_without_a_look_and_a_micro_batch_all_plots_are_there_and_empty() -> None:

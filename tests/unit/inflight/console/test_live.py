@@ -4,14 +4,14 @@ import time
 from dataclasses import replace
 
 from inflight.console.live import WINDOW_S, Live
-from inflight.status.measurements import KafkaSeen, Process, Topic
+from inflight.status.measurements import KafkaStatus, ProcessStatus, TopicStatus
 from tests.support.waiting import wait_until
 from tests.unit.inflight.console.console_client import Seen
 from tests.unit.inflight.status.test_findings import KAFKA, WELL
 
 
-def kafka_at(taken_s: float, messages: int) -> KafkaSeen:
-    return replace(KAFKA, taken_s=taken_s, topics=(Topic(name="inflight.messages", end=messages, waiting=0),))
+def kafka_at(measured_s: float, messages: int) -> KafkaStatus:
+    return replace(KAFKA, measured_s=measured_s, topics=(TopicStatus(name="inflight.messages", end=messages, waiting=0),))
 
 
 def test_nobody_looks_until_a_page_is_asked_for() -> None:
@@ -28,38 +28,38 @@ def test_nobody_looks_until_a_page_is_asked_for() -> None:
 
 def test_a_look_that_fails_is_followed_by_others() -> None:
     class Fails(Seen):
-        def kafka(self) -> KafkaSeen:
+        def probe_kafka(self) -> KafkaStatus:
             if self.looks == 0:
                 self.looks = 1
                 raise RuntimeError("a bug")
-            return super().kafka()
+            return super().probe_kafka()
 
     with Live(Fails(), interval_s=0.01) as live:
         wait_until(lambda: live.view().newest is not None, "a look")
 
 
 def test_rates_are_between_two_looks_and_metrics_of_all_processes_are_added_up() -> None:
-    gateways = tuple(Process(name="gateway", address=f"g:{n}", values={"x": n}) for n in (1, 2))
+    gateways = tuple(ProcessStatus(name="gateway", address=f"g:{n}", values={"x": n}) for n in (1, 2))
     seen = Seen(replace(WELL, kafka=kafka_at(10.0, 100), processes=gateways))
     live = Live(seen)
-    live.look()
+    live.update()
     seen.seen = replace(seen.seen, kafka=kafka_at(12.0, 160))
-    live.look()
+    live.update()
     newest = live.view().newest
     assert newest is not None
     assert newest.records == {"inflight.messages": 30.0}
-    assert newest.counted == {"x": 3.0}
+    assert newest.metrics == {"x": 3.0}
 
 
 def test_looks_are_kept_for_as_long_as_the_plots_show_them(monkeypatch) -> None:
     now_s = 1_000.0
     monkeypatch.setattr("inflight.console.live.time.time", lambda: now_s)
     live = Live(Seen())
-    live.look()
+    live.update()
     now_s += WINDOW_S - 1
-    live.look()
+    live.update()
     assert len(live.view().samples) == 2
     now_s += 2
-    live.look()
+    live.update()
     assert len(live.view().samples) == 2
     assert live.view().found == ()

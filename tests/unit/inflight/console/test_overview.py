@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 
 from inflight.console.app import console_app
 from inflight.console.live import Live
-from inflight.console.worker import Worker
-from inflight.status.measurements import ENGINE, Holder, Measurements, Process
+from inflight.console.worker import QueryWorker
+from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus
 from sinks.health import UnmetCondition
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Seen, Told, browser, settings_of
@@ -20,7 +20,7 @@ from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
 def page_of(seen: Measurements, data_dir: Path, looks: int = 1) -> str:
     live = Live(Seen(seen))
     for _ in range(looks):
-        live.look()
+        live.update()
     return browser(settings_of(data_dir), live).get("/").text
 
 
@@ -35,7 +35,7 @@ def facts(text: str) -> dict[str, str]:
 def test_before_the_first_look_the_page_says_that_it_is_looking(tmp_path: Path) -> None:
     text = browser(settings_of(tmp_path), Live(Seen())).get("/").text
     assert "Looking for Kafka" in text
-    assert 'data-again="2000"' in text
+    assert 'data-refresh="2000"' in text
     assert facts(text)["sessions"] == "–"
 
 
@@ -51,12 +51,12 @@ def test_it_says_what_the_sessions_hold_and_that_nothing_is_wrong(tmp_path: Path
 
 
 def test_of_the_census_and_the_checkpoint_the_newer_one_is_shown(tmp_path: Path) -> None:
-    live, worker = Live(Seen(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))), Worker()
-    live.look()
+    live, worker = Live(Seen(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))), QueryWorker()
+    live.update()
     client = TestClient(console_app(settings_of(tmp_path), live, worker, Told()), base_url="http://127.0.0.1")
     assert facts(client.get("/").text)["sessions"] == "1"
     client.get("/sessions")
-    worker.work_off()
+    worker.run_pending()
     text = client.get("/").text
     assert facts(text)["sessions"] == "100,000"
     assert "Sessions by the checkpoint of 1 s ago" in text
@@ -64,15 +64,18 @@ def test_of_the_census_and_the_checkpoint_the_newer_one_is_shown(tmp_path: Path)
 
 def test_gateways_and_bridges_know_best_who_is_connected(tmp_path: Path) -> None:
     processes = (
-        Process(name="gateway", address="g:1", values={"inflight_gateway_connections": 40.0}),
-        Process(name="bridge", address="b:1", values={"inflight_bridge_devices": 2.0}),
+        ProcessStatus(name="gateway", address="g:1", values={"inflight_gateway_connections": 40.0}),
+        ProcessStatus(name="bridge", address="b:1", values={"inflight_bridge_devices": 2.0}),
     )
     assert facts(page_of(replace(WELL, processes=processes), tmp_path))["connected"] == "42"
 
 
 def test_it_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
-    lack = UnmetCondition(what="no micro-batch", action="look at its log")
-    processes = (Process(name=ENGINE, address="e:1", lacks=(lack,)), Process(name="gateway", address="g:1", error="refused"))
+    condition = UnmetCondition(what="no micro-batch", action="look at its log")
+    processes = (
+        ProcessStatus(name=ENGINE, address="e:1", missing=(condition,)),
+        ProcessStatus(name="gateway", address="g:1", error="refused"),
+    )
     text = page_of(replace(WELL, processes=processes), tmp_path)
     assert "the engine at e:1 is not ready: no micro-batch" in text
     assert "→ look at its log" in text
@@ -101,8 +104,10 @@ def test_what_was_sent_again_is_counted_by_what_it_was_for_in_the_time_of_the_pl
 
 
 def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
-    holder = Holder(name=SCRIPT, renewed_s=4, duration_s=30)
-    seen = replace(WELL, kafka=replace(KAFKA, holders=(holder,)), processes=(Process(name=SCRIPT, address=SCRIPT, error=SCRIPT),))
+    holder = LeaseHolder(name=SCRIPT, renewed_s=4, duration_s=30)
+    seen = replace(
+        WELL, kafka=replace(KAFKA, holders=(holder,)), processes=(ProcessStatus(name=SCRIPT, address=SCRIPT, error=SCRIPT),)
+    )
     text = page_of(seen, tmp_path)
     assert SCRIPT not in text
     assert text.count(ESCAPED) >= 3

@@ -23,12 +23,12 @@ def test_a_page_says_that_it_reads_until_its_answer_is_there(path: str, query: d
     desk = Desk(tmp_path, Told())
     first = desk.browser.get(path, params=query).text
     assert "Waiting for the question before this one" in first
-    assert 'data-again="1000"' in first
+    assert 'data-refresh="1000"' in first
     assert "Read again" not in first
     desk.work()
     then = desk.browser.get(path, params=query).text
     assert 'class="working"' not in then
-    assert 'data-again="5000"' in then
+    assert 'data-refresh="5000"' in then
     assert re.search(r"Read \d+ s ago\.", then)
 
 

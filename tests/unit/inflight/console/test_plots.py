@@ -6,9 +6,9 @@ from inflight.console.plots import BOTTOM, LEFT, RIGHT, TOP, ceiling, plot, shor
 
 
 def test_the_newest_moment_is_at_the_right_edge_and_the_largest_value_below_the_top() -> None:
-    drawn = plot("t", "u", [("a", [(40.5, 0.0), (50.0, 5.0), (100.0, 1.0)])], until_s=100.0, window_s=60.0, hole_s=60.0)
+    drawn = plot("t", "u", [("a", [(40.5, 0.0), (50.0, 5.0), (100.0, 1.0)])], until_s=100.0, window_s=60.0, max_gap_s=60.0)
     (line,) = drawn.lines
-    first, second, last = (tuple(map(float, point.split(","))) for point in line.pieces[0].split())
+    first, second, last = (tuple(map(float, point.split(","))) for point in line.segments[0].split())
     assert LEFT < first[0] < second[0] < last[0] == RIGHT
     assert second[1] == TOP
     assert first[1] == BOTTOM
@@ -24,7 +24,7 @@ def test_what_is_older_is_left_out_and_so_is_a_line_without_a_point() -> None:
 
 def test_where_nothing_was_measured_the_line_has_a_hole() -> None:
     drawn = plot("t", "u", [("a", [(10.0, 1.0), (12.0, 1.0), (40.0, 1.0)])], until_s=60.0, window_s=60.0)
-    assert [len(piece.split()) for piece in drawn.lines[0].pieces] == [2, 2]
+    assert [len(piece.split()) for piece in drawn.lines[0].segments] == [2, 2]
 
 
 @pytest.mark.parametrize(("value", "above"), [(0, 1), (0.03, 0.05), (1, 1), (1.01, 2), (3, 5), (7, 10), (101, 200)])

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from inflight.console.worker import Stage, TooManyQuestions, Worker
+from inflight.console.worker import QueryWorker, Stage, TooManyQueries
 from state.errors import InflightError
 from tests.support.waiting import wait_until
 
@@ -19,7 +19,7 @@ def test_a_question_waits_is_worked_on_and_done_and_is_asked_once() -> None:
         may_go.wait(10)
         return "the answer"
 
-    with Worker() as worker:
+    with QueryWorker() as worker:
         worker.ask(("a",), question)
         wait_until(lambda: worker.ask(("a",), question).progress == (3, 4), "progress")
         assert worker.ask(("a",), question).stage is Stage.WORKING
@@ -31,7 +31,7 @@ def test_a_question_waits_is_worked_on_and_done_and_is_asked_once() -> None:
 
 
 def test_a_failure_says_why_and_the_next_question_is_answered() -> None:
-    worker = Worker()
+    worker = QueryWorker()
 
     def fails(_: object) -> str:
         raise InflightError("start Kafka")
@@ -42,38 +42,38 @@ def test_a_failure_says_why_and_the_next_question_is_answered() -> None:
     worker.ask(("a",), fails)
     worker.ask(("b",), has_a_bug)
     worker.ask(("c",), lambda _: "well")
-    worker.work_off()
+    worker.run_pending()
     assert [worker.ask((key,), fails).stage for key in "abc"] == [Stage.FAILED, Stage.FAILED, Stage.DONE]
     assert worker.ask(("a",), fails).problem == "start Kafka"
     assert "log of the console" in worker.ask(("b",), fails).problem
 
 
 def test_an_answer_that_is_too_old_or_was_forgotten_is_asked_for_anew() -> None:
-    worker = Worker()
+    worker = QueryWorker()
     worker.ask(("a",), lambda _: 1)
-    worker.work_off()
+    worker.run_pending()
     assert worker.ask(("a",), lambda _: 2).value == 1
-    assert worker.ask(("a",), lambda _: 2, max_age_s=0).is_coming
+    assert worker.ask(("a",), lambda _: 2, max_age_s=0).is_pending
     worker.forget(("a",))
-    assert worker.known(("a",)) is not None, "one that is coming stays"
-    worker.work_off()
+    assert worker.get(("a",)) is not None, "one that is coming stays"
+    worker.run_pending()
     worker.forget(("a",))
-    assert worker.known(("a",)) is None
+    assert worker.get(("a",)) is None
 
 
 def test_only_so_many_may_wait() -> None:
-    worker = Worker()
+    worker = QueryWorker()
     for number in range(8):
         worker.ask((str(number),), lambda _: 1)
-    with pytest.raises(TooManyQuestions):
+    with pytest.raises(TooManyQueries):
         worker.ask(("8",), lambda _: 1)
-    assert worker.ask(("0",), lambda _: 1).is_coming, "who has asked may look"
+    assert worker.ask(("0",), lambda _: 1).is_pending, "who has asked may look"
 
 
 def test_only_the_last_answers_are_kept() -> None:
-    worker = Worker()
+    worker = QueryWorker()
     for number in range(100):
         worker.ask((str(number),), lambda _: bytes(1_000))
-        worker.work_off()
-    assert sum(worker.known((str(number),)) is not None for number in range(100)) <= 33
-    assert worker.known(("99",)) is not None
+        worker.run_pending()
+    assert sum(worker.get((str(number),)) is not None for number in range(100)) <= 33
+    assert worker.get(("99",)) is not None

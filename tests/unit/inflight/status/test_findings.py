@@ -6,39 +6,39 @@ import pytest
 
 from inflight.status.findings import Finding, Severity, findings
 from inflight.status.measurements import (
-    Client,
-    Holder,
-    KafkaSeen,
-    Limits,
+    ClientQueue,
+    KafkaStatus,
+    LeaseHolder,
     Measurements,
-    Process,
-    SessionsSeen,
-    Topic,
+    ProcessStatus,
+    SessionTotals,
+    Thresholds,
+    TopicStatus,
     rates,
 )
 from sinks.health import UnmetCondition
 from streaming.engine.lifecycle.watching.hang import Hangs
 
-KAFKA = KafkaSeen(
+KAFKA = KafkaStatus(
     servers="k:9092",
     engines=1,
-    topics=(Topic(name="inflight.messages", end=100, waiting=3), Topic(name="inflight.uplink", end=7)),
-    holders=(Holder(name="gateway 127.0.0.1:1883", renewed_s=4, duration_s=30),),
-    taken_s=10.0,
+    topics=(TopicStatus(name="inflight.messages", end=100, waiting=3), TopicStatus(name="inflight.uplink", end=7)),
+    holders=(LeaseHolder(name="gateway 127.0.0.1:1883", renewed_s=4, duration_s=30),),
+    measured_s=10.0,
 )
-SESSIONS = SessionsSeen(
+SESSIONS = SessionTotals(
     sessions=2, connected=1, quarantined=0, inflight=1, queued=1, oldest_s=5.0, age_s=1.0, source="checkpoint"
 )
 WELL = Measurements(
     kafka=KAFKA,
-    limits=Limits(lag_low=40_000, lag_high=200_000, max_mqueue_len=1_000, free_disk_low=1 << 28),
+    limits=Thresholds(lag_low=40_000, lag_high=200_000, max_mqueue_len=1_000, free_disk_low=1 << 28),
     processes=(
-        Process(
+        ProcessStatus(
             name="engine",
             address="e:1",
             values={"inflight_engine_last_micro_batch_seconds": 0.3, "inflight_engine_free_disk_bytes": 1e10},
         ),
-        Process(name="gateway", address="g:1", values={"inflight_gateway_bugs_total": 0}),
+        ProcessStatus(name="gateway", address="g:1", values={"inflight_gateway_bugs_total": 0}),
     ),
     sessions=SESSIONS,
 )
@@ -53,11 +53,11 @@ def sessions(**changes: object) -> Measurements:
 
 
 def process(name: str, **changes: object) -> Measurements:
-    return replace(WELL, processes=(Process(name=name, address="a:1", **changes),))
+    return replace(WELL, processes=(ProcessStatus(name=name, address="a:1", **changes),))
 
 
-def client(queued: int) -> Client:
-    return Client(client_id="c1", connected=False, inflight=0, queued=queued, queued_bytes=0, oldest_s=None)
+def client(queued: int) -> ClientQueue:
+    return ClientQueue(client_id="c1", connected=False, inflight=0, queued=queued, queued_bytes=0, oldest_s=None)
 
 
 def test_nothing_is_wrong_with_what_is_well() -> None:
@@ -78,15 +78,20 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
         (kafka(engines=0), Severity.CRITICAL, "no engine works", "inflight engine"),
         (kafka(holders=()), Severity.CRITICAL, "no gateway and no bridge holds a lease", "inflight gateway"),
         (
-            kafka(holders=(*KAFKA.holders, Holder(name="bridge b", renewed_s=46, duration_s=30))),
+            kafka(holders=(*KAFKA.holders, LeaseHolder(name="bridge b", renewed_s=46, duration_s=30))),
             Severity.NOTE,
             "bridge b has not renewed its lease for 46 s",
             "nothing, if it was stopped",
         ),
-        (kafka(topics=(Topic(name="t", end=0, waiting=40_000),)), Severity.WARNING, "40,000 records wait", "more cores"),
-        (kafka(topics=(Topic(name="t", end=0, waiting=200_000),)), Severity.CRITICAL, "throttle.lag_high", "micro-batches"),
+        (kafka(topics=(TopicStatus(name="t", end=0, waiting=40_000),)), Severity.WARNING, "40,000 records wait", "more cores"),
+        (kafka(topics=(TopicStatus(name="t", end=0, waiting=200_000),)), Severity.CRITICAL, "throttle.lag_high", "micro-batches"),
         (process("gateway", error="refused"), Severity.CRITICAL, "the gateway at a:1 does not answer: refused", "its log"),
-        (process("gateway", lacks=(UnmetCondition("no lease", "check"),)), Severity.CRITICAL, "is not ready: no lease", "check"),
+        (
+            process("gateway", missing=(UnmetCondition("no lease", "check"),)),
+            Severity.CRITICAL,
+            "is not ready: no lease",
+            "check",
+        ),
         (process("gateway", values={"inflight_gateway_bugs_total": 2}), Severity.NOTE, "2 connections were closed", "its log"),
         (
             process("engine", values={"inflight_engine_last_micro_batch_seconds": 12.0}),
@@ -120,12 +125,12 @@ def test_what_is_wrong_is_named_with_what_to_do(seen: Measurements, severity: Se
 
 
 def test_of_a_kafka_that_is_away_nothing_else_is_concluded() -> None:
-    assert len(findings(replace(WELL, kafka=KafkaSeen(servers="k", error="away")))) == 1
+    assert len(findings(replace(WELL, kafka=KafkaStatus(servers="k", error="away")))) == 1
 
 
 def test_limits_of_0_are_none() -> None:
-    limits = Limits(lag_low=0, lag_high=0, max_mqueue_len=0, free_disk_low=0)
-    seen = replace(kafka(topics=(Topic(name="t", end=0, waiting=10**9),)), limits=limits)
+    limits = Thresholds(lag_low=0, lag_high=0, max_mqueue_len=0, free_disk_low=0)
+    seen = replace(kafka(topics=(TopicStatus(name="t", end=0, waiting=10**9),)), limits=limits)
     assert findings(replace(seen, sessions=replace(SESSIONS, worst=(client(10**6),)))) == []
 
 
@@ -136,6 +141,6 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_rates_are_records_a_second_between_two_looks() -> None:
-    later = replace(KAFKA, topics=(replace(KAFKA.topics[0], end=150), Topic(name="new", end=9)), taken_s=12.0)
+    later = replace(KAFKA, topics=(replace(KAFKA.topics[0], end=150), TopicStatus(name="new", end=9)), measured_s=12.0)
     assert rates(KAFKA, later) == {"inflight.messages": 25.0}
     assert rates(KAFKA, KAFKA) == {}

@@ -1,10 +1,10 @@
 """How measurements are put into words."""
 
-from inflight.status.formatting import age
+from inflight.status.formatting import format_age
 
 
 def test_ages_are_short() -> None:
-    assert [age(seconds) for seconds in (-1, 0.4, 119, 120, 7_199, 7_200, 172_800)] == [
+    assert [format_age(seconds) for seconds in (-1, 0.4, 119, 120, 7_199, 7_200, 172_800)] == [
         "0 s",
         "0 s",
         "119 s",

@@ -9,9 +9,9 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeout
 from inflight.cli.metrics_server import serving_metrics
 from inflight.local.child_process import free_port
 from inflight.status import probes
-from inflight.status.measurements import ENGINE, KafkaSeen, Measurements, Process
-from inflight.status.probes import look_at_kafka, look_at_process, metrics_addresses
-from inflight.status.totals import of_metrics
+from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, ProcessStatus
+from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
+from inflight.status.totals import totals_from_metrics
 from sinks.health import STARTING, LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.config.settings import Settings
@@ -29,23 +29,23 @@ def gateway() -> Iterator[str]:
 
 
 def test_a_process_says_its_numbers_and_what_it_lacks(gateway: str) -> None:
-    seen = look_at_process("gateway", gateway)
+    seen = probe_process("gateway", gateway)
     assert seen.error is None
-    assert seen.lacks == (STARTING,)
+    assert seen.missing == (STARTING,)
     assert seen.values["inflight_gateway_connections"] == 3
     assert seen.values["inflight_gateway_offers_refused_total"] == 7, "over all reasons"
 
 
 def test_a_process_that_is_not_there_is_no_failure() -> None:
-    seen = look_at_process("gateway", f"127.0.0.1:{free_port()}")
+    seen = probe_process("gateway", f"127.0.0.1:{free_port()}")
     assert seen.error is not None
     assert seen.values == {}
-    assert look_at_process("gateway", "no address").error is not None
+    assert probe_process("gateway", "no address").error is not None
 
 
 def test_a_kafka_that_is_away_is_no_failure() -> None:
     servers = f"127.0.0.1:{free_port()}"
-    seen = look_at_kafka(Settings(kafka={"bootstrap_servers": servers}))
+    seen = probe_kafka(Settings(kafka={"bootstrap_servers": servers}))
     assert seen.servers == servers
     assert seen.error is not None
     assert "\n" not in seen.error
@@ -58,11 +58,11 @@ def test_a_kafka_that_is_away_is_no_failure() -> None:
 def test_a_kafka_that_refuses_is_not_one_that_is_away(
     error: type[KafkaError], refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> KafkaSeen:
+    def fails(*_: object) -> KafkaStatus:
         raise error
 
-    monkeypatch.setattr(probes, "_look_at_kafka", fails)
-    seen = look_at_kafka(Settings())
+    monkeypatch.setattr(probes, "_probe_kafka", fails)
+    seen = probe_kafka(Settings())
     assert seen.error is not None
     assert seen.refused is refused
 
@@ -89,10 +89,10 @@ def test_the_processes_of_a_gateway_are_looked_for_one_by_one(tmp_path: Path) ->
 
 def test_the_sums_of_the_sessions_are_known_without_a_checkpoint_where_the_engine_serves_them() -> None:
     values = {sample.name: sample.value for family in full_engine().collect() for sample in family.samples}
-    seen = Measurements(kafka=WELL.kafka, limits=WELL.limits, processes=(Process(name=ENGINE, address="", values=values),))
-    found = of_metrics(seen.process(ENGINE), now_s=lambda: 2_010.0)
+    seen = Measurements(kafka=WELL.kafka, limits=WELL.limits, processes=(ProcessStatus(name=ENGINE, address="", values=values),))
+    found = totals_from_metrics(seen.process(ENGINE), now_s=lambda: 2_010.0)
     assert found is not None
     assert (found.sessions, found.connected, found.quarantined, found.inflight, found.queued) == (4, 3, 1, 2, 5)
     assert (found.oldest_s, found.age_s, found.source) == (1_009.5, 10.0, "metrics")
-    assert of_metrics(None) is None
-    assert of_metrics(Process(name=ENGINE, address="")) is None
+    assert totals_from_metrics(None) is None
+    assert totals_from_metrics(ProcessStatus(name=ENGINE, address="")) is None

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from inflight.cli.status.screen import screen
 from inflight.status.findings import findings
-from inflight.status.measurements import Client, KafkaSeen, Measurements, Process, SessionsSeen, Topic
+from inflight.status.measurements import ClientQueue, KafkaStatus, Measurements, ProcessStatus, SessionTotals, TopicStatus
 from sinks.health import UnmetCondition
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
@@ -23,8 +23,8 @@ def lines(text: str) -> list[list[str]]:
 
 
 def test_one_screen_says_what_runs_what_waits_and_who_waits_longest() -> None:
-    worst = Client(client_id="pump[7]", connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
-    gateway = Process(
+    worst = ClientQueue(client_id="pump[7]", connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
+    gateway = ProcessStatus(
         name="gateway",
         address="g:1",
         values={
@@ -33,7 +33,7 @@ def test_one_screen_says_what_runs_what_waits_and_who_waits_longest() -> None:
             "inflight_gateway_fast_publishes_sent_total": 3_000,
         },
     )
-    engine = Process(
+    engine = ProcessStatus(
         name="engine",
         address="e:1",
         values={"inflight_engine_last_micro_batch_seconds": 0.25, "inflight_engine_micro_batches_total": 1_000},
@@ -54,27 +54,29 @@ def test_what_is_well_is_said() -> None:
 
 
 def test_each_finding_stands_above_with_what_to_do() -> None:
-    seen = replace(WELL, processes=(Process(name="gateway", address="g:1", lacks=(UnmetCondition("no [lease]", "check [it]"),)),))
+    seen = replace(
+        WELL, processes=(ProcessStatus(name="gateway", address="g:1", missing=(UnmetCondition("no [lease]", "check [it]"),)),)
+    )
     text = shown(seen)
     assert text.startswith("critical: the gateway at g:1 is not ready: no [lease]\n    → check [it]\n")
     assert ["gateway", "not", "ready", "g:1"] in lines(text)
 
 
 def test_parts_that_are_down_are_shown_as_such() -> None:
-    nothing = Measurements(kafka=KafkaSeen(servers="k:1", error="timed out"), limits=WELL.limits)
-    text = shown(replace(nothing, processes=(Process(name="engine", address="e:1", error="refused"),)))
+    nothing = Measurements(kafka=KafkaStatus(servers="k:1", error="timed out"), limits=WELL.limits)
+    text = shown(replace(nothing, processes=(ProcessStatus(name="engine", address="e:1", error="refused"),)))
     assert ["Kafka", "away", "k:1"] in lines(text)
     assert ["engine", "away", "e:1"] in lines(text)
     assert "Sessions" not in text
 
 
 def test_an_engine_without_metrics_is_known_by_its_group() -> None:
-    seen = replace(WELL, processes=(), kafka=replace(WELL.kafka, topics=(Topic(name="t", end=1),)))
+    seen = replace(WELL, processes=(), kafka=replace(WELL.kafka, topics=(TopicStatus(name="t", end=1),)))
     assert "by its consumer group; no metrics" in shown(seen)
 
 
 def test_where_the_sessions_are_counted_by_the_engine_the_screen_says_so() -> None:
-    counted = SessionsSeen(
+    counted = SessionTotals(
         sessions=5, connected=0, quarantined=0, inflight=0, queued=0, oldest_s=None, age_s=40.0, source="metrics"
     )
     assert "Sessions, by the metrics of 40 s ago" in shown(replace(WELL, sessions=counted))

@@ -10,54 +10,56 @@ from starlette.routing import Route
 
 from inflight.console.guard import Form
 from inflight.console.rendering import Pages
-from inflight.console.worker import Answer, Key, Progress, Worker
+from inflight.console.worker import Key, Progress, QueryResult, QueryWorker
 
-_COMING_MS: Final = 1_000
-_AGES_MS: Final = 5_000
+_PENDING_REFRESH_MS: Final = 1_000
+_AGE_REFRESH_MS: Final = 5_000
 SEE_OTHER: Final = 303
 
 
-class Question(NamedTuple):
+class PageQuery(NamedTuple):
     """key: the same for the same question; its first word says of which kind."""
 
     key: Key
     ask: Callable[[Progress], object]
 
 
-Questions: TypeAlias = Callable[[QueryParams], Mapping[str, Question]]
+QueriesOf: TypeAlias = Callable[[QueryParams], Mapping[str, PageQuery]]
 """By the names under which the template has the answers; none for a page that has not been asked anything yet."""
 
 
-class AskingPage:
+class QueryPage:
     """template: is given `query` and the answers, and `values`. questions: what the query asks."""
 
-    def __init__(self, pages: Pages, worker: Worker, form: Form, template: str, questions: Questions, **values: object) -> None:
+    def __init__(
+        self, pages: Pages, worker: QueryWorker, form: Form, template: str, queries: QueriesOf, **values: object
+    ) -> None:
         self._pages = pages
         self._worker = worker
         self._form = form
         self._template = template
-        self._questions = questions
+        self._questions = queries
         self._values = values
 
     def route(self, path: str) -> list[Route]:
         return [Route(path, self.show, methods=["GET"]), Route(path, self.read_again, methods=["POST"])]
 
     def show(self, request: Request) -> Response:
-        asked = self._questions(request.query_params)
-        answers = {name: self._worker.ask(question.key, question.ask) for name, question in asked.items()}
+        page_queries = self._questions(request.query_params)
+        answers = {name: self._worker.ask(page_query.key, page_query.ask) for name, page_query in page_queries.items()}
         values: dict[str, Any] = {"query": request.query_params, "answers": answers, **self._values}
-        return self._pages.page(request, self._template, values, again_ms=again_ms(*answers.values()))
+        return self._pages.page(request, self._template, values, refresh_ms=refresh_ms(*answers.values()))
 
     async def read_again(self, request: Request) -> Response:
         await self._form.read(request)
-        for question in self._questions(request.query_params).values():
-            self._worker.forget(question.key)
+        for page_query in self._questions(request.query_params).values():
+            self._worker.forget(page_query.key)
         query = request.url.query
         return RedirectResponse(f"{request.url.path}?{query}" if query else request.url.path, SEE_OTHER)
 
 
-def again_ms(*answers: Answer[Any]) -> int:
+def refresh_ms(*answers: QueryResult[Any]) -> int:
     """When a page with these answers is worth another look; later ones only make them older."""
-    if any(answer.is_coming for answer in answers):
-        return _COMING_MS
-    return _AGES_MS if answers else 0
+    if any(answer.is_pending for answer in answers):
+        return _PENDING_REFRESH_MS
+    return _AGE_REFRESH_MS if answers else 0

@@ -6,54 +6,56 @@ from typing import Final
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
-from inflight.console.asking import Question
 from inflight.console.history import REASONS, History, LettersFilter
+from inflight.console.query_page import PageQuery
 
 SESSIONS: Final = ("sessions",)
 """The key of the question what all sessions hold."""
 
 
-class PageQuestions:
+class PageQueries:
     """A method for each page; history: who answers."""
 
     def __init__(self, history: History) -> None:
         self._history = history
 
-    def sessions(self, query: QueryParams) -> Mapping[str, Question]:
+    def sessions(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """`client`: the beginning of a client id."""
         history, prefix = self._history, query.get("client", "")
         if prefix:
-            return {"clients": Question(("clients", prefix), lambda _: history.clients(prefix))}
-        return {"sessions": Question(SESSIONS, lambda _: history.sessions())}
+            return {"clients": PageQuery(("clients", prefix), lambda _: history.clients(prefix))}
+        return {"sessions": PageQuery(SESSIONS, lambda _: history.sessions())}
 
-    def client(self, query: QueryParams) -> Mapping[str, Question]:
+    def client(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """`id`: all of it. The ledger is there first, because it needs no Spark."""
         history, client_id = self._history, query.get("id", "")
         if not client_id:
             return {}
         return {
-            "steps": Question(("steps", client_id), lambda progress: history.steps(client_id, progress)),
-            "client": Question(("client", client_id), lambda _: history.client(client_id)),
+            "steps": PageQuery(("steps", client_id), lambda progress: history.steps(client_id, progress)),
+            "client": PageQuery(("client", client_id), lambda _: history.client(client_id)),
         }
 
-    def trace(self, query: QueryParams) -> Mapping[str, Question]:
+    def trace(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """`id`: of a message; `client`: to whom, or empty."""
         history, message_id, client_id = self._history, query.get("id", "").strip(), query.get("client", "")
         if not message_id:
             return {}
-        return {"life": Question(("life", message_id, client_id), lambda progress: history.life(message_id, client_id, progress))}
+        return {
+            "trace": PageQuery(("trace", message_id, client_id), lambda progress: history.trace(message_id, client_id, progress))
+        }
 
-    def dead_letters(self, query: QueryParams) -> Mapping[str, Question]:
+    def dead_letters(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """`client`, `reason`: as of `letters_filter`."""
         history, chosen = self._history, letters_filter(query)
-        return {"letters": Question(("letters", chosen.client_id, chosen.reason), lambda _: history.letters(chosen))}
+        return {"letters": PageQuery(("letters", chosen.client_id, chosen.reason), lambda _: history.letters(chosen))}
 
-    def dead_letter(self, query: QueryParams) -> Mapping[str, Question]:
+    def dead_letter(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """`id`: of a dead letter; `client`: whose, or empty."""
         history, letter_id, client_id = self._history, query.get("id", ""), query.get("client", "")
         if not letter_id:
             return {}
-        return {"letter": Question(("letter", letter_id, client_id), lambda _: history.letter(letter_id, client_id))}
+        return {"letter": PageQuery(("letter", letter_id, client_id), lambda _: history.letter(letter_id, client_id))}
 
 
 def letters_filter(fields: Mapping[str, str]) -> LettersFilter:
