@@ -1,4 +1,4 @@
-"""The console as an ASGI application: which path shows what."""
+"""Builds the console as an ASGI application: its routes and pages."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +20,11 @@ from streaming.config.settings import Settings
 
 
 def console_app(settings: Settings, live: Live, worker: QueryWorker, history: History) -> Starlette:
-    """live, worker: must be running."""
+    """Returns the application.
+
+    Args:
+        live, worker: Must be running.
+    """
     console = settings.console
     form = Form()
     pages = Pages(token=form.token, kafka=settings.kafka.bootstrap_servers, max_rows=MAX_ROWS)

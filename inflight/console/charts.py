@@ -1,4 +1,4 @@
-"""Which plots the first page has, and from what: the looks of `Live`, and the engine's progress.jsonl, which is there before."""
+"""Chooses the plots of the first page. Their data are the samples of `Live` and the engine's progress.jsonl."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -14,13 +14,18 @@ _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_se
 _PUBLISHES: Final = ("inflight_gateway_publishes_sent_total", "inflight_gateway_fast_publishes_sent_total")
 _MINUTE_S: Final = 60.0
 RESEND_CAUSES: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
-"""What messages are sent again for, by the engine's names (streaming/engine/progress.py)."""
+"""Labels of the causes of resends, by the engine's names (streaming/engine/progress.py)."""
 
 
 def charts(
     samples: Sequence[Sample], batches: Sequence[BatchProgress], sessions: SessionTotals | None, *, until_s: float
 ) -> tuple[Plot, ...]:
-    """sessions: what is known of them now. until_s: the right edge, seconds since 1970."""
+    """Returns the plots.
+
+    Args:
+        sessions: The newest totals.
+        until_s: The right edge, in seconds since 1970.
+    """
     ended = [(_ended_s(batch), batch) for batch in batches]
     topics = samples[-1].records if samples else {}
     counts = _counts(samples, sessions, until_s)
@@ -53,13 +58,13 @@ def charts(
             "messages",
             ("in flight", [(at_s, found.inflight) for at_s, found in counts]),
             ("queued", [(at_s, found.queued) for at_s, found in counts]),
-            max_gap_s=WINDOW_S,  # minutes may lie between two censuses
+            max_gap_s=WINDOW_S,  # minutes may pass between two counts
         ),
     )
 
 
 def resends(batches: Sequence[BatchProgress], *, until_s: float) -> dict[str, int]:
-    """Messages sent again in the time of the plots, by what it was for."""
+    """Returns how many messages were sent again in the time of the plots, by cause."""
     found = dict.fromkeys(RESEND_CAUSES, 0)
     for batch in batches:
         if _ended_s(batch) > until_s - WINDOW_S:
@@ -73,13 +78,13 @@ def _ended_s(batch: BatchProgress) -> float:
 
 
 def _counts(samples: Sequence[Sample], newest: SessionTotals | None, now_s: float) -> list[tuple[float, SessionTotals]]:
-    """What the sessions held, each census once, at the second in which it was taken."""
+    """Returns (time of the count, totals), each count once."""
     seen = [(sample.at_s, sample.seen.sessions) for sample in samples]
     return sorted({round(at_s - found.age_s): found for at_s, found in [*seen, (now_s, newest)] if found is not None}.items())
 
 
 def _growth(samples: Sequence[Sample], name: str) -> Iterator[tuple[float, float, float]]:
-    """(when, seconds, growth) between looks; a counter that fell has begun again and is left out."""
+    """Yields (time, seconds, growth) between samples. A counter that fell was restarted, and is left out."""
     for before, now in pairwise(samples):
         if name in before.metrics and name in now.metrics and now.metrics[name] >= before.metrics[name]:
             yield now.at_s, now.at_s - before.at_s, now.metrics[name] - before.metrics[name]
@@ -90,7 +95,7 @@ def _rates(samples: Sequence[Sample], name: str) -> list[tuple[float, float]]:
 
 
 def _append_ms(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Only where something was appended."""
+    """Returns the mean append time in milliseconds, where something was appended."""
     count: dict[float, float] = {}
     total_s: dict[float, float] = {}
     for name in _APPENDS:

@@ -1,10 +1,10 @@
-"""What every request to the console has to pass, and what every answer says to the browser.
+"""Checks every request to the console, and sets the security headers of every response.
 
-The console asks for no password, so it must not be of use to other pages that are open in the same browser:
-- a request has to name a host that is ours, or a page of somebody else could have its own name point here (DNS rebinding);
-- a request that another page has made is refused, unless somebody follows a link;
-- a POST has to carry the token that our own pages have, and none from elsewhere can read;
-- what devices have chosen, such as client ids, is text: templates escape it, and if one did not, no script of it would run.
+The console has no password, so other pages in the same browser must not be able to use it:
+- a request has to name one of our hosts, because another page could let its own name resolve to this address (DNS rebinding);
+- a request from another page is refused, unless the user follows a link;
+- a POST has to carry a token that is in our pages and that no other page can read;
+- values chosen by devices, such as client ids, are text: templates escape them, and the Content-Security-Policy blocks scripts.
 """
 
 import hmac
@@ -38,13 +38,17 @@ _HEADERS: Final = {
 
 
 class Form:
-    """The fields of POSTs, and the token that each has to carry: one for the life of the process."""
+    """Reads the fields of POSTs, and checks the token, which is the same for the life of the process."""
 
     def __init__(self) -> None:
         self.token: Final = secrets.token_urlsafe(32)
 
     async def read(self, request: Request) -> dict[str, str]:
-        """The last value of each field. Raises HTTPException for a form that is too large, or is not from a page of ours."""
+        """Returns the last value of each field.
+
+        Raises:
+            HTTPException: The form is too large, or it is not from one of our pages.
+        """
         body = b""
         async for part in request.stream():
             body += part
@@ -57,7 +61,11 @@ class Form:
 
 
 def guards(names: tuple[str, ...]) -> list[Middleware]:
-    """names: hosts that a request may name, beside those of loopback."""
+    """Returns the middleware.
+
+    Args:
+        names: Hosts that a request may name, besides loopback.
+    """
     return [
         Middleware(_SecurityHeaders),
         Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, *names], www_redirect=False),
@@ -79,7 +87,7 @@ class _SecurityHeaders:
 
 
 class _CrossSiteGuard:
-    """By what browsers say about where a request comes from (Fetch Metadata); what is no browser does not say it."""
+    """Refuses requests of other pages by Fetch Metadata headers. Clients other than browsers do not send these."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What the console asks Kafka, the archive and the checkpoint, in the words of its pages. Everything is bounded."""
+"""Runs the console's queries on Kafka, the archive and the checkpoint. Every result is bounded."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,9 @@ from streaming.history.sources.source import Source
 from streaming.history.trace import Step
 
 MAX_ROWS: Final = 100
-"""Of a list on a page."""
+"""Rows of a list on a page."""
 MAX_REPLAYED: Final = 1_000
-"""Dead letters that one replay looks at."""
+"""Dead letters that one replay considers."""
 REASONS: Final = tuple(sorted(outcome.value for outcome in DEAD_LETTERED))
 _PAYLOAD_BYTES: Final = 200
 _SHOWN_PAYLOAD_BYTES: Final = 4_096
@@ -33,12 +33,17 @@ _LEDGER_RECORDS: Final = 100_000
 
 
 class SessionsUnreadable(InflightError):
-    """The checkpoint is not here, or not yet."""
+    """The checkpoint does not exist here, or not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTrace:
-    """steps: of a message, oldest first. sources: where they are from, lines for people."""
+    """The steps of a message.
+
+    Attributes:
+        steps: Oldest first.
+        sources: Where they were read, as lines for people.
+    """
 
     steps: tuple[Step, ...]
     sources: tuple[str, ...]
@@ -46,20 +51,30 @@ class MessageTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersFilter:
-    """Which dead letters. client_id: empty = of all. reason: one of REASONS, empty = all."""
+    """Selects dead letters.
+
+    Attributes:
+        client_id: Empty = all clients.
+        reason: One of REASONS; empty = all.
+    """
 
     client_id: str = ""
     reason: str = ""
 
     @property
     def condition(self) -> str | None:
-        """For Spark; nothing that somebody has typed gets in."""
+        """A condition for Spark. It contains nothing that a user has typed."""
         return f"reason = '{Outcome(self.reason).value}'" if self.reason else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letters:
-    """letters: rows of the table `dead_letters`, newest first, `payload` as text and cut. sources: as of Life."""
+    """Dead letters.
+
+    Attributes:
+        letters: Rows of the table `dead_letters`, newest first. `payload` is text and cut.
+        sources: As in MessageTrace.
+    """
 
     letters: tuple[dict[str, Any], ...]
     sources: tuple[str, ...]
@@ -76,7 +91,12 @@ class PlannedReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """What a dry run has found. is_cut: there may be more that match, which are newer. skipped: how many are not sent, by why."""
+    """The result of a dry run.
+
+    Attributes:
+        is_cut: More dead letters may match; they are newer.
+        skipped: Numbers of dead letters that are not sent, by reason.
+    """
 
     chosen: LettersFilter
     matched: int
@@ -87,7 +107,7 @@ class ReplayPlan:
 
 
 class History(Protocol):
-    """What pages ask, on the worker's thread. Raises InflightError with what to say."""
+    """The queries of the pages, called on the worker's thread. They raise InflightError with a text for people."""
 
     def sessions(self) -> SessionTotals: ...
 
@@ -109,7 +129,7 @@ class History(Protocol):
 
 
 class StoredHistory:
-    """The real one. Spark is started by the first question that needs it, and ends with the process."""
+    """Runs the queries on the stored data. The first query that needs Spark starts it; it ends with the process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -160,7 +180,7 @@ class StoredHistory:
         )
 
     def replay(self, plan: ReplayPlan, on_progress: Progress) -> int:
-        """Sends what was planned, unless somebody else has done it meanwhile. How many were sent."""
+        """Sends what was planned, unless it has been sent meanwhile. Returns how many were sent."""
         planned, count = {letter.dead_letter_id for letter in plan.planned}, replaying.ReplayCount()
         letters = self._candidates(self._source(plan.chosen.client_id), plan.chosen, count)
         replaying.send_again(
@@ -182,7 +202,7 @@ class StoredHistory:
         )
 
     def _spark(self, source: Source | None = None) -> HistorySession:
-        """All of them are of one Spark, which therefore is not stopped."""
+        """Returns a session of the one Spark, which is shared and therefore never stopped."""
         return HistorySession(self._settings, spark_jars(), brief=True, source=source)
 
 

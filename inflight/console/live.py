@@ -1,4 +1,4 @@
-"""Looks at the running system every two seconds for as long as somebody looks at the page, and keeps the last minutes."""
+"""Measures the running system every two seconds while a page is open, and keeps the last minutes."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from inflight.status.findings import Finding, findings
 from inflight.status.measurements import KafkaStatus, Measurements, rates
 
 WINDOW_S: Final = 300.0
-"""What is kept."""
+"""How long samples are kept."""
 _INTERVAL_S: Final = 2.0
 _IDLE_AFTER_S: Final = 30.0
 _JOIN_S: Final = 10.0
@@ -22,7 +22,7 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class MeasurementSource(Protocol):
-    """`Observer` of inflight/status, and what tests have in its place."""
+    """`Observer` of inflight/status, or its replacement in tests."""
 
     def probe_kafka(self) -> KafkaStatus: ...
 
@@ -31,7 +31,13 @@ class MeasurementSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """at_s: seconds since 1970. records: appended a second, by topic. counted: the processes' metrics, added up by name."""
+    """One measurement.
+
+    Attributes:
+        at_s: Seconds since 1970.
+        records: Records appended per second, by topic.
+        metrics: Metrics by name, summed over the processes.
+    """
 
     at_s: float
     seen: Measurements
@@ -41,7 +47,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """samples: oldest first, empty before the first look. found: what is wrong by the newest."""
+    """The samples and what is wrong.
+
+    Attributes:
+        samples: Oldest first; empty before the first measurement.
+        found: Findings of the newest sample.
+    """
 
     samples: tuple[Sample, ...] = ()
     found: tuple[Finding, ...] = ()
@@ -52,7 +63,7 @@ class View:
 
 
 class Live:
-    """Works on a thread of its own for the length of a `with`."""
+    """Measures on a thread of its own until the end of the `with` block."""
 
     def __init__(self, observer: MeasurementSource, *, interval_s: float = _INTERVAL_S) -> None:
         self._observer = observer
@@ -65,13 +76,13 @@ class Live:
         self._thread = threading.Thread(target=self._run, name="console-live", daemon=True)
 
     def view(self) -> View:
-        """What was seen last. Asking for it keeps the looks going for half a minute."""
+        """Returns the newest view. Each call keeps measuring on for half a minute."""
         self._wanted_until_s = time.monotonic() + _IDLE_AFTER_S
         self._wanted.set()
         return self._view
 
     def update(self) -> None:
-        """Once; seconds at most."""
+        """Measures once, which takes seconds at most."""
         kafka = self._observer.probe_kafka()
         seen = self._observer.measure(kafka)
         now_s = time.time()
@@ -99,7 +110,7 @@ class Live:
             began_s = time.monotonic()
             try:
                 self.update()
-            except Exception:  # noqa: BLE001 - the page says how old its numbers are
+            except Exception:  # noqa: BLE001 - the page shows the age of its numbers
                 _log.exception("measuring_failed", action="please report this")
             if time.monotonic() > self._wanted_until_s:
                 self._wanted.clear()
@@ -107,7 +118,7 @@ class Live:
 
 
 def _summed_metrics(seen: Measurements) -> Mapping[str, float]:
-    """Over all processes: two gateways are one number."""
+    """Returns the metrics of all processes, summed by name."""
     found: dict[str, float] = {}
     for process in seen.processes:
         for name, value in process.values.items():

@@ -1,4 +1,4 @@
-"""The first page: what runs, what waits, how fast, what is wrong and what to do."""
+"""Shows the first page: what runs, what waits, how fast, what is wrong and what to do."""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +24,11 @@ _CONNECTED: Final = ("inflight_gateway_connections", "inflight_bridge_devices")
 
 
 class Overview:
-    """data_dir: of the engine, for its progress."""
+    """The first page.
+
+    Args:
+        data_dir: The engine's data directory, for its progress file.
+    """
 
     def __init__(self, pages: Pages, live: Live, worker: QueryWorker, data_dir: Path) -> None:
         self._pages = pages
@@ -56,7 +60,7 @@ class Overview:
         }
 
     def _sessions(self, seen: Measurements | None) -> SessionTotals | None:
-        """By the engine's metrics, or by the checkpoint if somebody has had it read since."""
+        """Returns the newer of the engine's metrics and the last read of the checkpoint."""
         counted, read = None if seen is None else seen.sessions, self._worker.get(SESSIONS)
         if read is None or not isinstance(found := read.value, SessionTotals):
             return counted
@@ -65,7 +69,7 @@ class Overview:
 
 
 def _connected(counted: Mapping[str, float], sessions: SessionTotals | None) -> float | None:
-    """By the gateways and bridges, which know it now; else by the last census."""
+    """Returns the number of connected devices, by gateways and bridges if possible, else by the engine's last count."""
     known = [counted[name] for name in _CONNECTED if name in counted]
     if known:
         return sum(known)

@@ -1,4 +1,4 @@
-"""What the pages' addresses ask."""
+"""Makes the worker's queries from the addresses of pages."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,24 +10,24 @@ from inflight.console.history import REASONS, History, LettersFilter
 from inflight.console.query_page import PageQuery
 
 SESSIONS: Final = ("sessions",)
-"""The key of the question what all sessions hold."""
+"""Cache key of the query for the totals of all sessions."""
 
 
 class PageQueries:
-    """A method for each page; history: who answers."""
+    """Makes the queries of each page; there is a method for each."""
 
     def __init__(self, history: History) -> None:
         self._history = history
 
     def sessions(self, query: QueryParams) -> Mapping[str, PageQuery]:
-        """`client`: the beginning of a client id."""
+        """Uses `client`: the beginning of a client id."""
         history, prefix = self._history, query.get("client", "")
         if prefix:
             return {"clients": PageQuery(("clients", prefix), lambda _: history.clients(prefix))}
         return {"sessions": PageQuery(SESSIONS, lambda _: history.sessions())}
 
     def client(self, query: QueryParams) -> Mapping[str, PageQuery]:
-        """`id`: all of it. The ledger is there first, because it needs no Spark."""
+        """Uses `id`: a whole client id. The ledger comes first, because it needs no Spark."""
         history, client_id = self._history, query.get("id", "")
         if not client_id:
             return {}
@@ -37,7 +37,7 @@ class PageQueries:
         }
 
     def trace(self, query: QueryParams) -> Mapping[str, PageQuery]:
-        """`id`: of a message; `client`: to whom, or empty."""
+        """Uses `id`: a message id; and `client`: its client, or empty."""
         history, message_id, client_id = self._history, query.get("id", "").strip(), query.get("client", "")
         if not message_id:
             return {}
@@ -46,12 +46,12 @@ class PageQueries:
         }
 
     def dead_letters(self, query: QueryParams) -> Mapping[str, PageQuery]:
-        """`client`, `reason`: as of `letters_filter`."""
+        """Uses `client` and `reason`, as in `letters_filter`."""
         history, chosen = self._history, letters_filter(query)
         return {"letters": PageQuery(("letters", chosen.client_id, chosen.reason), lambda _: history.letters(chosen))}
 
     def dead_letter(self, query: QueryParams) -> Mapping[str, PageQuery]:
-        """`id`: of a dead letter; `client`: whose, or empty."""
+        """Uses `id`: a dead letter; and `client`: its client, or empty."""
         history, letter_id, client_id = self._history, query.get("id", ""), query.get("client", "")
         if not letter_id:
             return {}
@@ -59,7 +59,11 @@ class PageQueries:
 
 
 def letters_filter(fields: Mapping[str, str]) -> LettersFilter:
-    """Raises HTTPException for a reason that is none."""
+    """Returns the filter that the fields describe.
+
+    Raises:
+        HTTPException: The reason is unknown.
+    """
     reason = fields.get("reason", "")
     if reason and reason not in REASONS:
         raise HTTPException(400, f"{reason!r} is no reason of dead letters: {', '.join(REASONS)}")

@@ -1,4 +1,4 @@
-"""Lines over the last minutes as what an SVG is drawn from: points in its own units, and labels. The template draws it."""
+"""Computes line plots of the last minutes as points and labels in units of an SVG, which the template draws."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,14 +7,14 @@ from typing import Final, TypeAlias
 
 WIDTH: Final = 360
 HEIGHT: Final = 120
-"""Of the whole drawing."""
+"""Size of the drawing."""
 LEFT: Final = 40
 RIGHT: Final = 354
 TOP: Final = 8
 BOTTOM: Final = 100
-"""Of the part with lines."""
+"""Edges of the part with lines."""
 MAX_GAP_S: Final = 15.0
-"""Two points that are further apart are not joined: nothing was measured between them."""
+"""Points with a larger gap are not joined, because nothing was measured between them."""
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 
 Points: TypeAlias = Sequence[tuple[float, float]]
@@ -23,8 +23,12 @@ Points: TypeAlias = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """pieces: what stands in `points` of a polyline; where nothing was measured there is a hole between two. last: the newest
-    value as text."""
+    """One line of a plot.
+
+    Attributes:
+        segments: Values of `points` for polylines, with gaps between them where nothing was measured.
+        last: The newest value as text.
+    """
 
     name: str
     segments: tuple[str, ...]
@@ -33,7 +37,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """marks: (height in the drawing, label) of the grid. A plot without lines has nothing to show."""
+    """A plot; without lines it shows that nothing was measured.
+
+    Attributes:
+        marks: (height in the drawing, label) of the grid lines.
+    """
 
     title: str
     unit: str
@@ -45,7 +53,7 @@ class Plot:
 def plot(
     title: str, unit: str, series: Iterable[tuple[str, Points]], *, until_s: float, window_s: float, max_gap_s: float = MAX_GAP_S
 ) -> Plot:
-    """Those points of the last `window_s` before `until_s`."""
+    """Returns the plot of those points that are in the last `window_s` before `until_s`."""
     kept = [(name, [(at_s, value) for at_s, value in points if at_s > until_s - window_s]) for name, points in series]
     shown = [(name, points) for name, points in kept if points]
     top = ceiling(max((value for _, points in shown for _, value in points), default=0.0))
@@ -62,7 +70,7 @@ def plot(
                 found.append([])
             found[-1].append(place(at_s, value))
             last_s = at_s
-        # One alone would not be seen.
+        # A polyline with one point would be invisible.
         return tuple(" ".join(piece if len(piece) > 1 else piece * 2) for piece in found)
 
     return Plot(
@@ -75,7 +83,7 @@ def plot(
 
 
 def ceiling(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten; 1 for nothing."""
+    """Returns the next 1, 2 or 5 times a power of ten; 1 for 0."""
     if value <= 0:
         return 1.0
     power: float = 10.0 ** math.floor(math.log10(value))
@@ -83,7 +91,7 @@ def ceiling(value: float) -> float:
 
 
 def short(value: float) -> str:
-    """Three digits, with k or M."""
+    """Returns three digits, with k or M."""
     for size, letter in (1e6, "M"), (1e3, "k"):
         if value >= size:
             return f"{value / size:.3g}{letter}"

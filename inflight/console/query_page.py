@@ -1,4 +1,4 @@
-"""Pages that wait for answers of the worker: GET shows how far they are, POST has them read again."""
+"""Serves pages that wait for results of the worker. GET shows the progress; POST reads the results again."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -18,18 +18,28 @@ SEE_OTHER: Final = 303
 
 
 class PageQuery(NamedTuple):
-    """key: the same for the same question; its first word says of which kind."""
+    """A query for the worker.
+
+    Attributes:
+        key: Equal for equal queries; the first part says which kind.
+        ask: Runs the query.
+    """
 
     key: Key
     ask: Callable[[Progress], object]
 
 
 QueriesOf: TypeAlias = Callable[[QueryParams], Mapping[str, PageQuery]]
-"""By the names under which the template has the answers; none for a page that has not been asked anything yet."""
+"""Returns the queries of a page by the names that its template uses; empty if the page has no input yet."""
 
 
 class QueryPage:
-    """template: is given `query` and the answers, and `values`. questions: what the query asks."""
+    """A page with results of the worker.
+
+    Args:
+        template: Gets `query`, the results as `answers`, and `values`.
+        queries: Makes the page's queries from its address.
+    """
 
     def __init__(
         self, pages: Pages, worker: QueryWorker, form: Form, template: str, queries: QueriesOf, **values: object
@@ -59,7 +69,8 @@ class QueryPage:
 
 
 def refresh_ms(*answers: QueryResult[Any]) -> int:
-    """When a page with these answers is worth another look; later ones only make them older."""
+    """Returns when the browser should fetch a page with these results again; 0 = never. A finished page is refreshed to show its
+    age."""
     if any(answer.is_pending for answer in answers):
         return _PENDING_REFRESH_MS
     return _AGE_REFRESH_MS if answers else 0

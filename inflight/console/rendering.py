@@ -1,4 +1,4 @@
-"""Templates → answers. Jinja escapes everything that a template is given: ids and topics are chosen by devices and backends."""
+"""Renders templates. Jinja escapes all values: devices and backends choose ids and topics."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,12 +11,16 @@ from starlette.responses import HTMLResponse
 from inflight.status.formatting import format_age
 
 LIVE_MS: Final = 2_000
-"""A page that shows what changes by itself is fetched again after this long."""
+"""Refresh interval of a page with live values."""
 _MAX_CELL: Final = 160
 
 
 class Pages:
-    """common: what each template is given beside its own values."""
+    """Renders pages.
+
+    Args:
+        common: Values for every template.
+    """
 
     def __init__(self, **common: object) -> None:
         self._environment = Environment(
@@ -32,24 +36,28 @@ class Pages:
     def page(
         self, request: Request, template: str, values: Mapping[str, Any], *, refresh_ms: int = 0, status_code: int = 200
     ) -> HTMLResponse:
-        """again_ms: the browser fetches the page again after this long; 0 = never."""
+        """Returns a rendered page.
+
+        Args:
+            refresh_ms: The browser fetches the page again after this time; 0 = never.
+        """
         shown = {**self._common, "path": request.url.path, "refresh_ms": refresh_ms, **values}
         return HTMLResponse(self._environment.get_template(template).render(shown), status_code)
 
 
 def cut(value: object, most: int = _MAX_CELL) -> str:
-    """One cell of a table: one line, of so many characters at most; nothing for None."""
+    """Returns one line for a table cell, cut to `most` characters; empty for None."""
     text = "" if value is None else " ".join(str(value).split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def count(value: float | None) -> str:
-    """`12,345`; a dash for what is not known."""
+    """Returns a number such as `12,345`, and a dash for None."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def utc(time: datetime | str | None) -> str:
-    """`2026-11-21 10:00:00.123`, without a word on its zone, which is UTC. A text is ISO 8601."""
+    """Returns `2026-11-21 10:00:00.123`, in UTC without saying so. A text must be ISO 8601."""
     if time is None:
         return ""
     moment = datetime.fromisoformat(time) if isinstance(time, str) else time
@@ -57,5 +65,5 @@ def utc(time: datetime | str | None) -> str:
 
 
 def at_ms(milliseconds: int | None) -> str:
-    """The same of milliseconds since 1970."""
+    """Returns the same for milliseconds since 1970."""
     return "" if milliseconds is None else utc(datetime.fromtimestamp(milliseconds / 1_000, UTC))

@@ -1,4 +1,5 @@
-"""Dead letters are sent again in two steps: a dry run says which, and then those, and no others, are sent, if that is allowed."""
+"""Sends dead letters again in two steps: a dry run lists them, and then exactly these are sent, if the configuration
+allows it."""
 
 import secrets
 from typing import Final
@@ -21,7 +22,11 @@ _NEVER_EXPIRES_S: Final = float("inf")
 
 
 class ReplayPages:
-    """is_allowed: False = dry runs only."""
+    """The pages of a replay.
+
+    Args:
+        is_allowed: False = dry runs only.
+    """
 
     def __init__(self, pages: Pages, worker: QueryWorker, form: Form, history: History, *, is_allowed: bool) -> None:
         self._pages = pages
@@ -44,7 +49,7 @@ class ReplayPages:
         return _shown(plan_id)
 
     async def send(self, request: Request) -> Response:
-        """A second time for the same dry run it does nothing."""
+        """Sends the dead letters of a dry run. Repeating it has no effect."""
         plan_id = (await self._form.read(request)).get("id", "")
         if not self._is_allowed:
             raise HTTPException(403, "the console may not send anything: start it with --allow-replay, or use `inflight replay`")

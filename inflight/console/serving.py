@@ -15,7 +15,15 @@ _SHUTDOWN_S: Final = 2
 
 
 def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]) -> None:
-    """port: 0 = any free one. on_ready: told the address of the page. Raises CannotListen."""
+    """Serves the application.
+
+    Args:
+        port: 0 = any free one.
+        on_ready: Called with the address of the page.
+
+    Raises:
+        CannotListen: The port is in use or not allowed.
+    """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port or _free_port(host)), family=family)
@@ -36,7 +44,7 @@ def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]
         )
     )
     for number in signal.SIGINT, signal.SIGTERM:
-        # uvicorn stops at these, and then raises them again for whoever had asked for them before.
+        # uvicorn stops on these signals and then raises them again for the previous handlers.
         signal.signal(number, signal.SIG_IGN)
     with listener:
         on_ready(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/")
@@ -44,5 +52,5 @@ def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]
 
 
 def _free_port(host: str) -> int:
-    """0 = whatever the kernel takes, where one that suits a restart cannot be looked for."""
+    """Returns a port that stays free over a restart; 0 (the kernel chooses) with IPv6, for which none can be determined."""
     return 0 if ":" in host else free_port(host)

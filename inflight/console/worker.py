@@ -1,7 +1,7 @@
-"""Answers slow questions one after the other, on one thread: what needs Spark or much of a topic must not be asked twice at once.
+"""Runs slow queries one after the other on one thread: what needs Spark or much of a topic must not run twice at once.
 
-A page asks with `ask` and shows how far its answer is; asked again with the same key, it gets the same answer until that is too
-old. The last answers are kept, each of a bounded size by what the questions take.
+A page calls `ask` and shows the progress. The same key returns the same result until that is too old. A limited number of
+results is kept; the queries bound their sizes.
 """
 
 import queue
@@ -21,7 +21,7 @@ from state.errors import InflightError
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, ...]
 Progress: TypeAlias = Callable[[int, int], None]
-"""To be called with (done, of)."""
+"""Called with (records done, records in total)."""
 
 MAX_AGE_S: Final = 600.0
 _MAX_WAITING: Final = 8
@@ -31,7 +31,7 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class TooManyQueries(InflightError):
-    """Others wait already."""
+    """Too many queries are waiting already."""
 
 
 class Stage(StrEnum):
@@ -43,7 +43,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult(Generic[T]):
-    """since_s: how long it has been at this stage. value: when DONE. problem: when FAILED, what to say. progress: (done, of)."""
+    """The state of a query.
+
+    Attributes:
+        since_s: Time in this stage.
+        value: The result when DONE.
+        problem: A text for people when FAILED.
+        progress: (records done, records in total).
+    """
 
     stage: Stage
     since_s: float
@@ -83,7 +90,7 @@ class _Job(Generic[T]):
 
 
 class QueryWorker:
-    """Works for the length of a `with`."""
+    """Runs queries until the end of the `with` block."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[Key, _Job[object]] = OrderedDict()
@@ -92,7 +99,11 @@ class QueryWorker:
         self._thread = threading.Thread(target=self._run, name="console-worker", daemon=True)
 
     def ask(self, key: Key, query: Callable[[Progress], T], *, max_age_s: float = MAX_AGE_S) -> QueryResult[T]:
-        """The answer as far as it is there. One that is older is asked for anew. Raises TooManyQuestions."""
+        """Returns the state of the query, and queues it if there is no result or it is too old.
+
+        Raises:
+            TooManyQueries: Too many queries are waiting.
+        """
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and not job.answer().is_pending and job.answer().since_s > max_age_s:
@@ -104,23 +115,23 @@ class QueryWorker:
                 self._waiting.put(job)
                 self._forget_oldest()
             self._jobs.move_to_end(key)
-            return job.answer()  # type: ignore[return-value] # the key says what the question answers
+            return job.answer()  # type: ignore[return-value] # the key determines the type
 
     def get(self, key: Key) -> QueryResult[object] | None:
-        """None = nobody has asked, or it was long ago."""
+        """Returns the state of a query; None = it was not asked, or its result was discarded."""
         with self._lock:
             job = self._jobs.get(key)
             return None if job is None else job.answer()
 
     def forget(self, key: Key) -> None:
-        """The next to ask gets a new answer. One that is coming stays."""
+        """Discards a result, so that the next `ask` runs the query again. A pending query stays."""
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and not job.answer().is_pending:
                 del self._jobs[key]
 
     def run_pending(self) -> None:
-        """Answers what waits, on this thread."""
+        """Runs the waiting queries on the calling thread."""
         while not self._waiting.empty():
             if (job := self._waiting.get()) is not None:
                 self._answer(job)
@@ -148,7 +159,7 @@ class QueryWorker:
             job.value = job.query(job.show_progress)
         except InflightError as error:
             job.problem = str(error)
-        except Exception as error:  # noqa: BLE001 - one question that fails must not be the last one
+        except Exception as error:  # noqa: BLE001 - a failed query must not end the thread
             _log.exception("query_failed", kind=job.key[0], action="please report this")
             job.problem = f"{type(error).__name__}; the log of the console says more"
         job.enter(Stage.FAILED if job.problem else Stage.DONE)

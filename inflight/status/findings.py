@@ -1,4 +1,4 @@
-"""From measurements to what is wrong and what to do. Pure: the same measurements give the same findings, the worst first."""
+"""Derives findings from measurements: what is wrong and what to do. Equal measurements give equal findings, the worst first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ _ERROR_COUNTERS: Final = {
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
     "inflight_bridge_appends_failed_total": "records were not confirmed by Kafka in time",
 }
-"""Since the process has started."""
+"""Counters that should be 0, with a text for people. They count since the start of the process."""
 
 
 class Severity(IntEnum):
-    """CRITICAL: devices or backends do not get what they need. WARNING: they soon may not. NOTE: to be known."""
+    """CRITICAL: devices or backends are affected. WARNING: they may be soon. NOTE: good to know."""
 
     CRITICAL = 0
     WARNING = 1
@@ -30,7 +30,11 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """what, action: for people."""
+    """A problem and what to do about it.
+
+    Attributes:
+        what, action: Texts for people.
+    """
 
     severity: Severity
     what: str
@@ -38,13 +42,13 @@ class Finding:
 
 
 def findings(seen: Measurements) -> list[Finding]:
-    """Empty = nothing is wrong that can be seen from here."""
+    """Returns what is wrong; empty if nothing wrong is visible from here."""
     found = [*_kafka_findings(seen), *_process_findings(seen), *_engine_findings(seen), *_session_findings(seen)]
     return sorted(found, key=lambda finding: finding.severity)
 
 
 def lease_expired(holder: LeaseHolder) -> bool:
-    """The engine ends the connections of who has not renewed for so long."""
+    """Returns True if the lease is so old that the engine ends the connections of its holder."""
     return holder.renewed_s > PATIENCE * holder.duration_s
 
 

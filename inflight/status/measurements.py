@@ -1,4 +1,4 @@
-"""What `inflight status` has seen at a moment: plain values, so that what they mean can be judged without Kafka or Spark."""
+"""Defines the measurements of `inflight status` as plain values, so that they can be evaluated without Kafka or Spark."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,16 @@ from sinks.health import UnmetCondition
 from streaming.engine.lifecycle.watching.hang import Hangs
 
 ENGINE: Final = "engine"
-"""The name of that process."""
+"""The name of the engine's process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """end: records that were ever appended, over all partitions. waiting: of these, for the engine; None = it has read none yet,
-    or does not read this topic.
+    """Record counts of a topic.
+
+    Attributes:
+        end: Records ever appended, over all partitions.
+        waiting: Records that the engine has not read; None = it has read none yet, or does not read this topic.
     """
 
     name: str
@@ -24,7 +27,12 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHolder:
-    """A gateway or bridge by its lease in the log. renewed_s: seconds ago, by this machine's clock. duration_s: of the lease."""
+    """A gateway or bridge with a lease in the log.
+
+    Attributes:
+        renewed_s: Age of the newest renewal in seconds, by this machine's clock.
+        duration_s: Duration of the lease.
+    """
 
     name: str
     renewed_s: float
@@ -33,9 +41,12 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatus:
-    """What a process serves on its metrics port. error: why it does not, None = it does. lacks: what /readyz misses.
+    """What a process serves on its metrics port.
 
-    values: by the metric's name, added up over its labels.
+    Attributes:
+        error: Why it serves nothing; None = it does.
+        missing: The unmet conditions of /readyz.
+        values: By name of the metric, summed over its labels.
     """
 
     name: str
@@ -47,8 +58,14 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaStatus:
-    """error: why nothing else is known of it. refused: it answers, and the user may not look. engines: members of the engine's
-    group. taken_s: when, on a monotonic clock."""
+    """What Kafka answered.
+
+    Attributes:
+        error: Why the other fields are empty; None = no error.
+        refused: Kafka answers, but the user lacks the rights.
+        engines: Members of the engine's consumer group.
+        measured_s: Time of the measurement on a monotonic clock.
+    """
 
     servers: str
     error: str | None = None
@@ -62,7 +79,11 @@ class KafkaStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQueue:
-    """A session with a long queue. oldest_s: how long ago its oldest unacknowledged message was first sent; None = none."""
+    """A session with a long queue.
+
+    Attributes:
+        oldest_s: Age of its oldest unacknowledged message since the first transmission; None = none.
+    """
 
     client_id: str
     connected: bool
@@ -74,7 +95,14 @@ class ClientQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTotals:
-    """What all sessions hold. age_s: of these numbers. source: `checkpoint` or `metrics`. worst: the longest queues first."""
+    """Totals over all sessions.
+
+    Attributes:
+        oldest_s: Age of the oldest unacknowledged message; None = none.
+        age_s: Age of these numbers.
+        source: `checkpoint` or `metrics`.
+        worst: The longest queues first.
+    """
 
     sessions: int
     connected: int
@@ -89,7 +117,7 @@ class SessionTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Of the configuration: what the measurements are compared with. 0 = no limit."""
+    """Configured limits that measurements are compared with; 0 = no limit."""
 
     lag_low: int
     lag_high: int
@@ -99,7 +127,11 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """sessions_error: why the sessions could not be read in the checkpoint, None = they were, or nobody asked."""
+    """All measurements of one moment.
+
+    Attributes:
+        sessions_error: Why the sessions could not be read from the checkpoint; None = they were read, or not asked for.
+    """
 
     kafka: KafkaStatus
     limits: Thresholds
@@ -109,12 +141,12 @@ class Measurements:
     hangs: Hangs = field(default_factory=Hangs)
 
     def process(self, name: str) -> ProcessStatus | None:
-        """The first of that name that answers."""
+        """Returns the first process of this name that answers."""
         return next((process for process in self.processes if process.name == name and process.error is None), None)
 
 
 def rates(before: KafkaStatus, now: KafkaStatus) -> dict[str, float]:
-    """Records appended a second between two looks, by topic."""
+    """Returns the records appended per second between two measurements, by topic."""
     passed_s = now.measured_s - before.measured_s
     ends = {topic.name: topic.end for topic in before.topics}
     return {

@@ -1,4 +1,4 @@
-"""Looks at everything there is, once or again and again: what `status` and `top` have in common."""
+"""Measures everything, once or repeatedly, for `status` and `top`."""
 
 import threading
 from collections.abc import Sequence
@@ -21,10 +21,14 @@ _JOIN_S: Final = 15.0
 
 
 class Observer:
-    """`look` takes seconds at most. The sessions are read by `read_sessions`, or by `start_reading_sessions` on a thread."""
+    """Collects measurements. `measure` takes seconds at most. The sessions are read separately, because that starts Spark."""
 
     def __init__(self, settings: Settings, more_metrics: Sequence[str] = ()) -> None:
-        """more_metrics: as of `metrics_addresses`."""
+        """Stores the settings.
+
+        Args:
+            more_metrics: As in `metrics_addresses`.
+        """
         self._settings = settings
         self._more_metrics = more_metrics
         self._sessions: SessionTotals | str | None = None
@@ -35,7 +39,11 @@ class Observer:
         return probe_kafka(self._settings)
 
     def measure(self, kafka: KafkaStatus) -> Measurements:
-        """kafka: what was just seen of it."""
+        """Returns all measurements.
+
+        Args:
+            kafka: The result of `probe_kafka`.
+        """
         settings = self._settings
         addresses = metrics_addresses(settings, self._more_metrics)
         throttle, read = settings.throttle, self._sessions
@@ -55,7 +63,7 @@ class Observer:
         return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
 
     def read_sessions(self) -> None:
-        """Once; starts Spark and ends it."""
+        """Reads the sessions once. It starts Spark and stops it."""
         try:
             with self._reader() as reader:
                 self._sessions = reader.read()
@@ -63,7 +71,7 @@ class Observer:
             self._sessions = str(error)
 
     def start_reading_sessions(self, interval_s: float) -> None:
-        """Until the end of a `with`."""
+        """Reads the sessions on a thread, repeatedly, until the end of the `with` block."""
         self._thread = threading.Thread(target=self._run, args=(interval_s,), name="inflight-sessions", daemon=True)
         self._thread.start()
 

@@ -1,4 +1,4 @@
-"""Takes the measurements. Each part that is down is a value that says so; nothing here raises for it."""
+"""Measures the processes and Kafka. An error becomes part of the measurement instead of being raised."""
 
 import time
 import urllib.error
@@ -26,17 +26,22 @@ _READ_S: Final = 5.0
 
 
 class _Readiness(msgspec.Struct):
-    """As /readyz says it."""
+    """The body of /readyz."""
 
     ok: bool
     missing: tuple[UnmetCondition, ...] = ()
 
 
 def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str, str]]:
-    """(process, HOST:PORT): of `inflight up` on the data directory, as configured, and more of the form `gateway=HOST:PORT`."""
+    """Returns (process, HOST:PORT) of each metrics port: of `inflight up` on the data directory, of the configuration, and of
+    `more`.
+
+    Args:
+        more: Further addresses, such as `gateway=HOST:PORT`.
+    """
     found = list(Endpoints.read(settings.engine.data_dir).metrics.items())
     metrics = settings.metrics
-    # Who listens everywhere is asked here.
+    # A process that listens on all addresses is reached by loopback.
     host = "127.0.0.1" if metrics.host == "0.0.0.0" else metrics.host  # noqa: S104  # nosec B104
     several = process_count(settings)
     gateways = [(child_name("gateway", n, several), metrics_port(metrics.gateway_port, n)) for n in range(1, several + 1)]
@@ -69,7 +74,7 @@ def _get(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         if error.code != 503:
             raise
-        body = error.read()  # of /readyz
+        body = error.read()  # /readyz answers 503 with a body
     return body
 
 
@@ -138,7 +143,7 @@ def _members(options: dict[str, Any], group: str) -> int:
 
 
 def _lease_holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[LeaseHolder]:
-    """The newest record of each lease that was not given up."""
+    """Yields the holder of each lease that has not ended, by the newest record of the lease."""
     newest: dict[bytes, tuple[Lease, int]] = {}
     if not ends:
         return

@@ -1,4 +1,4 @@
-"""Which processes there are, by all that was seen of them. Pure."""
+"""Lists the processes by all measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from inflight.status.measurements import ENGINE, Measurements
 
 
 class ProcessState(StrEnum):
-    """The text is for people. NOT_READY: it answers, and misses something that its users need."""
+    """The state of a process; the value is for people. NOT_READY: it answers, but reports an unmet condition."""
 
     WORKS = "works"
     NOT_READY = "not ready"
@@ -19,7 +19,11 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProcess:
-    """says: what it does, or where it is, for people."""
+    """A process and its state.
+
+    Attributes:
+        summary: What it does, or its address, for people.
+    """
 
     name: str
     state: ProcessState
@@ -27,7 +31,7 @@ class RunningProcess:
 
 
 def running(seen: Measurements) -> list[RunningProcess]:
-    """Kafka, the processes whose metrics are known, and all gateways and bridges by their leases."""
+    """Returns Kafka, the processes with metrics, and all gateways and bridges with leases."""
     kafka = seen.kafka
     found = [RunningProcess(name="Kafka", state=_state(kafka.error is None), summary=kafka.servers)]
     if kafka.error is None and seen.process(ENGINE) is None:

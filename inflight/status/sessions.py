@@ -1,4 +1,4 @@
-"""What the sessions hold, from the engine's checkpoint, which takes Spark some seconds."""
+"""Reads session totals from the engine's checkpoint, which takes Spark some seconds."""
 
 import time
 from datetime import datetime
@@ -13,10 +13,17 @@ from streaming.history.session import HistorySession
 
 
 class SessionsReader:
-    """Spark for the length of a `with`."""
+    """Reads sessions by a Spark that runs until the end of the `with` block."""
 
     def __init__(self, settings: Settings, *, worst: int) -> None:
-        """worst: clients to name. Raises InflightError when Spark cannot start here."""
+        """Starts Spark.
+
+        Args:
+            worst: Number of clients with long queues to list.
+
+        Raises:
+            InflightError: Spark cannot start here.
+        """
         self._worst = worst
         self._history = HistorySession(settings, spark_jars(), brief=True)
 
@@ -27,7 +34,7 @@ class SessionsReader:
         self._history.__exit__(kind, error, trace)
 
     def read(self) -> SessionTotals | str:
-        """A text says why there are none."""
+        """Returns the totals, or a text that says why there are none."""
         history = self._history
         try:
             census = history.census()

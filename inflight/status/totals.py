@@ -1,4 +1,4 @@
-"""What all sessions hold, by the engine's last census: known without Spark, where its metrics are served."""
+"""Reads session totals from the engine's metrics, without Spark."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _PREFIX: Final = "inflight_engine_"
 
 
 def totals_from_metrics(engine: ProcessStatus | None, *, now_s: Callable[[], float] = time.time) -> SessionTotals | None:
-    """None: nobody has counted yet, or serves it."""
+    """Returns the totals; None if the engine has not counted yet or serves no metrics."""
     values = {} if engine is None else engine.values
     if f"{_PREFIX}sessions" not in values:
         return None
