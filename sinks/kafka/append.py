@@ -18,7 +18,7 @@ from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.record_producer import MAX_ONE_BY_ONE, NotSent, RecordProducer
 from sinks.kafka.topic_partitions import TopicPartitions
-from sinks.kafka.undecided import Partition, Undecided
+from sinks.kafka.pending_appends import Partition, PendingAppend
 from state.errors import InflightError
 
 Headers: TypeAlias = list[tuple[str, bytes]]
@@ -110,7 +110,7 @@ class KafkaEventLog:
         self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._decided: deque[tuple[Undecided, RecordProducer, KafkaError | None, int | None]] = deque()
+        self._decided: deque[tuple[PendingAppend, RecordProducer, KafkaError | None, int | None]] = deque()
         """What a producer has answered: why it has given the record up, and the broker's time of it."""
         self._wake_scheduled = False
         self._look: asyncio.TimerHandle | None = None
@@ -148,7 +148,7 @@ class KafkaEventLog:
         partition = self._partitions.get((topic, number))
         if partition is None:
             partition = self._partitions[topic, number] = Partition(topic=topic, number=number, producer=self._producer)
-        append = Undecided(
+        append = PendingAppend(
             partition=partition, key=key, value=value, headers=headers, done=done, deadline_s=self._loop.time() + self._timeout_s
         )
         self._pending += 1
@@ -164,7 +164,7 @@ class KafkaEventLog:
         else:
             self._send(append, partition.producer, in_group=bool(partition.sent) and partition.is_group)
 
-    def _send(self, append: Undecided, producer: RecordProducer, *, in_group: bool) -> None:
+    def _send(self, append: PendingAppend, producer: RecordProducer, *, in_group: bool) -> None:
         partition = append.partition
         partition.is_group = in_group
         partition.sent[append] = None
@@ -184,11 +184,11 @@ class KafkaEventLog:
                 self._failed(producer)
             self._refuse(append, _failure(error.error, str(error)))
 
-    def _refuse(self, append: Undecided, error: AppendFailed) -> None:
+    def _refuse(self, append: PendingAppend, error: AppendFailed) -> None:
         assert self._loop is not None
         self._loop.call_soon(self._tell, append, error)
 
-    def _answered(self, producer: RecordProducer, append: Undecided, error: KafkaError | None, broker_ms: int | None) -> None:
+    def _answered(self, producer: RecordProducer, append: PendingAppend, error: KafkaError | None, broker_ms: int | None) -> None:
         """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
         self._decided.append((append, producer, error, broker_ms))
         if not self._wake_scheduled and self._loop is not None:
@@ -223,7 +223,7 @@ class KafkaEventLog:
         for append in held:
             self._tell(append, AppendFailed("a record before it was not taken"))
 
-    def _tell(self, append: Undecided, error: Exception | None) -> None:
+    def _tell(self, append: PendingAppend, error: Exception | None) -> None:
         assert self._loop is not None
         self._pending -= 1
         self._took(self._age_s(append))
@@ -231,7 +231,7 @@ class KafkaEventLog:
         if not self._pending:
             self._idle.set()
 
-    def _age_s(self, append: Undecided) -> float:
+    def _age_s(self, append: PendingAppend) -> float:
         assert self._loop is not None
         return self._loop.time() - append.deadline_s + self._timeout_s
 

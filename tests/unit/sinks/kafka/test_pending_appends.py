@@ -1,10 +1,10 @@
-"""sinks.kafka.undecided"""
+"""sinks.kafka.pending_appends"""
 
-from sinks.kafka.undecided import Partition, Undecided
+from sinks.kafka.pending_appends import Partition, PendingAppend
 
 
-def undecided(partition: Partition, deadline_s: float) -> Undecided:
-    return Undecided(partition=partition, key=b"k", value=b"v", headers=None, done=lambda error: None, deadline_s=deadline_s)
+def undecided(partition: Partition, deadline_s: float) -> PendingAppend:
+    return PendingAppend(partition=partition, key=b"k", value=b"v", headers=None, done=lambda error: None, deadline_s=deadline_s)
 
 
 def test_the_oldest_is_among_the_sent_then_among_the_held() -> None:

@@ -14,7 +14,7 @@ from sinks.kafka.record_producer import MAX_GROUP_BYTES, MAX_GROUP_RECORDS, MAX_
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Undecided:
+class PendingAppend:
     """One append. deadline_s: on the loop's clock."""
 
     partition: "Partition"
@@ -45,8 +45,8 @@ class Partition:
     producer: Any
     is_suspended: bool = False
     is_group: bool = False
-    sent: dict[Undecided, None] = field(default_factory=dict)
-    held: deque[Undecided] = field(default_factory=deque)
+    sent: dict[PendingAppend, None] = field(default_factory=dict)
+    held: deque[PendingAppend] = field(default_factory=deque)
 
     @property
     def is_busy(self) -> bool:
@@ -57,7 +57,7 @@ class Partition:
         append = next(iter(self.sent), None) or next(iter(self.held), None)
         return None if append is None else append.deadline_s
 
-    def take_group(self) -> list[Undecided]:
+    def take_group(self) -> list[PendingAppend]:
         """What is to be sent next of what is held, oldest first."""
         records = size_bytes = 0
         for append in islice(self.held, MAX_GROUP_RECORDS):
@@ -67,7 +67,7 @@ class Partition:
             records += 1
         return [self.held.popleft() for _ in range(records)]
 
-    def take_all(self) -> list[Undecided]:
+    def take_all(self) -> list[PendingAppend]:
         """What is undecided, oldest first; then nothing is."""
         everything = [*self.sent, *self.held]
         self.sent.clear()
