@@ -42,7 +42,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 		"$$python" -m venv .venv || { rm -rf .venv; echo "Python's venv module is incomplete. Install it (Debian, Ubuntu: sudo apt-get install python3-venv) and try again." >&2; exit 1; }
 	fi
 	echo "installing packages into .venv (about 600 MB with PySpark; once, some minutes on a slow line)"
-	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	$(BIN)/python -I inflight/local/set_up.py requirements.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -55,13 +55,17 @@ java-check:
 	fi
 
 .PHONY: jars
-jars: setup ## Fetch the jars of Kafka and of Spark's connectors into .cache (100 MB, once)
+jars: setup ## Fetch the jars of Kafka and of Spark's connectors into .cache (70 MB, once)
 	@$(BIN)/inflight jars
+
+.PHONY: jar-list
+jar-list: setup ## Resolve conf/ivy.xml into conf/jars.txt (the only target that resolves versions of jars)
+	@$(BIN)/python -m inflight.local.pin_jars conf/jars.txt
 
 # ---- trying it -----------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: jars ## Watch it work: devices, a killed engine, and a count of what arrived
+demo: setup ## Watch it work: devices, a killed engine, and a count of what arrived
 	@$(BIN)/inflight demo
 
 # ---- checking it ---------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
     from streaming.config.settings import Settings
     from streaming.reload.configuration_watch import ConfigurationWatch
+
+_RECORDING_S: Final = 25.0
+"""For Spark's JVM to write down its classes. `inflight up` waits a little longer for its engine before it kills it."""
 
 
 def up(
@@ -82,13 +86,14 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     if not os.isatty(0):  # else it is the terminal that goes, and we with it
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.class_data_sharing import records_classes
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.lifecycle.full_disk import free_disk_of, naming_full_disks
     from streaming.engine.lifecycle.health import EngineHealth
     from streaming.engine.lifecycle.watching.watchdog import say_hangs
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
-    from streaming.engine.spark_session import under_spark_submit
+    from streaming.engine.spark_session import end_jvm, under_spark_submit
 
     collector = EngineCollector(
         hangs=say_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
@@ -110,6 +115,8 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             new_settings=watch.changed,
             health=health,
         )
+        if records_classes():
+            end_jvm(_RECORDING_S)
 
 
 def gateway(
@@ -237,8 +244,13 @@ def demo(
     from rich.console import Console
 
     from inflight.demo.run import run_demo
+    from inflight.local.class_data_sharing import has_class_archives, recorded_classes
+    from inflight.local.jars import ensure_jars
 
     if data_dir is None:
         Path("var").mkdir(exist_ok=True)
         data_dir = Path(tempfile.mkdtemp(prefix="demo-", dir="var"))
-    raise SystemExit(run_demo(data_dir, Console(stderr=True)))
+    jars = ensure_jars()
+    with nullcontext() if has_class_archives(jars) else recorded_classes(jars):
+        code = run_demo(data_dir, Console(stderr=True))
+    raise SystemExit(code)

@@ -21,7 +21,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from inflight.local.child_process import bound_to_parent, free_port, start_child, tail
-from inflight.local.class_data_sharing import archive_options
+from inflight.local.class_data_sharing import archive_options, records_classes
 from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars, kafka_classpath
 from inflight.local.java import find_java
@@ -164,9 +164,8 @@ class EmbeddedKafka:
             self._format(properties)
         self._output.write_bytes(b"")
         with self._output.open("ab") as output:
-            self._process = start_child(
-                [*self._java(), "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT, cwd=self._directory
-            )
+            command = [*self._java(*archive_options("kafka", self._jars)), "kafka.Kafka", str(properties)]
+            self._process = start_child(command, stdout=output, stderr=subprocess.STDOUT, cwd=self._directory)
 
     def await_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
         """The second half of `start`: returns when a metadata request has been answered. Raises ChildProcessFailed."""
@@ -208,12 +207,12 @@ class EmbeddedKafka:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def _java(self) -> list[str]:
+    def _java(self, *options: str) -> list[str]:
         logging = conf_file("kafka-log4j2.properties")
         return [
             str(find_java().executable),
             *_JVM,
-            *archive_options("kafka", self._jars),
+            *options,
             f"-Dlog4j2.configurationFile={logging.as_uri()}",
             f"-Dinflight.kafka.log={self._log}",
             "-cp",
@@ -230,9 +229,11 @@ class EmbeddedKafka:
     def _format(self, properties: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         # The id of a KRaft cluster is 22 characters of URL-safe base64; one that starts with "-" would be read as an option.
+        # Recorded classes are those of the broker: this JVM would only take its time to write its own.
+        options = () if records_classes() else archive_options("kafka", self._jars)
         arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
         done = subprocess.run(
-            bound_to_parent([*self._java(), *arguments]),
+            bound_to_parent([*self._java(*options), *arguments]),
             capture_output=True,
             text=True,
             errors="replace",

@@ -7,7 +7,7 @@ class MissingPrerequisite(InflightError):
     """Something that Inflight cannot install itself is missing or too old (Java)."""
 
 
-class JarResolutionFailed(InflightError):
+class JarsNotFetched(InflightError):
     """The jars of conf/ivy.xml could not be resolved; the text has the last lines of Ivy."""
 
 
