@@ -16,9 +16,9 @@ from confluent_kafka import KafkaError
 
 from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.partitioning import partition_of
+from sinks.kafka.pending_appends import Partition, PendingAppend
 from sinks.kafka.record_producer import MAX_ONE_BY_ONE, NotSent, RecordProducer
 from sinks.kafka.topic_partitions import TopicPartitions
-from sinks.kafka.pending_appends import Partition, PendingAppend
 from state.errors import InflightError
 
 Headers: TypeAlias = list[tuple[str, bytes]]
