@@ -94,31 +94,28 @@ def _duration_ms(option: str, text: str) -> int:
 def _from_headers(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
     """--header NAME=VALUE as arguments of the Producer, which has one for every header of the contract."""
     from state.records import messages as contract
+    from state.records.properties import PROPERTIES, USER_PROPERTIES, PropertyKind
 
-    as_text = {
-        contract.CONTENT_TYPE: "content_type",
-        contract.RESPONSE_TOPIC: "response_topic",
-        contract.DEAD_LETTER_EXCHANGE: "dead_letter_exchange",
-        contract.DEAD_LETTER_ROUTING_KEY: "dead_letter_routing_key",
-    }
+    properties = {row.header: row for row in PROPERTIES}
     arguments: dict[str, Any] = {}
     others: list[tuple[str, str]] = []
-    user_properties: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"--header {text}: write NAME=VALUE")
-        if name in as_text:
-            arguments[as_text[name]] = value
-        elif name == contract.CORRELATION_DATA:
-            arguments["correlation_data"] = value.encode()
-        elif name in (contract.CC, contract.BCC, contract.PAYLOAD_FORMAT):
-            arguments[name.lower().replace("-", "_")] = _json(name, value)
-        elif name.startswith(contract.USER_PREFIX):
-            user_properties.append((name[len(contract.USER_PREFIX) :], value))
+        if name in (contract.DEAD_LETTER_EXCHANGE, contract.DEAD_LETTER_ROUTING_KEY):
+            arguments[name.removeprefix("x-").replace("-", "_")] = value
+        elif name in (contract.CC, contract.BCC):
+            arguments[name.lower()] = _json(name, value)
+        elif name.startswith(USER_PROPERTIES.header):
+            pairs.append((name.removeprefix(USER_PROPERTIES.header), value))
+        elif (row := properties.get(name)) is not None:
+            is_text = row.kind in (PropertyKind.TEXT, PropertyKind.TOPIC_NAME)
+            arguments[row.field] = value if is_text else value.encode() if row.kind is PropertyKind.BINARY else _json(name, value)
         else:
             others.append((name, value))
-    return arguments | {"headers": others, "user_properties": user_properties}
+    return arguments | {"headers": others, USER_PROPERTIES.field: pairs}
 
 
 def _json(name: str, value: str) -> Any:

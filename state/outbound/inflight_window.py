@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from state.model import MAX_SESSION_PACKET_ID, Message, PacketId, Position, QoS
-from state.outbound.packet_size import properties_bytes
+from state.records.properties import properties_bytes
 from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
 
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from state.model import Message, PublishProperties
+from state.model import Message
+from state.records.properties import properties_bytes
 
-_STRING_PREFIX: Final = 2
-_PROPERTY_ID: Final = 1
+_EXPIRY_INTERVAL_BYTES: Final = 5
 
 
 def publish_packet_bytes(message: Message, *, qos: int, protocol_version: int, expires: bool) -> int:
@@ -14,28 +14,11 @@ def publish_packet_bytes(message: Message, *, qos: int, protocol_version: int, e
     Args:
         expires: The packet has a Message Expiry Interval.
     """
-    body = _text(message.topic) + (2 if qos else 0) + len(message.payload)
+    body = 2 + len(message.topic.encode()) + (2 if qos else 0) + len(message.payload)
     if protocol_version >= 5:
-        properties = properties_bytes(message.properties) + (_PROPERTY_ID + 4 if expires else 0)
+        properties = properties_bytes(message.properties) + (_EXPIRY_INTERVAL_BYTES if expires else 0)
         body += _variable_byte_integer_bytes(properties) + properties
     return 1 + _variable_byte_integer_bytes(body) + body
-
-
-def properties_bytes(properties: PublishProperties) -> int:
-    """Returns the size of the encoded properties, without their length field."""
-    size = 0
-    if properties.payload_format is not None:
-        size += _PROPERTY_ID + 1
-    for text in (properties.content_type, properties.response_topic):
-        if text is not None:
-            size += _PROPERTY_ID + _text(text)
-    if properties.correlation_data is not None:
-        size += _PROPERTY_ID + _STRING_PREFIX + len(properties.correlation_data)
-    return size + sum(_PROPERTY_ID + _text(name) + _text(value) for name, value in properties.user_properties)
-
-
-def _text(text: str) -> int:
-    return _STRING_PREFIX + len(text.encode())
 
 
 def _variable_byte_integer_bytes(value: int) -> int:

@@ -20,6 +20,7 @@ from state.commands import (
 )
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import ClientId
+from state.records.properties import properties_bytes
 from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
 _COMMAND_OVERHEAD_BYTES: Final = 128
@@ -97,12 +98,6 @@ def _weight(command: GatewayCommand) -> int:
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + len(command.recent_ids) + filters_bytes
     if not isinstance(command, SendPublish):
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command)
-    properties = command.properties
-    texts = [command.topic, command.message_id, properties.content_type or "", properties.response_topic or ""]
-    texts += [text for pair in properties.user_properties for text in pair]
-    return (
-        _COMMAND_OVERHEAD_BYTES
-        + len(command.payload)
-        + len(properties.correlation_data or b"")
-        + sum(4 * len(text) + 8 for text in texts)
-    )
+    # Twice the bytes in MQTT are more than msgpack needs for a property and its length.
+    texts_bytes = 4 * (len(command.topic) + len(command.message_id)) + 2 * properties_bytes(command.properties)
+    return _COMMAND_OVERHEAD_BYTES + len(command.payload) + texts_bytes

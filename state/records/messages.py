@@ -20,11 +20,13 @@ backend's author what to change. Text is UTF-8; a header that occurs twice count
 | anything else | kept as it is, for dead letters |
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol, TypeVar, cast
 
 from state.events import MessageRefused, MessageSubmitted
 from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS
+from state.records import properties
+from state.records.properties import PROPERTIES, PropertyKind, generated, property_headers
 from state.records.record import Header
 from state.records.settings import RecordLimits
 
@@ -34,11 +36,11 @@ RETAIN: Final = "mqtt-retain"
 MESSAGE_ID: Final = "message-id"
 EXPIRATION: Final = "expiration"
 PRIORITY: Final = "priority"
-PAYLOAD_FORMAT: Final = "payload-format"
-CONTENT_TYPE: Final = "content-type"
-RESPONSE_TOPIC: Final = "response-topic"
-CORRELATION_DATA: Final = "correlation-data"
-USER_PREFIX: Final = "user-"
+PAYLOAD_FORMAT: Final = properties.PAYLOAD_FORMAT.header
+CONTENT_TYPE: Final = properties.CONTENT_TYPE.header
+RESPONSE_TOPIC: Final = properties.RESPONSE_TOPIC.header
+CORRELATION_DATA: Final = properties.CORRELATION_DATA.header
+USER_PREFIX: Final = properties.USER_PROPERTIES.header
 CC: Final = "CC"
 BCC: Final = "BCC"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
@@ -51,11 +53,16 @@ MAX_EXPIRATION_MS: Final = 0xFFFF_FFFF * 1_000
 
 _T = TypeVar("_T")
 
-NAMED: Final = frozenset(
-    {TOPIC, QOS, RETAIN, MESSAGE_ID, EXPIRATION, PRIORITY, PAYLOAD_FORMAT, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA}
-)
+_FIELDS: Final = frozenset({TOPIC, QOS, RETAIN, MESSAGE_ID, EXPIRATION, PRIORITY})
+_PROPERTY_HEADERS: Final = frozenset(row.header for row in PROPERTIES if row.kind is not PropertyKind.TEXT_PAIRS)
+NAMED: Final = _FIELDS | _PROPERTY_HEADERS
+"""The headers that a field stands for, without those of user properties."""
+
 _QOS: Final = {b"0": QoS.AT_MOST_ONCE, b"1": QoS.AT_LEAST_ONCE, b"2": QoS.EXACTLY_ONCE}
 _BOOL: Final = {b"true": True, b"1": True, b"false": False, b"0": False}
+
+
+_format_properties: Final = property_headers(PROPERTIES)
 
 
 class HeaderLike(Protocol):
@@ -106,14 +113,17 @@ def parse_message(
     accepted_ms: from when `expiration` counts. default_message_id: the record's position.
     """
     named: dict[str, bytes] = {}
-    user_properties: list[tuple[str, str]] = []
+    raw_properties: dict[str, bytes] = {}
+    pairs: list[tuple[str, str]] = []
     others: list[tuple[str, bytes]] = []
     for header in headers:
         name, value = header.key, header.value or b""
-        if name in NAMED:
+        if name in _FIELDS:
             named[name] = value
+        elif name in _PROPERTY_HEADERS:
+            raw_properties[name] = value
         elif name.startswith(USER_PREFIX):
-            user_properties.append((_mqtt_text(name, name[len(USER_PREFIX) :].encode()), _mqtt_text(name, value)))
+            pairs.append((_mqtt_text(name, name[len(USER_PREFIX) :].encode()), _mqtt_text(name, value)))
         else:
             others.append((name, value))
 
@@ -132,7 +142,7 @@ def parse_message(
         accepted_ms=accepted_ms,
         expires_at_ms=None if expiration_ms is None else accepted_ms + expiration_ms,
         expiration_ms=expiration_ms,
-        properties=_properties(named, user_properties),
+        properties=_parse_properties(raw_properties, pairs) if raw_properties or pairs else NO_PROPERTIES,
         headers=tuple(others),
     )
     return message, message_id is not None
@@ -176,20 +186,6 @@ def format_message(message: Message) -> list[Header]:
     return headers
 
 
-def _format_properties(properties: PublishProperties) -> list[Header]:
-    headers = []
-    if properties.payload_format is not None:
-        headers.append(Header(PAYLOAD_FORMAT, b"%d" % properties.payload_format))
-    if properties.content_type is not None:
-        headers.append(Header(CONTENT_TYPE, properties.content_type.encode()))
-    if properties.response_topic is not None:
-        headers.append(Header(RESPONSE_TOPIC, properties.response_topic.encode()))
-    if properties.correlation_data is not None:
-        headers.append(Header(CORRELATION_DATA, properties.correlation_data))
-    headers += [Header(USER_PREFIX + name, value.encode()) for name, value in properties.user_properties]
-    return headers
-
-
 def _check_sizes(headers: Sequence[HeaderLike], payload: bytes, limits: RecordLimits) -> None:
     if len(payload) > limits.max_payload_bytes:
         raise BrokenContract(
@@ -201,17 +197,6 @@ def _check_sizes(headers: Sequence[HeaderLike], payload: bytes, limits: RecordLi
 
 def _headers_bytes(headers: Sequence[HeaderLike]) -> int:
     return sum(len(header.key.encode()) + len(header.value or b"") for header in headers)
-
-
-def _properties(named: dict[str, bytes], user_properties: list[tuple[str, str]]) -> PublishProperties:
-    properties = PublishProperties(
-        payload_format=_integer(PAYLOAD_FORMAT, named[PAYLOAD_FORMAT], 0, 1) if PAYLOAD_FORMAT in named else None,
-        content_type=_mqtt_text(CONTENT_TYPE, named[CONTENT_TYPE]) if CONTENT_TYPE in named else None,
-        response_topic=_topic_name(RESPONSE_TOPIC, named[RESPONSE_TOPIC]) if RESPONSE_TOPIC in named else None,
-        correlation_data=_at_most(CORRELATION_DATA, named[CORRELATION_DATA]) if CORRELATION_DATA in named else None,
-        user_properties=tuple(user_properties),
-    )
-    return NO_PROPERTIES if properties == NO_PROPERTIES else properties
 
 
 def _message_id(raw: bytes) -> str:
@@ -267,3 +252,36 @@ def _choice(header: str, raw: bytes, choices: Mapping[bytes, _T]) -> _T:
 
 def _shown(raw: bytes) -> str:
     return repr(raw[:40].decode(errors="replace"))
+
+
+def _flag(header: str, raw: bytes) -> int:
+    return _integer(header, raw, 0, 1)
+
+
+_KIND_READERS: Final[dict[PropertyKind, Callable[[str, bytes], object]]] = {
+    PropertyKind.FLAG: _flag,
+    PropertyKind.TEXT: _mqtt_text,
+    PropertyKind.TOPIC_NAME: _topic_name,
+    PropertyKind.BINARY: _at_most,
+}
+
+
+def _parsing_lines() -> Iterator[str]:
+    """Yields the source of `_parse_properties`."""
+    yield "def generated(raw, pairs):"
+    yield "    return PublishProperties("
+    for row in PROPERTIES:
+        read = f"{row.kind.name}({row.header!r}, raw[{row.header!r}]) if {row.header!r} in raw else None"
+        yield f"        {row.field}={'tuple(pairs)' if row.kind is PropertyKind.TEXT_PAIRS else read},"
+    yield "    )"
+
+
+_parse_properties: Final = cast(
+    Callable[[dict[str, bytes], list[tuple[str, str]]], PublishProperties],
+    generated(
+        _parsing_lines(),
+        PublishProperties=PublishProperties,
+        **{kind.name: read for kind, read in _KIND_READERS.items()},
+    ),
+)
+"""Returns the properties that these headers and pairs say. Raises BrokenContract."""

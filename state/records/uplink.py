@@ -22,16 +22,8 @@ from typing import Final
 
 from state.commands import ForwardPublication
 from state.model import NO_PROPERTIES, ClientId, PublishProperties, QoS
-from state.records.messages import (
-    CONTENT_TYPE,
-    CORRELATION_DATA,
-    PAYLOAD_FORMAT,
-    QOS,
-    RESPONSE_TOPIC,
-    RETAIN,
-    TOPIC,
-    USER_PREFIX,
-)
+from state.records.messages import QOS, RETAIN, TOPIC
+from state.records.properties import PROPERTIES, PropertyKind, property_header_pairs
 from state.records.record import Header, SinkRecord
 
 CLIENT_ID: Final = "client-id"
@@ -42,6 +34,13 @@ TRUE: Final = b"true"
 
 _QOS: Final = ((QOS, b"0"), (QOS, b"1"), (QOS, b"2"))
 _RETAIN: Final = ((RETAIN, b"false"), (RETAIN, TRUE))
+
+UPLINK_PROPERTIES: Final = tuple(
+    sorted(PROPERTIES, key=lambda row: (row.kind is PropertyKind.TEXT_PAIRS, row.kind is PropertyKind.FLAG))
+)
+"""The order of these headers, and of the archive's columns: every version has written flags and pairs last."""
+
+_property_headers: Final = property_header_pairs(UPLINK_PROPERTIES)
 
 
 def uplink_headers(
@@ -67,18 +66,7 @@ def uplink_headers(
         headers.append((MESSAGE_EXPIRY, b"%d" % expiry_interval_s))
     if username:
         headers.append((USERNAME, username.encode()))
-    if properties is NO_PROPERTIES:
-        return headers
-    if properties.content_type is not None:
-        headers.append((CONTENT_TYPE, properties.content_type.encode()))
-    if properties.response_topic is not None:
-        headers.append((RESPONSE_TOPIC, properties.response_topic.encode()))
-    if properties.correlation_data is not None:
-        headers.append((CORRELATION_DATA, properties.correlation_data))
-    if properties.payload_format is not None:
-        headers.append((PAYLOAD_FORMAT, b"%d" % properties.payload_format))
-    headers.extend((USER_PREFIX + name, value.encode()) for name, value in properties.user_properties)
-    return headers
+    return headers if properties is NO_PROPERTIES else headers + _property_headers(properties)
 
 
 def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication) -> SinkRecord:

@@ -13,6 +13,7 @@ from sinks.delta.tables import TableSpec
 from state.records import dead_letters, messages, uplink
 from state.records.dead_letters import DeathJson
 from state.records.ledger import LedgerRow
+from state.records.properties import CONTENT_TYPE, PROPERTIES, Property, PropertyKind
 from state.records.receipts import Receipt
 from streaming.archive.spark_types import spark_types, struct_of
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
@@ -101,7 +102,7 @@ def dead_letter_rows(records: DataFrame) -> DataFrame:
         topic=_header(messages.TOPIC),
         qos=_integer(_header(messages.QOS), "int"),
         priority=F.coalesce(_integer(_header(messages.PRIORITY), "int"), F.lit(0)),
-        content_type=_header(messages.CONTENT_TYPE),
+        **{CONTENT_TYPE.field: _property(CONTENT_TYPE)},
         payload=F.coalesce(F.col("value"), F.lit(b"")),
         headers=F.col("headers"),
         x_death=history,
@@ -124,7 +125,6 @@ def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
     event_offset = F.when(
         F.startswith(inflight_id, F.lit(f"{events_topic}-")), _integer(F.substring_index(inflight_id, "-", -1), "bigint")
     )
-    user = F.filter("headers", lambda header: F.startswith(header["key"], F.lit(messages.USER_PREFIX)))
     return _select(
         records.withColumn("event_offset", event_offset),
         UPLINK,
@@ -135,21 +135,8 @@ def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
         qos=_integer(_header(messages.QOS), "int"),
         retain=F.coalesce(_header(messages.RETAIN) == uplink.TRUE.decode(), F.lit(False)),
         payload=F.coalesce(F.col("value"), F.lit(b"")),
-        content_type=_header(messages.CONTENT_TYPE),
-        response_topic=_header(messages.RESPONSE_TOPIC),
-        correlation_data=_raw_header(messages.CORRELATION_DATA),
-        payload_format=_integer(_header(messages.PAYLOAD_FORMAT), "int"),
+        **{row.field: _property(row) for row in PROPERTIES},
         message_expiry_s=_integer(_header(uplink.MESSAGE_EXPIRY), "bigint"),
-        user_properties=F.coalesce(
-            F.transform(
-                user,
-                lambda header: F.struct(
-                    F.substr(header["key"], F.lit(len(messages.USER_PREFIX) + 1)).alias("name"),
-                    _as_text(header["value"]).alias("value"),
-                ),
-            ),
-            F.array().cast("array<struct<name: string, value: string>>"),
-        ),
         appended_ms=F.when(F.col("event_offset").isNull(), F.unix_millis("timestamp")),
         date=F.to_date("timestamp"),
     )
@@ -190,6 +177,25 @@ def _select(records: DataFrame, spec: TableSpec, **columns: Column) -> DataFrame
     return records.select(
         *(given.get(column.name, F.col(column.name)).cast(column.sql_type).alias(column.name) for column in spec.columns)
     )
+
+
+def _property(row: Property) -> Column:
+    """Returns the value of an MQTT 5 property, made of the record's headers."""
+    match row.kind:
+        case PropertyKind.FLAG:
+            return _integer(_header(row.header), "int")
+        case PropertyKind.BINARY:
+            return _raw_header(row.header)
+        case PropertyKind.TEXT_PAIRS:
+            pairs = F.transform(
+                F.filter("headers", lambda header: F.startswith(header["key"], F.lit(row.header))),
+                lambda header: F.struct(
+                    F.substr(header["key"], F.lit(len(row.header) + 1)).alias("name"), _as_text(header["value"]).alias("value")
+                ),
+            )
+            return F.coalesce(pairs, F.array().cast("array<struct<name: string, value: string>>"))
+        case _:
+            return _header(row.header)
 
 
 def _raw_header(name: str) -> Column:

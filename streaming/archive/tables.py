@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from sinks.delta.tables import Bound, ColumnSpec, TableSpec
 from state.dead_letters.exchanges import parse_destination
 from state.model import DestinationKind
+from state.records.properties import CONTENT_TYPE, USER_PROPERTIES, Property, PropertyKind
+from state.records.uplink import UPLINK_PROPERTIES
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -19,6 +21,22 @@ GATEWAY_COPY_WITHIN_MS: Final = 300_000
 
 def _columns(*columns: tuple[str, str, str]) -> tuple[ColumnSpec, ...]:
     return tuple(ColumnSpec(name=name, sql_type=sql_type, comment=comment) for name, sql_type, comment in columns)
+
+
+_PROPERTY_TYPES: Final = {
+    PropertyKind.FLAG: "INT",
+    PropertyKind.TEXT: "STRING",
+    PropertyKind.TOPIC_NAME: "STRING",
+    PropertyKind.BINARY: "BINARY",
+    PropertyKind.TEXT_PAIRS: "ARRAY<STRUCT<name: STRING, value: STRING>>",
+}
+
+
+def _property(row: Property) -> tuple[str, str, str]:
+    """Returns the column of an MQTT 5 property."""
+    absent = "in order" if row.kind is PropertyKind.TEXT_PAIRS else "null = not given"
+    comment = f"MQTT 5: {row.meaning}; {absent}" if row.meaning else f"MQTT 5, {absent}"
+    return row.field, _PROPERTY_TYPES[row.kind], comment
 
 
 _POSITION: Final = (
@@ -74,7 +92,7 @@ DEAD_LETTERS: Final = TableSpec(
         ("topic", "STRING", "MQTT topic"),
         ("qos", "INT", "0, 1, 2"),
         ("priority", "INT", "0…255"),
-        ("content_type", "STRING", "null = not given"),
+        (CONTENT_TYPE.field, "STRING", "null = not given"),
         ("payload", "BINARY", "as it was sent"),
         ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "all headers of the record, in order"),
         ("x_death", "STRING", "the death history, JSON, newest first"),
@@ -101,12 +119,9 @@ UPLINK: Final = TableSpec(
         ("qos", "INT", "0, 1, 2"),
         ("retain", "BOOLEAN", "the RETAIN flag"),
         ("payload", "BINARY", "as the device sent it"),
-        ("content_type", "STRING", "MQTT 5, null = not given"),
-        ("response_topic", "STRING", "MQTT 5, null = not given"),
-        ("correlation_data", "BINARY", "MQTT 5, null = not given"),
-        ("payload_format", "INT", "MQTT 5: 1 = UTF-8 text; null = not given"),
+        *(_property(row) for row in UPLINK_PROPERTIES if row is not USER_PROPERTIES),
         ("message_expiry_s", "BIGINT", "MQTT 5 Message Expiry Interval in seconds, null = not given"),
-        ("user_properties", "ARRAY<STRUCT<name: STRING, value: STRING>>", "MQTT 5, in order"),
+        _property(USER_PROPERTIES),
         ("event_offset", "BIGINT", "of the event that the engine made this of; null = written by a gateway"),
         ("appended_ms", "BIGINT", "time of the record, ms since 1970; null = written by the engine"),
         *_POSITION,

@@ -1,12 +1,16 @@
-"""MQTT 5 properties as paho has them ⇄ ours. paho's class is untyped and checks names and ranges when they are set."""
+"""Converts MQTT 5 properties between paho's class and ours. Paho's class is untyped; it checks names and ranges on assignment."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from state.model import NO_PROPERTIES, PublishProperties, QoS
+from state.records.properties import PROPERTIES
+
+_PAHO_NAMES: Final = tuple(row.mqtt_name.replace(" ", "") for row in PROPERTIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +25,7 @@ class BrokerLimits:
 
 
 def connect_properties(*, session_expiry_s: int, receive_maximum: int, maximum_packet_size_bytes: int) -> Properties:
-    """Of CONNECT."""
+    """Makes the properties of a CONNECT."""
     packed: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     packed.SessionExpiryInterval = session_expiry_s
     packed.ReceiveMaximum = receive_maximum
@@ -30,7 +34,7 @@ def connect_properties(*, session_expiry_s: int, receive_maximum: int, maximum_p
 
 
 def read_limits(properties: Properties | None) -> BrokerLimits:
-    """Of CONNACK; None (MQTT 3.1.1) = the broker does not say."""
+    """Reads the limits from a CONNACK; None (MQTT 3.1.1) = the broker does not say."""
 
     def said(name: str, default: Any) -> Any:
         return getattr(properties, name, default)
@@ -45,31 +49,23 @@ def read_limits(properties: Properties | None) -> BrokerLimits:
 
 
 def to_paho(properties: PublishProperties, expiry_interval_s: int | None) -> Properties:
-    """Of PUBLISH."""
+    """Makes the properties of a PUBLISH."""
     packed: Any = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     if expiry_interval_s is not None:
         packed.MessageExpiryInterval = expiry_interval_s
-    if properties.payload_format is not None:
-        packed.PayloadFormatIndicator = properties.payload_format
-    if properties.content_type is not None:
-        packed.ContentType = properties.content_type
-    if properties.response_topic is not None:
-        packed.ResponseTopic = properties.response_topic
-    if properties.correlation_data is not None:
-        packed.CorrelationData = properties.correlation_data
-    if properties.user_properties:
-        packed.UserProperty = list(properties.user_properties)
+    for name, value in zip(_PAHO_NAMES, msgspec.structs.astuple(properties), strict=True):
+        if value is not None and value != ():
+            setattr(packed, name, list(value) if isinstance(value, tuple) else value)
     return packed  # type: ignore[no-any-return]
 
 
 def from_paho(properties: Any) -> PublishProperties:
-    """Of PUBLISH; None (MQTT 3.1.1) = none."""
+    """Reads the properties of a PUBLISH; None (MQTT 3.1.1) = it has none."""
     if properties is None or properties.isEmpty():
         return NO_PROPERTIES
-    return PublishProperties(
-        payload_format=getattr(properties, "PayloadFormatIndicator", None),
-        content_type=getattr(properties, "ContentType", None),
-        response_topic=getattr(properties, "ResponseTopic", None),
-        correlation_data=getattr(properties, "CorrelationData", None),
-        user_properties=tuple((name, value) for name, value in getattr(properties, "UserProperty", ())),
-    )
+    found: dict[str, Any] = {}
+    for row, name in zip(PROPERTIES, _PAHO_NAMES, strict=True):
+        value = getattr(properties, name, None)
+        if value is not None:
+            found[row.field] = tuple((key, text) for key, text in value) if isinstance(value, list) else value
+    return PublishProperties(**found)

@@ -7,8 +7,8 @@ such a packet is malformed (0x81), or a protocol error (0x82) where the standard
 even of 0 [MQTT-2.2.2-1], and knows only the reason codes that each packet may have [MQTT-3.4.2-1].
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
 
 import mqtt5
 
@@ -18,8 +18,8 @@ from sinks.mqtt.codec.packets import (
     ClientPacket,
     ConnAck,
     Connect,
-    Content,
     Disconnect,
+    EncodePublish,
     PingResp,
     PubAck,
     PubComp,
@@ -35,7 +35,8 @@ from sinks.mqtt.codec.packets import (
 from sinks.mqtt.codec.strings_v5 import check_strings
 from sinks.mqtt_topics import is_shared, is_topic_name
 from state.errors import ProtocolViolation
-from state.model import NO_PROPERTIES, PacketId, PublishProperties, QoS, ReasonCode, Subscription, Will
+from state.model import NO_PROPERTIES, PublishProperties, QoS, ReasonCode, Subscription, Will
+from state.records.properties import PROPERTIES, Property, PropertyKind, generated
 
 PROTOCOL_LEVEL: Final = 5
 
@@ -104,33 +105,66 @@ def _decode_publish(parsed: Any, packet: bytes, body_start: int) -> Publish:
     )
 
 
-def _publish_properties(parsed: Any) -> PublishProperties:
-    """Of a PUBLISH or a will. The library cannot tell an absent payload format from 0, which mean the same."""
-    payload_format: int = parsed.payload_format_indicator
-    content_type: str | None = parsed.content_type
-    response_topic: str | None = parsed.response_topic
-    correlation_data: bytes | None = parsed.correlation_data
-    user_properties: list[tuple[str, str]] = parsed.user_properties
-    if not (
-        payload_format
-        or user_properties
-        or content_type is not None
-        or response_topic is not None
-        or correlation_data is not None
-    ):
-        return NO_PROPERTIES
-    if payload_format > 1:
-        raise ProtocolViolation("Payload Format Indicator above 1")
-    _check_texts(content_type, user_properties)
-    if response_topic is not None and not is_topic_name(response_topic):
-        raise ProtocolViolation("the response topic is not a topic name [MQTT-3.3.2-14]")
-    return PublishProperties(
-        payload_format=payload_format or None,
-        content_type=content_type,
-        response_topic=response_topic,
-        correlation_data=correlation_data,
-        user_properties=tuple(user_properties),
-    )
+def _check_flag(name: str, value: int) -> None:
+    if value > 1:
+        raise ProtocolViolation(f"{name} above 1")
+
+
+def _check_text(name: str, text: str) -> None:
+    if "\0" in text:
+        raise _malformed("a string contains U+0000 [MQTT-1.5.4-2]")
+
+
+def _check_topic_name(name: str, topic: str) -> None:
+    if not is_topic_name(topic):
+        raise ProtocolViolation(f"the {name.lower()} is not a topic name [MQTT-3.3.2-14]")
+
+
+def _check_pairs(name: str, pairs: list[tuple[str, str]]) -> None:
+    for pair in pairs:
+        _check_text(name, "".join(pair))
+
+
+def _library_name(row: Property) -> str:
+    """Returns the name that the library has for a property: the standard's, user properties in the plural."""
+    name = row.mqtt_name.lower().replace(" ", "_")
+    return name.removesuffix("y") + "ies" if row.kind is PropertyKind.TEXT_PAIRS else name
+
+
+_CHECKS: Final[dict[PropertyKind, Callable[[str, Any], None]]] = {
+    PropertyKind.FLAG: _check_flag,
+    PropertyKind.TEXT: _check_text,
+    PropertyKind.TOPIC_NAME: _check_topic_name,
+    PropertyKind.TEXT_PAIRS: _check_pairs,
+}
+_DECODED: Final = {PropertyKind.FLAG: "{0} or None", PropertyKind.TEXT_PAIRS: "tuple({0})"}
+"""The library gives 0 for an absent flag, which means the same, and an empty list for absent pairs."""
+
+
+def _decoding_lines() -> Iterator[str]:
+    """Yields the source of `_publish_properties`."""
+    given = {row: row.field if row.kind in _DECODED else f"{row.field} is not None" for row in PROPERTIES}
+    yield "def generated(parsed):"
+    for row in PROPERTIES:
+        yield f"    {row.field} = parsed.{_library_name(row)}"
+    yield f"    if not ({' or '.join(given.values())}): return NO_PROPERTIES"
+    for row in PROPERTIES:
+        if row.kind in _CHECKS:
+            yield f"    if {given[row]}: {row.kind.name}({row.mqtt_name!r}, {row.field})"
+    arguments = (f"{row.field}={_DECODED.get(row.kind, '{0}').format(row.field)}" for row in PROPERTIES)
+    yield f"    return PublishProperties({', '.join(arguments)})"
+
+
+_publish_properties: Final = cast(
+    Callable[[Any], PublishProperties],
+    generated(
+        _decoding_lines(),
+        NO_PROPERTIES=NO_PROPERTIES,
+        PublishProperties=PublishProperties,
+        **{kind.name: check for kind, check in _CHECKS.items()},
+    ),
+)
+"""Returns the properties of a PUBLISH or a will."""
 
 
 def _check_texts(text: str | None, user_properties: list[tuple[str, str]]) -> None:
@@ -294,25 +328,24 @@ def encode(packet: ServerPacket) -> bytes:
             ).write()
 
 
-def encode_publish(
-    content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
-) -> bytes:
-    """See EncodePublish."""
-    properties = content.properties
-    return mqtt5.PublishPacket(
-        content.topic,
-        content.payload,
-        qos=_LIBRARY_QOS[qos],
-        retain=content.retain,
-        packet_id=packet_id or None,
-        duplicate=dup,
-        message_expiry_interval=expiry_interval_s,
-        payload_format_indicator=properties.payload_format or 0,
-        content_type=properties.content_type,
-        response_topic=properties.response_topic,
-        correlation_data=properties.correlation_data,
-        user_properties=list(properties.user_properties),
-    ).write()
+def _encoding_lines() -> Iterator[str]:
+    """Yields the source of `encode_publish`. The library takes pairs as a list only."""
+    encoded = {PropertyKind.FLAG: "properties.{} or 0", PropertyKind.TEXT_PAIRS: "list(properties.{})"}
+    given = (f"{_library_name(row)}={encoded.get(row.kind, 'properties.{}').format(row.field)}" for row in PROPERTIES)
+    packet = (
+        "PublishPacket(content.topic, content.payload, qos=LIBRARY_QOS[qos], retain=content.retain, packet_id=packet_id or None, "
+        "duplicate=dup, message_expiry_interval=expiry_interval_s"
+    )
+    yield "def generated(content, *, qos, packet_id, dup=False, expiry_interval_s=None):"
+    yield "    properties = content.properties"
+    yield f"    if properties == NO_PROPERTIES: return {packet}).write()"
+    yield f"    return {packet}, {', '.join(given)}).write()"
+
+
+encode_publish: Final = cast(
+    EncodePublish,
+    generated(_encoding_lines(), PublishPacket=mqtt5.PublishPacket, LIBRARY_QOS=_LIBRARY_QOS, NO_PROPERTIES=NO_PROPERTIES),
+)
 
 
 def _encode_connack(packet: ConnAck) -> bytes:

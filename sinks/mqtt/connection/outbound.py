@@ -10,7 +10,7 @@ from sinks.mqtt.codec.packets import EncodePublish
 from sinks.mqtt.metrics import GatewayCounters
 from state.commands import SendPublish
 from state.model import Message, PacketId, QoS
-from state.outbound.packet_size import properties_bytes
+from state.records.properties import properties_bytes
 
 
 class FastSend:

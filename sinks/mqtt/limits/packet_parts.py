@@ -13,7 +13,7 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt_topics import topic_levels
 from state.errors import ProtocolViolation
 from state.model import ReasonCode, Will
-from state.outbound.packet_size import properties_bytes
+from state.records.properties import properties_bytes
 
 _SUBSCRIBES: Final = (framing.SUBSCRIBE, framing.UNSUBSCRIBE)
 _CONNECT_HEADER_BYTES: Final = 10
