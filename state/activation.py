@@ -7,11 +7,11 @@ from state.commands import (
     RecordTransition,
     SendPublish,
     SendPubRel,
-    SendReceipt,
     Transition,
 )
 from state.connection import SessionConnection
-from state.dead_letters.dead_letter import NOT_DEAD, DeadLettering, dead_letter, death_count, wants_dead_letter
+from state.dead_letters.dead_letter import NOT_DEAD, dead_letter, wants_dead_letter
+from state.dead_letters.message_end import message_end
 from state.model import ClientId, MessageId, Outcome, PacketId, QoS, ReasonCode
 from state.outbound.inflight_window import Delivery
 from state.settings import SessionSettings
@@ -147,58 +147,26 @@ class Activation:
 
         payload_kept: False once the client has taken a QoS 2 message over (PUBREC): there is nothing left to dead-letter.
         """
-        message = delivery.message
-        self.record(
-            Transition.FINISHED,
-            message.message_id,
+        died = NOT_DEAD
+        if payload_kept and wants_dead_letter(
+            delivery.message, queue=self.client_id, reason=outcome, policy=self.settings.policy
+        ):
+            died = dead_letter(
+                delivery.message,
+                queue=self.client_id,
+                reason=outcome,
+                time_ms=self.now_ms,
+                policy=self.settings.policy,
+                exchanges=self.settings.exchanges,
+                detail=detail,
+            )
+        self.commands += message_end(
+            delivery,
+            outcome,
+            client_id=self.client_id,
+            now_ms=self.now_ms,
+            died=died,
             packet_id=packet_id,
-            attempt=delivery.attempts,
-            outcome=outcome,
             reason_code=reason_code,
             detail=detail,
         )
-        died = NOT_DEAD
-        if payload_kept and wants_dead_letter(message, queue=self.client_id, reason=outcome, policy=self.settings.policy):
-            died = self._dead_letter(delivery, outcome, detail)
-        if outcome is Outcome.DUPLICATE:  # its receipt is that of the message it repeats
-            return
-        self.commands.append(
-            SendReceipt(
-                message_id=message.message_id,
-                client_id=self.client_id,
-                outcome=Outcome.DEAD_LETTER_UNROUTABLE if died.fault else outcome,
-                reason_code=reason_code,
-                attempts=delivery.attempts,
-                accepted_ms=message.accepted_ms,
-                first_sent_ms=delivery.first_sent_ms,
-                outcome_ms=self.now_ms,
-                detail=f"{outcome}: {died.fault}" if died.fault else detail,
-                destinations=tuple(letter.destination for letter in died.letters if letter.destination is not None),
-                deaths=death_count(died.letters[0].message if died.letters else message),
-                response_topic=message.properties.response_topic,
-                correlation_data=message.properties.correlation_data,
-                fast_path=delivery.fast_path,
-            )
-        )
-
-    def _dead_letter(self, delivery: Delivery, reason: Outcome, detail: str) -> DeadLettering:
-        """The dead letters of a message, and a ledger row for each destination and for each that was dropped."""
-        message = delivery.message
-        died = dead_letter(
-            message,
-            queue=self.client_id,
-            reason=reason,
-            time_ms=self.now_ms,
-            policy=self.settings.policy,
-            exchanges=self.settings.exchanges,
-            detail=detail,
-        )
-        for letter in died.letters:
-            self.commands.append(letter)
-            self.record(Transition.DEAD_LETTERED, message.message_id, outcome=reason, detail=str(letter.destination))
-        for destination in died.cycles:
-            text = f"{destination}: it would close a cycle"
-            self.record(Transition.DEAD_LETTER_DROPPED, message.message_id, outcome=reason, detail=text)
-        if died.fault and not died.cycles:
-            self.record(Transition.DEAD_LETTER_DROPPED, message.message_id, outcome=reason, detail=died.fault)
-        return died

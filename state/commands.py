@@ -24,6 +24,7 @@ from state.model import (
     Subscription,
     Value,
 )
+from state.records.receipts import Receipt
 
 
 class AcceptConnection(Value, frozen=True, tag=1):
@@ -211,30 +212,14 @@ class DeadLetter(Value, frozen=True, tag=21):
 
 
 class SendReceipt(Value, frozen=True, tag=22):
-    """Write a record of `inflight.receipts`: the outcome of a message in this session.
+    """Write the receipt of a message to `inflight.receipts`.
 
     Attributes:
-        first_sent_ms: None = never sent.
-        destinations: Where its dead letters went. If one is the queue of a client, that client's session sends a receipt too.
-        deaths: Number of deaths so far, this one included.
-        response_topic, correlation_data: Those of the message. docs/receipts.md says where else the receipt is sent.
-        fast_path: The first transmission was by the fast path.
+        response_topic: The message's, which may name a client that gets the receipt too (docs/receipts.md).
     """
 
-    message_id: MessageId
-    client_id: ClientId
-    outcome: Outcome
-    reason_code: int
-    attempts: int
-    accepted_ms: int
-    first_sent_ms: int | None
-    outcome_ms: int
-    detail: str = ""
-    destinations: tuple[Destination, ...] = ()
-    deaths: int = 0
+    receipt: Receipt
     response_topic: str | None = None
-    correlation_data: bytes | None = None
-    fast_path: bool = False
 
 
 class Transition(StrEnum):

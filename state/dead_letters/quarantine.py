@@ -27,9 +27,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from state.activation import Activation
-from state.commands import ClearThrottle, CloseConnection, Command, DeadLetter, RecordTransition, SendReceipt, Transition
-from state.dead_letters.dead_letter import death_count, with_death
+from state.commands import ClearThrottle, CloseConnection, Command, DeadLetter, RecordTransition, Transition
+from state.dead_letters.dead_letter import NOT_DEAD, DeadLettering, with_death
 from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, DEAD_LETTERS
+from state.dead_letters.message_end import message_end
 from state.dead_letters.refused_record import refuse_message
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import (
@@ -334,42 +335,8 @@ def _ended(
     held: Quarantine, delivery: Delivery, *, client_id: ClientId, now_ms: int, payload_kept: bool = True
 ) -> tuple[Command, ...]:
     """Rule 4. payload_kept: False once the client has taken a QoS 2 message over (PUBREC), and nothing is left to dead-letter."""
-    message, detail = delivery.message, held.error
-    finished = RecordTransition(
-        transition=Transition.FINISHED,
-        time_ms=now_ms,
-        message_id=message.message_id,
-        attempt=delivery.attempts,
-        outcome=Outcome.QUARANTINED,
-        detail=detail,
-    )
-    letters: tuple[Command, ...] = ()
-    deaths = death_count(message)
+    died = NOT_DEAD
     if payload_kept:
-        letter = _letter(message, client_id=client_id, now_ms=now_ms, detail=detail)
-        deaths = death_count(letter.message)
-        said = RecordTransition(
-            transition=Transition.DEAD_LETTERED,
-            time_ms=now_ms,
-            message_id=message.message_id,
-            outcome=Outcome.QUARANTINED,
-            detail=str(DEAD_LETTER_TOPIC),
-        )
-        letters = (letter, said)
-    receipt = SendReceipt(
-        message_id=message.message_id,
-        client_id=client_id,
-        outcome=Outcome.QUARANTINED,
-        reason_code=0,
-        attempts=delivery.attempts,
-        accepted_ms=message.accepted_ms,
-        first_sent_ms=delivery.first_sent_ms,
-        outcome_ms=now_ms,
-        detail=detail,
-        destinations=(DEAD_LETTER_TOPIC,) if payload_kept else (),
-        deaths=deaths,
-        response_topic=message.properties.response_topic,
-        correlation_data=message.properties.correlation_data,
-        fast_path=delivery.fast_path,
-    )
-    return (finished, *letters, receipt)
+        letter = _letter(delivery.message, client_id=client_id, now_ms=now_ms, detail=held.error)
+        died = DeadLettering(letters=(letter,))
+    return tuple(message_end(delivery, Outcome.QUARANTINED, client_id=client_id, now_ms=now_ms, died=died, detail=held.error))

@@ -4,10 +4,12 @@ The ledger says REFUSED, the whole record becomes a dead letter with the reason 
 message that breaks the contract but names its client is refused by that client's session instead.
 """
 
-from state.commands import Command, DeadLetter, RecordTransition, SendReceipt, Transition
+from state.commands import Command, DeadLetter, RecordTransition, Transition
 from state.dead_letters.dead_letter import with_death
 from state.dead_letters.exchanges import DEAD_LETTERS
+from state.dead_letters.message_end import receipt_command
 from state.model import ClientId, Message, MessageId, Outcome
+from state.outbound.inflight_window import Delivery
 
 
 def unread(value: bytes | None, *, message_id: MessageId, accepted_ms: int) -> Message:
@@ -32,17 +34,8 @@ def refuse_event(message: Message, *, client_id: ClientId, detail: str, now_ms: 
 
 def refuse_message(message: Message, *, client_id: ClientId, detail: str, now_ms: int) -> tuple[Command, ...]:
     """For a record of `inflight.messages`: the same, and the receipt. Arguments as in `refuse_event`."""
-    receipt = SendReceipt(
-        message_id=message.message_id,
-        client_id=client_id,
-        outcome=Outcome.INVALID,
-        reason_code=0,
-        attempts=0,
-        accepted_ms=message.accepted_ms,
-        first_sent_ms=None,
-        outcome_ms=now_ms,
-        detail=detail,
-    )
+    never_sent = Delivery(message=message, order=0, qos=message.qos)
+    receipt = receipt_command(never_sent, Outcome.INVALID, client_id=client_id, now_ms=now_ms, detail=detail)
     return (*refuse_event(message, client_id=client_id, detail=detail, now_ms=now_ms), receipt)
 
 

@@ -10,9 +10,10 @@ import msgspec
 from state.activation import Activation
 from state.commands import Transition
 from state.connection import SessionConnection
+from state.dead_letters.message_end import properties_for_receipt
 from state.errors import ProtocolViolation
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
-from state.model import NO_PROPERTIES, Message, Outcome, PublishProperties, QoS, ReasonCode
+from state.model import Message, Outcome, QoS, ReasonCode
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import SessionOutbound
 from state.outbound.refusals import handle_refusal
@@ -145,9 +146,4 @@ def _received(entry: InflightEntry, activation: Activation, *, reason_code: int 
 
 def _without_payload(message: Message) -> Message:
     """Returns what is needed for the receipt of a message that the client has received."""
-    properties = NO_PROPERTIES
-    if message.properties.response_topic is not None:
-        properties = PublishProperties(
-            response_topic=message.properties.response_topic, correlation_data=message.properties.correlation_data
-        )
-    return msgspec.structs.replace(message, payload=b"", properties=properties, headers=())
+    return msgspec.structs.replace(message, payload=b"", properties=properties_for_receipt(message.properties), headers=())

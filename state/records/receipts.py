@@ -11,18 +11,20 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from state.commands import SendReceipt
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import DestinationKind, Outcome
-from state.records.messages import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_ID, QOS, TOPIC
+from state.records.messages import MESSAGE_ID, QOS, TOPIC
+from state.records.properties import CONTENT_TYPE, CORRELATION_DATA
 from state.records.record import Header, SinkRecord, TimeMs
 from state.records.settings import Topics
 
 RECIPIENT_PREFIX: Final = "client:"
 """A response topic that begins so names the client that wants the receipt."""
 
+OWN_TOPIC: Final = f"{DestinationKind.TOPIC}:"
+"""The destination that stands for the engine's own dead-letter topic until the record is written."""
+
 _ID_BYTES: Final = 16
-_encoder: Final = msgspec.json.Encoder()
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,28 +48,33 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     fast_path: Annotated[bool, Meta(description="whether a gateway sent it first, before the session had read it")]
 
 
-class _WrittenReceipt(Receipt, frozen=True, kw_only=True):
-    """As every version has written it. A field that came later has a default."""
-
-    fast_path: bool = False
-
-
-_decoder: Final = msgspec.json.Decoder(_WrittenReceipt)
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(dict[str, object])
+_LATER_FIELDS: Final = {"fast_path": False}
+"""The fields that older versions have not written, with the value that this means."""
 
 
 def decode_receipt(data: bytes) -> Receipt:
     """Raises UnreadableRecord for anything but a receipt of this or an older version."""
     try:
-        return _decoder.decode(data)
+        return msgspec.convert(_LATER_FIELDS | _decoder.decode(data), Receipt)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not a receipt: {error}") from error
 
 
-def receipt_records(command: SendReceipt, topics: Topics, *, max_client_id_bytes: int) -> Iterator[SinkRecord]:
-    """One record, and a second one where the response topic names a client, whose id has at most `max_client_id_bytes`."""
-    value = _encoder.encode(_receipt(command, topics))
-    yield SinkRecord(topics.receipts, command.client_id.encode(), value)
-    response_topic = command.response_topic
+def receipt_records(
+    receipt: Receipt, response_topic: str | None, topics: Topics, *, max_client_id_bytes: int
+) -> Iterator[SinkRecord]:
+    """Yields a record, and a second one where the response topic names a client.
+
+    response_topic: of the message, None = it has none. max_client_id_bytes: a longer client id gets no receipt.
+    """
+    if OWN_TOPIC in receipt.destinations:
+        own = f"{OWN_TOPIC}{topics.dead_letters}"
+        named = tuple(own if destination == OWN_TOPIC else destination for destination in receipt.destinations)
+        receipt = msgspec.structs.replace(receipt, destinations=named)
+    value = _encoder.encode(receipt)
+    yield SinkRecord(topics.receipts, receipt.client_id.encode(), value)
     if response_topic is None or not response_topic.startswith(RECIPIENT_PREFIX):
         return
     recipient = response_topic.removeprefix(RECIPIENT_PREFIX).encode()
@@ -75,35 +82,15 @@ def receipt_records(command: SendReceipt, topics: Topics, *, max_client_id_bytes
         headers = [
             Header(TOPIC, response_topic.encode()),
             Header(QOS, b"1"),
-            Header(MESSAGE_ID, _receipt_id(command)),
-            Header(CONTENT_TYPE, b"application/json"),
+            Header(MESSAGE_ID, _receipt_id(receipt)),
+            Header(CONTENT_TYPE.header, b"application/json"),
         ]
-        if command.correlation_data is not None:
-            headers.append(Header(CORRELATION_DATA, command.correlation_data))
+        if receipt.correlation_data is not None:
+            headers.append(Header(CORRELATION_DATA.header, receipt.correlation_data))
         yield SinkRecord(topics.messages, recipient, value, headers=tuple(headers))
 
 
-def _receipt(command: SendReceipt, topics: Topics) -> Receipt:
-    own_topic = f"{DestinationKind.TOPIC}:{topics.dead_letters}"
-    return Receipt(
-        message_id=command.message_id,
-        client_id=command.client_id,
-        outcome=command.outcome,
-        reason_code=command.reason_code,
-        attempts=command.attempts,
-        accepted_ms=command.accepted_ms,
-        first_sent_ms=command.first_sent_ms,
-        outcome_ms=command.outcome_ms,
-        detail=command.detail,
-        final=all(destination.kind is not DestinationKind.CLIENT for destination in command.destinations),
-        destinations=tuple(str(destination) if destination.name else own_topic for destination in command.destinations),
-        deaths=command.deaths,
-        correlation_data=command.correlation_data,
-        fast_path=command.fast_path,
-    )
-
-
-def _receipt_id(command: SendReceipt) -> bytes:
-    """The same when the micro-batch is executed again, so that the recipient's session recognises the copy."""
-    told = f"{command.message_id}\0{command.client_id}\0{command.deaths}\0{command.outcome_ms}"
-    return b"receipt-" + hashlib.blake2b(told.encode(), digest_size=_ID_BYTES).hexdigest().encode()
+def _receipt_id(receipt: Receipt) -> bytes:
+    """Returns the same id when the micro-batch is executed again, so the recipient's session recognises the copy."""
+    content = f"{receipt.message_id}\0{receipt.client_id}\0{receipt.deaths}\0{receipt.outcome_ms}"
+    return b"receipt-" + hashlib.blake2b(content.encode(), digest_size=_ID_BYTES).hexdigest().encode()

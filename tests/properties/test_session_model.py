@@ -59,6 +59,7 @@ from state.events import (
     Unsubscribed,
 )
 from state.model import Message, Outcome, QoS, Subscription
+from state.records.receipts import Receipt
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import Overflow, RetryMqtt5, SessionSettings
@@ -425,7 +426,7 @@ class SessionModel(RuleBasedStateMachine):
                 "something waits beside a free slot"
             )
 
-    def _check_drop(self, receipt: SendReceipt) -> None:
+    def _check_drop(self, receipt: Receipt) -> None:
         """A message that a full queue gave up ranks below all that wait and were there at the time: those that are older."""
         if receipt.outcome is not Outcome.MAXLEN or self.settings.overflow is Overflow.REJECT:
             return
@@ -471,11 +472,11 @@ class SessionModel(RuleBasedStateMachine):
                 case RecordTransition(transition=Transition.SESSION_ENDED):
                     unread = (event for event in (*events, *self.log) if isinstance(event, PublishReceived))
                     self.outlived.update(event.payload for event in unread)
-                case SendReceipt():
-                    assert command.message_id not in self.receipts, "two receipts"
-                    self.receipts[command.message_id] = command.outcome
-                    self._check_drop(command)
-                    for packet_id in [p for p, name in self.exchanges.items() if name == command.message_id]:
+                case SendReceipt(receipt=receipt):
+                    assert receipt.message_id not in self.receipts, "two receipts"
+                    self.receipts[receipt.message_id] = receipt.outcome
+                    self._check_drop(receipt)
+                    for packet_id in [p for p, name in self.exchanges.items() if name == receipt.message_id]:
                         del self.exchanges[packet_id]
                         self.received.discard(packet_id)
                 case AcceptConnection(session_present=True):

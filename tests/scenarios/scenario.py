@@ -50,6 +50,7 @@ from state.events import (
     Unsubscribed,
 )
 from state.model import Message, Outcome, Position, QoS, Subscription, Will
+from state.records.receipts import Receipt
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
@@ -301,13 +302,17 @@ class Scenario:
     @property
     def outcomes(self) -> dict[str, Outcome]:
         """By message id; a message with two receipts is an error."""
-        receipts = self.sent(SendReceipt)
+        receipts = self.receipts
         by_id = {receipt.message_id: receipt.outcome for receipt in receipts}
         assert len(by_id) == len(receipts), f"a message has two receipts: {receipts}"
         return by_id
 
-    def receipt(self, name: str) -> SendReceipt:
-        (receipt,) = (r for r in self.sent(SendReceipt) if r.message_id == name)
+    @property
+    def receipts(self) -> list[Receipt]:
+        return [command.receipt for command in self.sent(SendReceipt)]
+
+    def receipt(self, name: str) -> Receipt:
+        (receipt,) = (receipt for receipt in self.receipts if receipt.message_id == name)
         return receipt
 
     @property

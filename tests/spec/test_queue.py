@@ -2,10 +2,11 @@
 
 import pytest
 
-from state.commands import RecordTransition, SendPublish, SendReceipt
+from state.commands import RecordTransition, SendPublish
 from state.events import MessageReturned
 from state.model import NO_PROPERTIES, Outcome
 from state.outbound.message_queue import STARVATION_LIMIT
+from state.records.receipts import Receipt
 from state.settings import Overflow
 from tests.scenarios.scenario import Scenario, message
 
@@ -108,7 +109,7 @@ def test_a_message_that_a_full_queue_refused_may_be_sent_again_under_its_id() ->
     s = Scenario(max_mqueue_len=1, overflow=Overflow.REJECT).submit("a").submit("b", explicit_id=True)
     assert s.outcomes == {"b": Outcome.MAXLEN}
     s.connect().puback(1).submit("b", explicit_id=True).puback(2)
-    assert [(r.message_id, r.outcome) for r in s.sent(SendReceipt)] == [
+    assert [(receipt.message_id, receipt.outcome) for receipt in s.receipts] == [
         ("b", Outcome.MAXLEN),
         ("a", Outcome.DELIVERED),
         ("b", Outcome.DELIVERED),
@@ -285,7 +286,7 @@ def test_a_receipt_tells_the_times_and_the_attempts() -> None:
     s.later(10).connect()
     first_sent_ms = s.now_ms
     s.after(30).later(1).puback(1)
-    assert s.receipt("a") == SendReceipt(
+    assert s.receipt("a") == Receipt(
         message_id="a",
         client_id="sensor-1",
         outcome=Outcome.DELIVERED,
@@ -294,6 +295,12 @@ def test_a_receipt_tells_the_times_and_the_attempts() -> None:
         accepted_ms=accepted_ms,
         first_sent_ms=first_sent_ms,
         outcome_ms=s.now_ms,
+        detail="",
+        final=True,
+        destinations=(),
+        deaths=0,
+        correlation_data=None,
+        fast_path=False,
     )
 
 

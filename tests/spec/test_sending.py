@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.commands import SendPublish
+from state.commands import SendPublish, SendReceipt
 from state.model import Outcome, PublishProperties
 from state.settings import RetryMqtt5
 from tests.scenarios.scenario import PARTITION, Scenario
@@ -52,7 +52,8 @@ def test_a_message_that_the_client_has_taken_over_keeps_what_its_receipt_needs()
     kept = PublishProperties(response_topic="answers", correlation_data=b"42")
     assert entry.delivery.message.properties == kept
     s.pubcomp(1)
-    assert (s.receipt("a").response_topic, s.receipt("a").correlation_data) == ("answers", b"42")
+    (command,) = s.sent(SendReceipt)
+    assert (command.response_topic, command.receipt.correlation_data) == ("answers", b"42")
 
 
 def test_a_pubrel_that_the_gateway_has_sent_is_recorded_and_not_sent_twice() -> None:

@@ -109,7 +109,7 @@ def test_each_outbound_row_is_what_happens(phase: OutboundPhase, event: Outbound
     else:
         assert published == ([(RESENDS[action], True)] if action in RESENDS else [])
     assert any(isinstance(c, SendPubRel) for c in done) == (action in PUBRELS)
-    assert [c.outcome for c in done if isinstance(c, SendReceipt)] == ([OUTCOMES[action]] if action in OUTCOMES else [])
+    assert [c.receipt.outcome for c in done if isinstance(c, SendReceipt)] == ([OUTCOMES[action]] if action in OUTCOMES else [])
     assert len(s.dead_letters) == (action in DEAD_LETTERED)
     assert [c.packet_ids for c in done if isinstance(c, WithdrawPublish)] == ([(1,)] if action is OutboundAction.WITHDRAW else [])
     if event is OutboundEvent.CONNECTION_ENDED_EARLY:

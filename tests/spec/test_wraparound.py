@@ -64,9 +64,9 @@ class FastDevice:
                         answers.append(PubRecReceived(connection_id=1, packet_id=packet_id))
                 case SendPubRel(packet_id=packet_id):
                     answers.append(PubCompReceived(connection_id=1, packet_id=packet_id))
-                case SendReceipt():
-                    self.receipts[command.message_id] += 1
-                    self.outcomes[command.outcome] += 1
+                case SendReceipt(receipt=receipt):
+                    self.receipts[receipt.message_id] += 1
+                    self.outcomes[receipt.outcome] += 1
                 case _:
                     pass
         return answers

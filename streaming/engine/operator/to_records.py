@@ -84,7 +84,9 @@ def to_records(
                 batches.setdefault(command.partition, []).append(command)
             case SendReceipt():
                 if settings.receipts:
-                    records += receipt_records(command, topics, max_client_id_bytes=limits.max_client_id_bytes)
+                    records += receipt_records(
+                        command.receipt, command.response_topic, topics, max_client_id_bytes=limits.max_client_id_bytes
+                    )
             case ForwardPublication():
                 records.append(uplink_record(topics.uplink, client_id, command))
             case DeadLetter():

@@ -94,9 +94,10 @@ class SessionEngine:
                 if not isinstance(command, GatewayCommand):
                     self.records.append(command)
                 if isinstance(command, SendReceipt):
-                    if command.message_id in self.outcomes:
-                        self.receipts_twice.append(command.message_id)
-                    self.outcomes[command.message_id] = command.outcome
+                    message_id = command.receipt.message_id
+                    if message_id in self.outcomes:
+                        self.receipts_twice.append(message_id)
+                    self.outcomes[message_id] = command.receipt.outcome
                 elif isinstance(command, GatewayCommand):
                     by_partition[command.partition].append(command)
             for partition, commands in by_partition.items():

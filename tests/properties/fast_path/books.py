@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from state.commands import SendReceipt
 from state.model import Outcome
+from state.records.receipts import Receipt
 from state.session import Session
 from state.settings import RetryMqtt5
 from tests.properties.fast_path.kafka import Kafka, Record
@@ -56,7 +56,7 @@ class Books:
     def _keeps_order(self) -> bool:
         return set(self._story.priorities) == {0}
 
-    def ended(self, receipt: SendReceipt) -> None:
+    def ended(self, receipt: Receipt) -> None:
         """The engine has written it."""
         name, outcome = self._kafka.name_of(receipt.message_id), receipt.outcome
         assert name not in self.outcomes, f"two outcomes of {name}: {self.outcomes[name]}, then {outcome}"

@@ -158,7 +158,7 @@ class Engine:
             match command:
                 case SendReceipt():
                     if committed:
-                        self._books.ended(command)
+                        self._books.ended(command.receipt)
                 case AcceptConnection(session_present=False):
                     self._device.session_began(command.connection_id)
                 case SetRoute():

@@ -54,6 +54,7 @@ from state.events import (
     Subscribed,
 )
 from state.model import Outcome, Position, QoS
+from state.records.receipts import Receipt
 from state.session_codec import encode_session
 from state.settings import SessionSettings
 from tests.scenarios.scenario import CLIENT, Scenario, message, will
@@ -73,8 +74,12 @@ def of(commands: tuple[Command, ...], kind: type[Any]) -> list[Any]:
     return [command for command in commands if isinstance(command, kind)]
 
 
+def receipts(commands: tuple[Command, ...]) -> list[Receipt]:
+    return [command.receipt for command in of(commands, SendReceipt)]
+
+
 def outcomes(commands: tuple[Command, ...]) -> dict[str, Outcome]:
-    return {receipt.message_id: receipt.outcome for receipt in of(commands, SendReceipt)}
+    return {receipt.message_id: receipt.outcome for receipt in receipts(commands)}
 
 
 def said(commands: tuple[Command, ...]) -> list[Transition]:
@@ -140,7 +145,7 @@ def test_a_message_ends_with_a_dead_letter_and_a_receipt_whatever_the_policy_say
     assert said(commands) == [Transition.FINISHED, Transition.DEAD_LETTERED]
     (letter,) = of(commands, DeadLetter)
     assert letter.destination == DEAD_LETTER_TOPIC
-    (receipt,) = of(commands, SendReceipt)
+    (receipt,) = receipts(commands)
     assert (receipt.outcome, receipt.deaths, receipt.attempts, receipt.detail) == (Outcome.QUARANTINED, 1, 0, "why")
 
 
@@ -242,7 +247,7 @@ def test_a_session_that_is_given_up_leaves_what_can_be_read() -> None:
     commands = given_up(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
     assert outcomes(commands) == dict.fromkeys("abc", Outcome.QUARANTINED)
     assert [letter.message.message_id for letter in of(commands, DeadLetter)] == ["a", "c"], "b is the client's since its PUBREC"
-    destinations = {receipt.message_id: receipt.destinations for receipt in of(commands, SendReceipt)}
+    destinations = {receipt.message_id: receipt.destinations for receipt in receipts(commands)}
     assert destinations["b"] == ()
     assert [forwarded.publication_id for forwarded in of(commands, ForwardPublication)] == ["events-0-1"]
     assert ClearThrottle() in commands
@@ -342,7 +347,7 @@ def test_a_session_that_fails_at_its_end_gives_up_what_was_sent_too() -> None:
     held, _ = after(held_of(fast()), fast_sent("sent", 3, previous=2), fast_sent("slow", 1, previous=0))
     commands = given_up(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
     assert outcomes(commands) == dict.fromkeys(("sent", "adopted", "slow"), Outcome.QUARANTINED)
-    assert {receipt.message_id: receipt.fast_path for receipt in of(commands, SendReceipt)} == {
+    assert {receipt.message_id: receipt.fast_path for receipt in receipts(commands)} == {
         "sent": True,
         "adopted": True,
         "slow": False,  # said by the session as it was stored

@@ -6,6 +6,7 @@ from state.commands import DeadLetter, RecordTransition, SendReceipt, Transition
 from state.dead_letters.dead_letter import with_death
 from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message, unread
 from state.model import Message, Outcome
+from state.records.receipts import Receipt
 
 NOW = 1_700_000_000_000
 MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=5)
@@ -20,12 +21,13 @@ def test_an_event_is_in_the_ledger_and_a_dead_letter() -> None:
 
 
 def test_a_message_gets_its_receipt_too() -> None:
-    *others, receipt = refuse_message(MESSAGE, client_id="c", detail="why", now_ms=NOW)
+    *others, command = refuse_message(MESSAGE, client_id="c", detail="why", now_ms=NOW)
     assert tuple(others) == refuse_event(MESSAGE, client_id="c", detail="why", now_ms=NOW)
-    assert receipt == SendReceipt(
+    receipt = Receipt(
         message_id="m", client_id="c", outcome=Outcome.INVALID, reason_code=0, attempts=0, accepted_ms=5, first_sent_ms=None,
-        outcome_ms=NOW, detail="why",
+        outcome_ms=NOW, detail="why", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
     )  # fmt: skip
+    assert command == SendReceipt(receipt=receipt)
 
 
 def test_of_what_nobody_can_read_the_bytes_are_kept() -> None:

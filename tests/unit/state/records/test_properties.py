@@ -29,10 +29,9 @@ VALUES = {
 MEANINGS = {
     "response_topic": {
         "state/commands.py",  # a receipt goes to the client that it names
-        "state/activation.py",
-        "state/dead_letters/quarantine.py",
-        "state/outbound/acknowledgements.py",
+        "state/dead_letters/message_end.py",
         "state/records/receipts.py",
+        "streaming/engine/operator/to_records.py",
         "sinks/bridge/envelope.py",  # devices behind a broker acknowledge there
     },
     "user_properties": {

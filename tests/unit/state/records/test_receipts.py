@@ -6,28 +6,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from state.commands import SendReceipt
 from state.errors import UnreadableRecord
 from state.model import Outcome
-from state.records.receipts import Receipt, decode_receipt, receipt_records
+from state.records.receipts import OWN_TOPIC, Receipt, decode_receipt, receipt_records
 from state.records.record import SinkRecord
 from state.records.settings import RecordLimits, Topics
 
 SCHEMA = Path(__file__).parents[4] / "docs" / "receipt.schema.json"
-RECEIPT = SendReceipt(
-    message_id="m",
-    client_id="lamp",
-    outcome=Outcome.DELIVERED,
-    reason_code=0,
-    attempts=1,
-    accepted_ms=1,
-    first_sent_ms=2,
-    outcome_ms=3,
-)
+RECEIPT = Receipt(
+    message_id="m", client_id="lamp", outcome=Outcome.DELIVERED, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
+    outcome_ms=3, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
+)  # fmt: skip
 
 
-def records_of(command: SendReceipt) -> list[SinkRecord]:
-    return list(receipt_records(command, Topics(), max_client_id_bytes=RecordLimits().max_client_id_bytes))
+def records_of(receipt: Receipt, response_topic: str | None = None) -> list[SinkRecord]:
+    limits = RecordLimits()
+    return list(receipt_records(receipt, response_topic, Topics(), max_client_id_bytes=limits.max_client_id_bytes))
 
 
 def test_the_schema_in_docs_is_that_of_the_code() -> None:
@@ -40,7 +34,12 @@ def test_every_receipt_has_every_field_of_the_schema() -> None:
     for receipt in (RECEIPT, lost):
         (record,) = records_of(receipt)
         assert sorted(json.loads(record.value)) == sorted(required)
-        assert msgspec.json.decode(record.value, type=Receipt).outcome == receipt.outcome
+        assert decode_receipt(record.value or b"") == receipt
+
+
+def test_the_engines_own_dead_letter_topic_is_named_when_the_record_is_written() -> None:
+    (record,) = records_of(msgspec.structs.replace(RECEIPT, destinations=("client:app", OWN_TOPIC)))
+    assert decode_receipt(record.value or b"").destinations == ("client:app", "topic:inflight.dead-letters")
 
 
 def test_a_receipt_from_before_there_was_a_fast_path_is_read() -> None:
@@ -59,17 +58,17 @@ def test_what_is_no_receipt_is_unreadable(data: bytes) -> None:
 
 @pytest.mark.parametrize("response_topic", ["client:app", "client:a/b:c"])
 def test_the_client_that_a_response_topic_names_gets_the_receipt_as_a_message(response_topic: str) -> None:
-    receipt = msgspec.structs.replace(RECEIPT, response_topic=response_topic, correlation_data=b"c")
-    record, to_client = records_of(receipt)
+    receipt = msgspec.structs.replace(RECEIPT, correlation_data=b"c")
+    record, to_client = records_of(receipt, response_topic)
     assert (to_client.topic, to_client.key.decode()) == ("inflight.messages", response_topic.removeprefix("client:"))
     assert to_client.value == record.value
     headers = {header.key: header.value for header in to_client.headers or ()}
     assert headers["mqtt-topic"] == response_topic.encode()
     assert headers["correlation-data"] == b"c"
-    (_, again) = records_of(receipt)
+    (_, again) = records_of(receipt, response_topic)
     assert again == to_client, "a repeated micro-batch writes the same message id"
 
 
 @pytest.mark.parametrize("response_topic", [None, "client:", "answers/x", "client:" + "x" * 2_000])
 def test_other_response_topics_name_nobody(response_topic: str | None) -> None:
-    assert len(records_of(msgspec.structs.replace(RECEIPT, response_topic=response_topic))) == 1
+    assert len(records_of(RECEIPT, response_topic)) == 1

@@ -11,13 +11,14 @@ from state.commands import (
     OpenFastPath,
     RecordTransition,
     SendPublish,
-    SendReceipt,
     SetRoute,
     Transition,
 )
 from state.dead_letters.dead_letter import with_death
+from state.dead_letters.message_end import receipt_command
 from state.events import MessageReturned
 from state.model import Destination, DestinationKind, Message, Outcome, Position, QoS
+from state.outbound.inflight_window import Delivery
 from state.records.commands import decode_command_batch
 from state.records.events import decode_events
 from state.records.record import Header, SinkRecord
@@ -74,10 +75,8 @@ def test_commands_for_a_partition_that_does_not_exist_are_not_written() -> None:
 
 
 def test_receipts_and_ledger_can_be_switched_off() -> None:
-    receipt = SendReceipt(
-        message_id="m", client_id="ü", outcome=Outcome.DELIVERED, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
-        outcome_ms=3,
-    )  # fmt: skip
+    delivery = Delivery(message=Message(message_id="m", topic="t", payload=b""), order=0, qos=QoS.AT_LEAST_ONCE)
+    receipt = receipt_command(delivery, Outcome.DELIVERED, client_id="ü", now_ms=NOW)
     row = RecordTransition(transition=Transition.SENT, time_ms=NOW)
     quiet = PipelineSettings(commands_partitions=1, receipts=False, ledger=False)
     assert records_of(receipt, row, settings=quiet) == []
