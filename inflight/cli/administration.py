@@ -1,10 +1,10 @@
-"""The commands that look and prepare: `topics`, `jars`, `config`."""
+"""Implements the commands that check and prepare: `topics`, `jars`, `config`."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
 
 if TYPE_CHECKING:
     from streaming.config.topics import TopicReport
@@ -14,13 +14,13 @@ def topics(
     config: Config = None,
     overrides: Overrides = None,
     data_dir: DataDir = None,
-    check: Annotated[bool, typer.Option("--check", help="Create nothing, only look.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check; create nothing.")] = False,
 ) -> None:
-    """Create the topics that are missing and check all of them. Exit code 1 when one would lose data."""
+    """Create missing topics and check all of them. Exit code 1 if one would lose data."""
     from streaming.config.errors import UnsafeTopics
     from streaming.config.topics import check_topics, ensure_topics
 
-    settings = load_beside(config, overrides, data_dir)
+    settings = load_for_running_system(config, overrides, data_dir)
     report = check_topics(settings) if check else ensure_topics(settings)
     _print_topics(report)
     if report.problems:
@@ -28,10 +28,10 @@ def topics(
 
 
 def jars(
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
-    spark: Annotated[bool, typer.Option("--spark", help="Print what `spark-submit --jars` wants, and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Print only the value for `spark-submit --jars`.")] = False,
 ) -> None:
-    """Fetch the jars of Spark's connectors and of Kafka into the cache, and prepare quick starts; quick when all is there."""
+    """Fetch the jars of Spark's connectors and of Kafka into the cache, and prepare quick starts. Quick if all is cached."""
     from inflight.local.class_data_sharing import ensure_class_archives
     from inflight.local.jars import ensure_jars
 
@@ -46,9 +46,9 @@ def jars(
 def config(
     file: Config = None,
     overrides: Overrides = None,
-    comments: Annotated[bool, typer.Option(help="With what each key means.")] = False,
+    comments: Annotated[bool, typer.Option(help="Add the meaning of each key.")] = False,
 ) -> None:
-    """Show the configuration in force, as TOML; secrets are left out."""
+    """Show the configuration in force as TOML, without secrets."""
     from streaming.config.explain import render_toml
 
     typer.echo(render_toml(load(file, overrides), comments=comments), nl=False)

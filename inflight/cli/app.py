@@ -1,4 +1,4 @@
-"""Puts the commands together. Heavy imports (PySpark, Kafka, pydantic) stand inside the commands, so that `--help` is quick."""
+"""Assembles the commands. Heavy imports (PySpark, Kafka, pydantic) are inside the commands, so that `--help` is quick."""
 
 import sys
 
@@ -12,7 +12,7 @@ from streaming.config.errors import ConfigurationError
 
 app = typer.Typer(
     name="inflight",
-    help="Delivers messages between Kafka and MQTT devices, and does not lose them.",
+    help="Delivers messages between Kafka and MQTT devices, and accounts for every one.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,11 +35,11 @@ app.add_typer(users.app, name="users")
 
 
 def main() -> None:
-    """Entry point. Exit code 0: done; 1: something went wrong, said on standard error; 2: wrong configuration or usage."""
+    """Runs the command. Exit code 0: done; 1: an error, described on standard error; 2: wrong configuration or usage."""
     try:
         app()
     except InflightError as error:
-        # Plainly: a message may contain brackets, which rich takes for markup.
+        # Without rich: brackets in a message would be read as markup.
         sys.stderr.write(f"inflight: {error}\n")
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
     except KeyboardInterrupt:

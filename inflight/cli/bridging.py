@@ -1,10 +1,10 @@
-"""The command that serves the devices of a broker: `bridge`."""
+"""Implements `bridge`, which serves the devices of a broker."""
 
 import signal
 
 import typer
 
-from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_beside
+from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_for_running_system
 
 
 def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
@@ -26,7 +26,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import bridge_settings
 
-    everything = load_beside(config, overrides, data_dir)
+    everything = load_for_running_system(config, overrides, data_dir)
     settings, metrics = bridge_settings(everything), everything.metrics
     configure_logging(json=json_logs)
     counters, health = BridgeCounters(), LoopHealth()

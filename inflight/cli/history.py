@@ -1,6 +1,6 @@
-"""Commands that ask what has happened: `trace`, `dead-letters`, `replay`, `sql`, `report`. `sessions` is in sessions.py.
+"""Implements the commands that query the past: `trace`, `dead-letters`, `replay`, `sql`, `report`. sessions.py has `sessions`.
 
-Wired into the command by `add_to`. With `--json` each prints one JSON document a line.
+`add_to` registers them. With `--json` each prints one JSON document a line.
 """
 
 import sys
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from inflight.cli.history_source import Client, From, MaxRecords, Since, asking
-from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+from inflight.cli.history_source import Client, From, MaxRecords, Since, open_source
+from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
 from streaming.history.sources.bounds import DEFAULT_MAX_RECORDS, Where
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Condition: TypeAlias = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Registers the commands."""
     for command in (trace, dead_letters, replay, sql, report):
         app.command()(command)
 
@@ -42,13 +42,13 @@ def trace(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """What happened to a message: every transition, dead letter and replay, in order."""
+    """Show what happened to a message: every transition, dead letter and replay, in order."""
     from streaming.history import trace as life
     from streaming.history.output import time_of_day, write_json, write_table
 
-    settings = load_beside(config, overrides, data_dir)
-    with asking(settings, source, client=client, since=since, max_records=max_records) as asked:
-        steps = [step.as_json() for step in life.trace(asked, message_id)]
+    settings = load_for_running_system(config, overrides, data_dir)
+    with open_source(settings, source, client=client, since=since, max_records=max_records) as opened:
+        steps = [step.as_json() for step in life.trace(opened, message_id)]
     if json:
         write_json(steps)
         return
@@ -72,7 +72,8 @@ def trace(
 def dead_letters(
     where: Condition = None,
     show: Annotated[
-        str | None, typer.Option("--show", metavar="ID", help="All of one dead letter; the beginning of its id will do.")
+        str | None,
+        typer.Option("--show", metavar="ID", help="Show all of one dead letter; the beginning of its id is enough."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
     client: Client = None,
@@ -84,16 +85,16 @@ def dead_letters(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """What could not be delivered, and why: list, filter, or show one."""
+    """List or filter messages that could not be delivered, with the reasons, or show one."""
     from inflight.local.spark_jars import spark_jars
     from streaming.history import dead_letters as letters
     from streaming.history.output import payload_of, time_of_day, write_json, write_table
     from streaming.history.session import HistorySession
 
-    settings = load_beside(config, overrides, data_dir)
+    settings = load_for_running_system(config, overrides, data_dir)
     with (
-        asking(settings, source, client=client, since=since, max_records=max_records) as asked,
-        HistorySession(settings, spark_jars(), brief=True, source=asked) as history,
+        open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
+        HistorySession(settings, spark_jars(), brief=True, source=opened) as history,
     ):
         if show is not None:
             letter = letters.one(history, show)
@@ -125,16 +126,14 @@ def dead_letters(
 
 def replay(
     where: Condition = None,
-    every: Annotated[bool, typer.Option("--all", help="Without --where and --client: really all dead letters.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All dead letters, if neither --where nor --client is given.")] = False,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="CLIENT", help="Another client than the one whose queue it died in.")
+        str | None, typer.Option("--to", metavar="CLIENT", help="Send to this client instead of the one whose queue it died in.")
     ] = None,
     rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most this many a second, e.g. 200/s or 30/m.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent and what not, and why.")] = False,
-    max_replays: Annotated[
-        int, typer.Option(min=1, help="A message that has been replayed and has died so often stays dead.")
-    ] = 3,
-    again: Annotated[bool, typer.Option("--again", help="Also those that have been replayed before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be sent, and why others would not.")] = False,
+    max_replays: Annotated[int, typer.Option(min=1, help="Skip a message that was replayed and died this often.")] = 3,
+    again: Annotated[bool, typer.Option("--again", help="Include dead letters that were replayed before.")] = False,
     client: Client = None,
     since: Since = None,
     max_records: MaxRecords = DEFAULT_MAX_RECORDS,
@@ -144,9 +143,9 @@ def replay(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Send dead letters again, under their message id and with their history.
+    """Send dead letters again, under their message ids and with their histories.
 
-    Of each message only the newest dead letter is sent, and each only once, so that the command can be repeated after a failure.
+    Only the newest dead letter of each message is sent, and only once, so that the command can be repeated after a failure.
     """
     from inflight.local.spark_jars import spark_jars
     from streaming.history import replay as replaying
@@ -154,15 +153,15 @@ def replay(
     from streaming.history.session import HistorySession
 
     if where is None and client is None and not every:
-        raise typer.BadParameter("say which: --where SQL, --client CLIENT, or --all")
-    settings = load_beside(config, overrides, data_dir)
+        raise typer.BadParameter("choose the dead letters: --where SQL, --client CLIENT, or --all")
+    settings = load_for_running_system(config, overrides, data_dir)
     options = replaying.ReplayOptions(
         where=where, to=to, rate=None if rate is None else replaying.parse_rate(rate), max_replays=max_replays, again=again
     )
     count = replaying.ReplayCount()
     with (
-        asking(settings, source, client=client, since=since, max_records=max_records) as asked,
-        HistorySession(settings, spark_jars(), brief=True, source=asked) as history,
+        open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
+        HistorySession(settings, spark_jars(), brief=True, source=opened) as history,
     ):
         found = replaying.letters(history, replaying.candidates(history, options), options, count)
         if dry_run:
@@ -209,7 +208,7 @@ def sql(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Ask the tables and the live sessions with SQL, e.g. "SELECT outcome, count(*) FROM receipts GROUP BY outcome"."""
+    """Query the tables and the live sessions with SQL, e.g. "SELECT outcome, count(*) FROM receipts GROUP BY outcome"."""
     from inflight.local.spark_jars import spark_jars
     from streaming.history.output import write_json, write_table
     from streaming.history.session import HistorySession

@@ -1,4 +1,4 @@
-"""Options of the commands that read the history, and where it is read from."""
+"""Defines the options of commands that query the past, and opens the source that they read."""
 
 import sys
 import time
@@ -20,19 +20,22 @@ From: TypeAlias = Annotated[
     Where, typer.Option("--source", help="auto: the tables of the archive if there are any, else Kafka's topics.")
 ]
 Client: TypeAlias = Annotated[
-    str | None, typer.Option("--client", metavar="CLIENT", help="Only this client: of Kafka one partition of each topic is read.")
+    str | None,
+    typer.Option("--client", metavar="CLIENT", help="Only this client: reads one partition of each Kafka topic."),
 ]
 Since: TypeAlias = Annotated[
-    str | None, typer.Option("--since", metavar="DURATION", help="Not what is older, for example 2h or 7d.")
+    str | None, typer.Option("--since", metavar="DURATION", help="Skip what is older, for example 2h or 7d.")
 ]
 MaxRecords: TypeAlias = Annotated[
-    int, typer.Option("--max-records", min=0, help="Of Kafka, read at most so many records, the newest; 0 = all.")
+    int, typer.Option("--max-records", min=0, help="Read at most this many records of Kafka, the newest; 0 = all.")
 ]
 
 
 @contextmanager
-def asking(settings: "Settings", where: Where, *, client: str | None, since: str | None, max_records: int) -> Iterator["Source"]:
-    """The source; at the end of the block standard error says which it was and how far back it reached."""
+def open_source(
+    settings: "Settings", where: Where, *, client: str | None, since: str | None, max_records: int
+) -> Iterator["Source"]:
+    """Yields the source. At the end of the block it writes to standard error what was read and how far back."""
     from inflight.local.spark_jars import spark_jars
     from streaming.config.units import parse_duration_ms
     from streaming.history.sources.choice import source_of
@@ -49,7 +52,7 @@ def asking(settings: "Settings", where: Where, *, client: str | None, since: str
 
 
 class _ReadingBar:
-    """A bar on a terminal from the first `show` to its last one, or the end of the block."""
+    """A progress bar on a terminal, shown from the first `show` until everything is read or the block ends."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None

@@ -1,7 +1,7 @@
-"""How the processes log: structlog to standard error, one line each, plain or JSON.
+"""Configures logging: structlog to standard error, one line each, plain or JSON.
 
-Foreign libraries are heard from `warning` on, and each of their sentences a few times in ten seconds only. While Kafka is away
-its clients say a hundred a second, with tracebacks.
+Libraries log from `warning` on, and repeated messages are limited. While Kafka is unreachable its clients would log a hundred a
+second, with tracebacks.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import structlog
 
 
 class _StandardError(io.TextIOBase):
-    """What cannot be written, because it is a file on a full disk, is left out, and fails nobody."""
+    """Writes to standard error. A failure, as of a file on a full disk, is ignored: logging must not stop the process."""
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):
@@ -29,14 +29,18 @@ class _StandardError(io.TextIOBase):
             sys.stderr.flush()
 
 
-_FEW: Final = 3
+_MAX_PER_SPAN: Final = 3
 _SPAN_S: Final = 10.0
-_MOST_KINDS: Final = 1_000
+_MAX_KINDS: Final = 1_000
 
 
-class FewOfAKind(logging.Filter):
-    """A record's kind is its logger and its sentence before anything is put in. The next one that is written counts what was left
-    out. clock: seconds, never going back.
+class RepeatFilter(logging.Filter):
+    """Limits how often a library logs the same kind of message. The next one that passes says how many were suppressed.
+
+    A kind is a logger and a message before its arguments are inserted.
+
+    Args:
+        clock: Seconds, never going back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,33 +48,38 @@ class FewOfAKind(logging.Filter):
         self._clock = clock
         self._lock = threading.Lock()
         self._kinds: dict[tuple[str, str], list[float]] = {}
-        """Begin of the span, written in it, left out since."""
+        """By kind: start of the time span in seconds, number that passed in it, number suppressed since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         with self._lock:
-            left_out = self._left_out(record)
-        if left_out:
-            record.msg, record.args = f"{record.getMessage()} (and {left_out:,} like this, left out)", None
-        return left_out is not None
+            suppressed = self._suppressed_before(record)
+        if suppressed:
+            record.msg, record.args = f"{record.getMessage()} (and {suppressed:,} like this, suppressed)", None
+        return suppressed is not None
 
-    def _left_out(self, record: logging.LogRecord) -> int | None:
-        """How many since the last one of its kind; None = this one, too."""
+    def _suppressed_before(self, record: logging.LogRecord) -> int | None:
+        """Returns how many of this kind were suppressed since the last one that passed; None = suppress this one."""
         now = self._clock()
-        if len(self._kinds) >= _MOST_KINDS:
+        if len(self._kinds) >= _MAX_KINDS:
             self._kinds.clear()
         kind = self._kinds.setdefault((record.name, str(record.msg)), [now, 0, 0])
         if now - kind[0] >= _SPAN_S:
             kind[:2] = now, 0
-        if kind[1] >= _FEW:
+        if kind[1] >= _MAX_PER_SPAN:
             kind[2] += 1
             return None
         kind[1] += 1
-        left_out, kind[2] = int(kind[2]), 0
-        return left_out
+        suppressed, kind[2] = int(kind[2]), 0
+        return suppressed
 
 
 def configure_logging(*, json: bool = False, process: int | None = None) -> None:
-    """Call once at the start of a process. json: for machines that collect logs. process: its number, when there are several."""
+    """Configures logging. Call it once at the start of a process.
+
+    Args:
+        json: Write JSON for log collectors.
+        process: The process's number, if there are several.
+    """
 
     def numbered(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         return event if process is None else {**event, "process": process}
@@ -101,5 +110,5 @@ def configure_logging(*, json: bool = False, process: int | None = None) -> None
             ],
         )
     )
-    handler.addFilter(FewOfAKind())
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)

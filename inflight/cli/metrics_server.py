@@ -1,12 +1,12 @@
-"""A process's numbers over HTTP, for Prometheus, and its health: prometheus-client's own server in a thread of its own.
+"""Serves a process's metrics over HTTP for Prometheus, and its health, with prometheus-client's server on a thread of its own.
 
-| path | answer |
+| path | response |
 |---|---|
-| `/healthz` | 200, or 503: the process has to be started again |
+| `/healthz` | 200, or 503: the process has to be restarted |
 | `/readyz` | 200, or 503: it should get no work for now |
-| any other, best `/metrics` | the numbers |
+| any other, usually `/metrics` | the metrics |
 
-The answers about health are JSON: `ok`, and `missing`, each with `what` and `action`.
+The health responses are JSON: `ok`, and `missing`, each with `what` and `action`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,10 +29,17 @@ _STOP_TIMEOUT_S: Final = 5.0
 
 @contextmanager
 def serving_metrics(host: str, port: int, key: str, collector: Collector, health: Health) -> Iterator[str]:
-    """Serves `collector`, what the process costs (CPU, memory, files), and its health, until the end of the block.
+    """Serves `collector`, the process's CPU, memory and files, and its health, until the end of the block.
 
-    port: -1 = no server, 0 = any free one. key: of that port in [metrics], for the message. Yields a word for the process's
-    ready line, ` metrics=HOST:PORT`, or nothing. Raises CannotListen.
+    Args:
+        port: -1 = no server, 0 = any free one.
+        key: The key of that port in [metrics], for the error message.
+
+    Yields:
+        ` metrics=HOST:PORT` for the process's ready line; empty without a server.
+
+    Raises:
+        CannotListen: The port is in use or not allowed.
     """
     if port == OFF:
         yield ""
@@ -57,7 +64,7 @@ def serving_metrics(host: str, port: int, key: str, collector: Collector, health
 
 
 def with_health(metrics: "WSGIApplication", health: Health) -> "WSGIApplication":
-    """The paths above."""
+    """Adds the health paths to the metrics application."""
     questions = {"/healthz": health.not_alive, "/readyz": health.not_ready}
 
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Defines options that several commands share, and loads the configuration that they name."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -14,25 +14,29 @@ Config: TypeAlias = Annotated[
 ]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another value for one key, e.g. session.max_inflight=64. Repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, e.g. session.max_inflight=64. Repeatable."),
 ]
 DataDir: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept; default: engine.data_dir (var/inflight)."),
+    typer.Option("--data-dir", metavar="DIR", help="Directory of all data; default: engine.data_dir (var/inflight)."),
 ]
 JsonLogs: TypeAlias = Annotated[bool, typer.Option("--json-logs", help="Log JSON lines.")]
 
 
 def load(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "Settings":
-    """The settings in force for a command. Raises ConfigurationError."""
+    """Returns the settings in force for a command.
+
+    Raises:
+        ConfigurationError: The configuration is wrong.
+    """
     from streaming.config.settings import load_settings
 
     extra = [] if data_dir is None else [f"engine.data_dir={data_dir}"]
     return load_settings(config, [*(overrides or ()), *extra])
 
 
-def watched(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "ConfigurationWatch":
-    """`load`, now and whenever the file has changed."""
+def watch_configuration(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "ConfigurationWatch":
+    """Returns a watch that loads the settings now and again whenever the file has changed."""
     from streaming.config.resources import conf_file
     from streaming.reload.configuration_watch import ConfigurationWatch
 
@@ -40,8 +44,9 @@ def watched(config: Path | None, overrides: list[str] | None, data_dir: Path | N
     return ConfigurationWatch(path, lambda: load(config, overrides, data_dir))
 
 
-def load_beside(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "Settings":
-    """The same for a command that talks to the Kafka of `inflight up` when one runs on the data directory; `--set` still wins."""
+def load_for_running_system(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "Settings":
+    """Returns the settings for a command that uses the Kafka of a running `inflight up`, if there is one. `--set`
+    overrides it."""
     from inflight.local.endpoints import Endpoints
 
     settings = load(config, overrides, data_dir)

@@ -1,4 +1,4 @@
-"""The commands that run: `up`, `engine`, `gateway`, `demo`."""
+"""Implements the commands that run processes: `up`, `engine`, `gateway`, `demo`."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, watched
+from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, watch_configuration
 
 if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
@@ -70,20 +70,20 @@ def up(
 def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
     """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works.
 
-    Policies, exchanges and session settings are taken from the configuration file when it changes, and on SIGHUP.
+    Policies, exchanges and session settings are reloaded when the configuration file changes, and on SIGHUP.
     """
     import threading
 
     from inflight.cli.logs import configure_logging
 
-    watch = watched(config, overrides, data_dir)
+    watch = watch_configuration(config, overrides, data_dir)
     settings = watch.load()
     configure_logging(json=json_logs)
     stop = threading.Event()
     for number in signal.SIGINT, signal.SIGTERM:
-        # Not here and now: the event has a lock, and the handler may interrupt whoever holds it.
+        # A thread sets the event, because the handler may interrupt the thread that holds the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
-    if not os.isatty(0):  # else it is the terminal that goes, and we with it
+    if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.class_data_sharing import records_classes
@@ -123,14 +123,15 @@ def gateway(
     config: Config = None,
     overrides: Overrides = None,
     json_logs: JsonLogs = False,
-    number: Annotated[int | None, typer.Option(hidden=True, min=1, help="Of this process, of several.")] = None,
+    number: Annotated[int | None, typer.Option(hidden=True, min=1, help="Number of this process if there are several.")] = None,
 ) -> None:
     """Run one gateway: the MQTT listeners. Prints `ready mqtt=HOST:PORT` when devices can connect.
 
-    SIGTERM or Ctrl-C: it closes its connections in slices (gateway.drain_ms) and ends; once more: it closes all of them at once.
+    SIGTERM or Ctrl-C drains it: it closes its connections in groups (gateway.drain_ms) and ends. A second one closes all at once.
 
-    Limits, rules and ways to log in are taken from the configuration file when it changes, and on SIGHUP; users, keys and
-    certificates are read again with their files. With gateway.processes several processes share the ports.
+    Limits, rules and login methods are reloaded when the configuration file changes, and on SIGHUP. Users, keys and certificates
+    are
+    reloaded with their files. With gateway.processes several processes share the ports.
     """
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen
@@ -138,13 +139,13 @@ def gateway(
     from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
 
-    watch = watched(config, overrides)
+    watch = watch_configuration(config, overrides)
     settings = watch.load()
     configure_logging(json=json_logs, process=number)
     count = process_count(settings)
     try:
         if number is None and count > 1:
-            _run_gateway_processes(settings, count, _again(config, overrides, json_logs=json_logs))
+            _run_gateway_processes(settings, count, _repeated_options(config, overrides, json_logs=json_logs))
         else:
             _run_gateway(watch, settings, number)
     except KafkaFailed as error:
@@ -158,7 +159,11 @@ def gateway(
 
 
 def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: int | None) -> None:
-    """number: of this process, of several; None = there is only this one."""
+    """Runs one gateway process.
+
+    Args:
+        number: Number of this process; None = it is the only one.
+    """
     import asyncio
     from dataclasses import replace
 
@@ -226,8 +231,8 @@ def _run_gateway_processes(settings: "Settings", count: int, arguments: list[str
     asyncio.run(run())
 
 
-def _again(config: Path | None, overrides: list[str] | None, *, json_logs: bool) -> list[str]:
-    """The options of this command, for its other processes."""
+def _repeated_options(config: Path | None, overrides: list[str] | None, *, json_logs: bool) -> list[str]:
+    """Returns the options of this command for its child processes."""
     given = [] if config is None else ["--config", str(config)]
     given += [word for override in overrides or () for word in ("--set", override)]
     return [*given, *(["--json-logs"] if json_logs else [])]
@@ -238,7 +243,7 @@ def demo(
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Default: a new directory under var/.")
     ] = None,
 ) -> None:
-    """Watch it work: devices with bad manners, an engine that is killed, and a count of what arrived."""
+    """Watch it work: misbehaving devices, an engine that is killed, and a count of what arrived."""
     import tempfile
 
     from rich.console import Console

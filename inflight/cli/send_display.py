@@ -1,4 +1,4 @@
-"""Sends messages with the Producer and shows how it goes: what `inflight send` does."""
+"""Sends messages with the Producer and shows the progress, for `inflight send`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,24 +18,33 @@ _ATTEMPTS_SHARE: Final = 3
 
 
 class SomeNotSent(InflightError):
-    """Some messages were not sent, though Kafka answers."""
+    """Some messages were not sent although Kafka answers."""
 
 
 def send_messages(
     settings: Settings, messages: Sequence[Mapping[str, Any]], *, attempts: int, timeout_ms: int, show_progress: bool
 ) -> str:
-    """Sends them all, each with the arguments of `Producer.send`. Returns what to say: the id of a single message, or a summary.
+    """Sends all messages.
 
-    Raises InvalidMessage, KafkaUnreachable (nothing was sent), SomeNotSent.
+    Args:
+        messages: Arguments of `Producer.send` for each message.
+
+    Returns:
+        The text to print: the id of a single message, or a summary.
+
+    Raises:
+        InvalidMessage: A single message is invalid.
+        KafkaUnreachable: Nothing was sent.
+        SomeNotSent: Some messages were not sent.
     """
     outcomes: list[SendResult | SendFailed | InvalidMessage] = []
     with (
         _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer,
-        _progress(show_progress, len(messages)) as told,
+        _progress(show_progress, len(messages)) as count_outcome,
     ):
         for outcome in _outcomes(producer, messages):
             outcomes.append(outcome)
-            told(outcome)
+            count_outcome(outcome)
     failures = [outcome for outcome in outcomes if not isinstance(outcome, SendResult)]
     if not failures:
         if not show_progress and isinstance(outcomes[0], SendResult):
@@ -48,13 +57,13 @@ def send_messages(
     if isinstance(first, InvalidMessage):
         raise first
     if first.cause is Cause.THROTTLED:
-        raise SomeNotSent(f"{first}\nWith --attempts 100 --timeout 10m it waits longer.")
-    hint = "Kafka and the topic have to be there: is `inflight up` running, or --kafka right?"
+        raise SomeNotSent(f"{first}\nTo wait longer, use --attempts 100 --timeout 10m.")
+    hint = "check that `inflight up` runs or that --kafka is right, and that the topic exists"
     raise KafkaUnreachable(f"{first}\n{settings.kafka.bootstrap_servers}: {hint}")
 
 
 def producer_settings(settings: Settings) -> ProducerSettings:
-    """The Producer for this installation: its topics, limits and Kafka login."""
+    """Returns Producer settings for this installation: its topics, limits and Kafka login."""
     options = settings.kafka.client_options()
     del options["bootstrap_servers"]
     return ProducerSettings(
@@ -78,7 +87,7 @@ def _producer(settings: Settings, *, attempts: int, timeout_ms: int) -> Producer
 
 
 def _outcomes(producer: Producer, messages: Sequence[Mapping[str, Any]]) -> Iterator[SendResult | SendFailed | InvalidMessage]:
-    """In the order of the messages, each as soon as it and those before it are decided; a thousand at a time are under way."""
+    """Yields the outcomes in the order of the messages, as soon as known. At most a thousand messages are sent at a time."""
     for start in range(0, len(messages), 1_000):
         futures: list[Future[SendResult] | InvalidMessage] = []
         for message in messages[start : start + 1_000]:
@@ -101,7 +110,7 @@ def _outcomes(producer: Producer, messages: Sequence[Mapping[str, Any]]) -> Iter
 
 @contextmanager
 def _progress(shown: bool, total: int) -> Iterator[Any]:
-    """On standard error, so that standard output can be read by programs."""
+    """Shows the progress on standard error, so that programs can read standard output."""
     counts = {"retried": 0, "failed": 0}
 
     def count(outcome: SendResult | SendFailed | InvalidMessage) -> None:
@@ -132,5 +141,5 @@ def _summary(outcomes: Sequence[SendResult | SendFailed | InvalidMessage]) -> st
     unknown = sum(isinstance(outcome, SendFailed) and outcome.may_be_sent for outcome in outcomes)
     parts = [f"{len(sent)} of {len(outcomes)} messages sent"]
     parts += [f"{retried} of them after a retry"] * bool(retried)
-    parts += [f"{unknown} may be sent all the same"] * bool(unknown)
+    parts += [f"{unknown} may have been sent"] * bool(unknown)
     return ", ".join(parts)

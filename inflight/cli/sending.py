@@ -1,4 +1,4 @@
-"""The command `send`: messages to one client, by the Producer (docs/producer.md)."""
+"""Implements `send`: messages to one client, by the Producer (docs/producer.md)."""
 
 import json
 import sys
@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from inflight.cli.options import Config, DataDir, Overrides, load_beside
+from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
 
 
 def send(
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="The MQTT client id.")],
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The MQTT topic that the device shall see.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The MQTT topic of the message.")],
     payload: Annotated[str | None, typer.Option(help="The payload as text; without it and --file: standard input.")] = None,
     file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="The payload as a file.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line of --file or standard input is a message.")] = False,
@@ -22,14 +22,14 @@ def send(
     retain: Annotated[bool, typer.Option("--retain", help="Set the RETAIN flag.")] = False,
     message_id: Annotated[
         str | None,
-        typer.Option(help="A repetition of it within the deduplication window is one message; of many messages: how ids begin."),
+        typer.Option(help="A repeated id within the deduplication window is one message. Of many messages: their prefix."),
     ] = None,
     expiration: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Time to live, e.g. 30s; a bare number is ms.")
     ] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=255, help="Higher goes first.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other header. Repeatable.")] = None,
-    attempts: Annotated[int, typer.Option(min=1, help="Tries of each message; more of them sit out longer throttling.")] = 3,
+    attempts: Annotated[int, typer.Option(min=1, help="Attempts for each message; more of them outlast longer throttling.")] = 3,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long each message may take.")] = "30s",
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Default: the running `inflight up`, else the configuration.")
@@ -38,10 +38,11 @@ def send(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Send a message to a client; prints its message id when Kafka has confirmed it (all in-sync replicas).
+    """Send a message to a client; print its message id when Kafka has confirmed it (all in-sync replicas).
 
-    Tries again after failures, and waits while the client or the engine is throttled. With --lines or --count: many messages,
-    with progress, and at the end how many were sent.
+    Failures are retried, and throttling is waited for. --lines or --count send many messages, show the progress, and print how
+    many
+    were sent.
     """
     if payload is not None and file is not None:
         raise typer.BadParameter("give --payload or --file, not both")
@@ -57,7 +58,7 @@ def send(
         **_from_headers(header or ()),
     }
     timeout_ms = _duration_ms("--timeout", timeout)
-    settings = load_beside(
+    settings = load_for_running_system(
         config, [*(overrides or ()), *([] if kafka is None else [f"kafka.bootstrap_servers={kafka}"])], data_dir
     )
     if payload is not None:
@@ -72,8 +73,8 @@ def send(
 
     many = lines or count > 1
     messages = list(_numbered(payloads, message_id, common, many=many))
-    said = send_messages(settings, messages, attempts=attempts, timeout_ms=timeout_ms, show_progress=many)
-    typer.echo(said)
+    output = send_messages(settings, messages, attempts=attempts, timeout_ms=timeout_ms, show_progress=many)
+    typer.echo(output)
 
 
 def _numbered(payloads: list[bytes], message_id: str | None, common: dict[str, Any], *, many: bool) -> Iterator[dict[str, Any]]:
@@ -92,7 +93,7 @@ def _duration_ms(option: str, text: str) -> int:
 
 
 def _from_headers(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
-    """--header NAME=VALUE as arguments of the Producer, which has one for every header of the contract."""
+    """Returns --header NAME=VALUE as arguments of the Producer, which has one for each header of the contract."""
     from state.records import messages as contract
     from state.records.properties import PROPERTIES, USER_PROPERTIES, PropertyKind
 

@@ -1,13 +1,12 @@
-"""The command `sessions`: lists the live sessions; `sessions purge` ends those of absent clients, `sessions restore` and
-`sessions drop` end the quarantine of clients, and `sessions repartition` divides them into another number of state partitions.
-"""
+"""Implements `sessions`: lists live sessions, ends those of offline clients (`purge`), ends quarantines (`restore`, `drop`), and
+moves sessions to another number of state partitions (`repartition`)."""
 
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from inflight.cli.history import Condition, Json
-from inflight.cli.options import Config, DataDir, Overrides, load, load_beside
+from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +20,8 @@ app = typer.Typer(invoke_without_command=True)
 
 Clients: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="CLIENT...", help="Client ids.")]
 _EXAMPLES: Final = 10
-Every: TypeAlias = Annotated[
-    bool, typer.Option("--all", help="All that are quarantined now, by the engine's checkpoint, in place of CLIENT.")
+AllQuarantined: TypeAlias = Annotated[
+    bool, typer.Option("--all", help="All clients that are quarantined by the engine's checkpoint, instead of CLIENT.")
 ]
 
 
@@ -36,10 +35,10 @@ def sessions(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """The live sessions, read from the engine's checkpoint: who is connected or quarantined, what is in flight, what waits."""
+    """List the live sessions from the engine's checkpoint: who is connected or quarantined, what is in flight, what waits."""
     if context.invoked_subcommand is not None:
         if (where, data_dir, config, overrides) != (None,) * 4:
-            raise typer.BadParameter(f"write the options behind {context.invoked_subcommand}")
+            raise typer.BadParameter(f"write the options after {context.invoked_subcommand}")
         return
     from inflight.local.spark_jars import spark_jars
     from streaming.history.output import time_of_day, write_json, write_table
@@ -71,23 +70,23 @@ def sessions(
 
 @app.command()
 def purge(
-    where: Annotated[str, typer.Option(metavar="SQL", help="Which ones: a condition on the columns of `inflight sessions`.")],
+    where: Annotated[str, typer.Option(metavar="SQL", help="A condition on the columns of `inflight sessions`.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """End the sessions of clients that are away, with receipts, dead letters and wills as when they expire."""
+    """End the sessions of offline clients, with receipts, dead letters and wills as at their expiry."""
     from inflight.local.spark_jars import spark_jars
     from state.events import SessionPurged
     from streaming.history.requests import purgeable_clients
     from streaming.history.session import HistorySession
 
-    settings = load_beside(config, overrides, data_dir)
+    settings = load_for_running_system(config, overrides, data_dir)
     with HistorySession(settings, spark_jars(), brief=True) as history:
         clients = list(purgeable_clients(history, where))
     if not clients:
-        typer.echo("there is no such session of a client that is away", err=True)
+        typer.echo("no session of an offline client matches", err=True)
         return
     for client_id in clients[:_EXAMPLES]:
         typer.echo(client_id)
@@ -96,55 +95,56 @@ def purge(
     if not yes:
         typer.confirm(f"End {len(clients):,} sessions?", abort=True, err=True)
     count = _send(settings, clients, SessionPurged())
-    typer.echo(f"{count} asked for; those whose clients are connected by then go on", err=True)
+    typer.echo(f"{count} requested; sessions whose clients have connected meanwhile are kept", err=True)
 
 
 @app.command()
 def restore(
     clients: Clients = None,
-    every: Every = False,
+    every: AllQuarantined = False,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Give quarantined clients their sessions back. Those whose sessions still fail stay quarantined."""
+    """Restore the sessions of quarantined clients. Sessions that still fail stay quarantined."""
     from state.events import RestoreRequested
 
-    _ask(RestoreRequested(), clients, every, data_dir, config, overrides)
+    _send_to_quarantined(RestoreRequested(), clients, every, data_dir, config, overrides)
 
 
 @app.command()
 def drop(
     clients: Clients = None,
-    every: Every = False,
+    every: AllQuarantined = False,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """End the sessions of quarantined clients. What waits in them leaves as when sessions expire, and they can begin new ones."""
+    """End the sessions of quarantined clients. Their messages end as at session expiry, and the clients can begin new
+    sessions."""
     from state.events import DropRequested
 
-    _ask(DropRequested(), clients, every, data_dir, config, overrides)
+    _send_to_quarantined(DropRequested(), clients, every, data_dir, config, overrides)
 
 
 @app.command()
 def repartition(
-    state_partitions: Annotated[int, typer.Argument(min=1, max=10_000, metavar="N", help="How many there shall be.")],
+    state_partitions: Annotated[int, typer.Argument(min=1, max=10_000, metavar="N", help="The new number of state partitions.")],
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Divide the sessions of a stopped engine into N state partitions. Nothing is lost, and nothing is sent twice."""
+    """Move the sessions of a stopped engine to N state partitions. Nothing is lost, and nothing is sent twice."""
     from inflight.local.spark_jars import spark_jars
-    from streaming.engine.lifecycle.repartition import repartition as divide
+    from streaming.engine.lifecycle.repartition import repartition as repartition_sessions
     from streaming.engine.spark_session import under_spark_submit
 
     settings = load(config, overrides, data_dir)
-    divide(settings, state_partitions, jars=None if under_spark_submit() else spark_jars())
+    repartition_sessions(settings, state_partitions, jars=None if under_spark_submit() else spark_jars())
     typer.echo(f"now set engine.state_partitions = {state_partitions}, and start the engine")
 
 
-def _ask(
+def _send_to_quarantined(
     request: "QuarantineRequest",
     clients: list[str] | None,
     every: bool,
@@ -153,8 +153,8 @@ def _ask(
     overrides: list[str] | None,
 ) -> None:
     if bool(clients) == every:
-        raise typer.BadParameter("say which: CLIENT..., or --all")
-    settings = load_beside(config, overrides, data_dir)
+        raise typer.BadParameter("choose the clients: CLIENT..., or --all")
+    settings = load_for_running_system(config, overrides, data_dir)
     chosen = clients or []
     if every:
         from inflight.local.spark_jars import spark_jars
@@ -164,7 +164,7 @@ def _ask(
         with HistorySession(settings, spark_jars(), brief=True) as history:
             chosen = quarantined_clients(history)
     count = _send(settings, chosen, request)
-    typer.echo(f"{count} asked for; `inflight sessions --where quarantined` shows who is left", err=True)
+    typer.echo(f"{count} requested; `inflight sessions --where quarantined` shows the remaining ones", err=True)
 
 
 def _send(settings: "Settings", clients: "Iterable[str]", request: "Request") -> int:

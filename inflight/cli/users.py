@@ -1,4 +1,5 @@
-"""The command `users`: who may connect to the gateways with a password. Gateways see changes of the file within seconds."""
+"""Implements `users`: the users who may connect to gateways with a password. Gateways apply changes of the file within
+seconds."""
 
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME")]
 
 @app.command()
 def add(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
-    """Add a user, or give one another password: asked for at the terminal, else the first line of standard input."""
+    """Add a user or change a password, which is read from the terminal or from the first line of standard input."""
     from sinks.mqtt.access.users.password_file import HASHER, write_password_file
     from sinks.mqtt.access.users.usernames import WHAT_IS_ALLOWED, is_username
 
@@ -36,7 +37,7 @@ def add(name: Name, file: File = None, config: Config = None, overrides: Overrid
 
 @app.command()
 def remove(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
-    """Remove a user. A connection that exists goes on until it ends; the next login is refused."""
+    """Remove a user. An existing connection continues until it ends; the next login is refused."""
     from sinks.mqtt.access.users.password_file import write_password_file
 
     path = _path(file, config, overrides)
@@ -49,7 +50,7 @@ def remove(name: Name, file: File = None, config: Config = None, overrides: Over
 
 @app.command("list")
 def list_users(file: File = None, config: Config = None, overrides: Overrides = None) -> None:
-    """The user names, a line for each."""
+    """List the user names, one a line."""
     for name in sorted(_users(_path(file, config, overrides))):
         typer.echo(name)
 
@@ -59,12 +60,12 @@ def _path(file: Path | None, config: Path | None, overrides: list[str] | None) -
         return file
     configured = load(config, overrides).gateway.login.password_file
     if not configured:
-        raise typer.BadParameter("say --file FILE, or set gateway.login.password_file")
+        raise typer.BadParameter("give --file FILE, or set gateway.login.password_file")
     return Path(configured)
 
 
 def _users(path: Path) -> dict[str, str]:
-    """None, if there is no file yet."""
+    """Returns password hashes by user name; empty if there is no file yet."""
     from sinks.mqtt.access.users.password_file import read_password_file
 
     return read_password_file(path) if path.exists() else {}

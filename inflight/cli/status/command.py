@@ -1,4 +1,4 @@
-"""The commands `status` and `top`."""
+"""Implements `status` and `top`."""
 
 import signal
 import time
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from inflight.cli.history import Json
-from inflight.cli.options import Config, DataDir, Overrides, load_beside
+from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
 
 if TYPE_CHECKING:
     from inflight.status.findings import Finding
     from inflight.status.measurements import Measurements
 
-More: TypeAlias = Annotated[
+MoreMetrics: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--metrics", metavar="NAME=HOST:PORT", help="One more metrics port, e.g. gateway=10.0.0.7:9462. Repeatable."),
 ]
-_BETWEEN_LOOKS_S = 1.0
-_GLANCE_S = 0.1
+_RATE_INTERVAL_S = 1.0
+_POLL_S = 0.1
 
 
 def status(
-    quick: Annotated[bool, typer.Option("--quick", help="Without the checkpoint, which takes Spark some seconds.")] = False,
-    more: More = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the checkpoint, which takes Spark some seconds.")] = False,
+    more_metrics: MoreMetrics = None,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """One screen: what runs, what waits, what is wrong and what to do. Exit code 1 when something is critical."""
+    """Show what runs, what waits, what is wrong and what to do. Exit code 1 if something is critical."""
     from rich.console import Console
 
     from inflight.cli.status.screen import screen
@@ -39,14 +39,14 @@ def status(
     from inflight.status.measurements import rates
     from inflight.status.observer import Observer
 
-    observer = Observer(load_beside(config, overrides, data_dir), more or ())
-    with Console(stderr=True).status("looking", spinner="dots"):
+    observer = Observer(load_for_running_system(config, overrides, data_dir), more_metrics or ())
+    with Console(stderr=True).status("measuring", spinner="dots"):
         now = before = observer.probe_kafka()
         began_s = time.monotonic()
         if not quick:
             observer.read_sessions()
         if before.error is None:
-            time.sleep(max(0.0, began_s + _BETWEEN_LOOKS_S - time.monotonic()))
+            time.sleep(max(0.0, began_s + _RATE_INTERVAL_S - time.monotonic()))
             now = observer.probe_kafka()
         seen = observer.measure(now)
     found = findings(seen)
@@ -59,17 +59,17 @@ def status(
 
 
 def top(
-    quick: Annotated[bool, typer.Option("--quick", help="Without the checkpoint, which keeps a Spark busy.")] = False,
-    interval: Annotated[float, typer.Option("--interval", min=0.5, metavar="SECONDS", help="Between two looks.")] = 2.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the checkpoint, which keeps a Spark busy.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.5, metavar="SECONDS", help="Time between measurements.")] = 2.0,
     sessions_interval: Annotated[
-        float, typer.Option("--sessions-interval", min=5, metavar="SECONDS", help="Between two looks at the sessions.")
+        float, typer.Option("--sessions-interval", min=5, metavar="SECONDS", help="Time between reads of the sessions.")
     ] = 30.0,
-    more: More = None,
+    more_metrics: MoreMetrics = None,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """The screen of `status`, live, until Ctrl-C."""
+    """Show the screen of `status` live, until Ctrl-C."""
     from rich.live import Live
 
     from inflight.cli.status.screen import screen
@@ -77,12 +77,12 @@ def top(
     from inflight.status.measurements import rates
     from inflight.status.observer import Observer
 
-    with Observer(load_beside(config, overrides, data_dir), more or ()) as observer:
+    with Observer(load_for_running_system(config, overrides, data_dir), more_metrics or ()) as observer:
         if not quick:
             observer.start_reading_sessions(sessions_interval)
-        with Live(auto_refresh=False, screen=True) as live, _interrupts() as interrupted:
+        with Live(auto_refresh=False, screen=True) as live, _interrupts() as wait_interrupted:
             before = observer.probe_kafka()
-            while not interrupted(interval):
+            while not wait_interrupted(interval):
                 now = observer.probe_kafka()
                 seen = observer.measure(now)
                 live.update(screen(seen, findings(seen), rates(before, now)), refresh=True)
@@ -92,28 +92,29 @@ def top(
 
 @contextmanager
 def _interrupts() -> Iterator[Callable[[float], bool]]:
-    """A function that waits for so many seconds, and for Ctrl-C: True = it has come, also before.
+    """Yields a function that waits for a number of seconds or for Ctrl-C. It returns True once Ctrl-C has come.
 
-    A look is not interrupted, since the libraries that it calls may swallow the exception; a second Ctrl-C raises it there.
+    A measurement is not interrupted, because the libraries that it calls may swallow the exception. A second Ctrl-C raises it
+    there.
     """
-    came = False
+    is_interrupted = False
 
-    def note(*_: object) -> None:
-        nonlocal came
-        came = True
+    def on_signal(*_: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def wait(seconds: float) -> bool:
         until_s = time.monotonic() + seconds
-        while not came and time.monotonic() < until_s:
-            time.sleep(_GLANCE_S)
-        return came
+        while not is_interrupted and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+        return is_interrupted
 
-    former = signal.signal(signal.SIGINT, note)
+    previous = signal.signal(signal.SIGINT, on_signal)
     try:
         yield wait
     finally:
-        signal.signal(signal.SIGINT, former)
+        signal.signal(signal.SIGINT, previous)
 
 
 def _write_json(seen: "Measurements", found: "list[Finding]") -> None:

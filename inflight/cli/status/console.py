@@ -1,19 +1,19 @@
-"""The command `console`."""
+"""Implements `console`."""
 
 import logging
 from typing import Annotated
 
 import typer
 
-from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_beside
-from inflight.cli.status.command import More
+from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_for_running_system
+from inflight.cli.status.command import MoreMetrics
 
 
 def console(
     allow_replay: Annotated[
-        bool, typer.Option("--allow-replay", help="Dead letters can be sent again from the page, as console.allow_replay.")
+        bool, typer.Option("--allow-replay", help="Let the page send dead letters again, as console.allow_replay does.")
     ] = False,
-    more: More = None,
+    more_metrics: MoreMetrics = None,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
@@ -21,7 +21,8 @@ def console(
 ) -> None:
     """Serve a web page on this machine: what runs, sessions, the life of a message, dead letters.
 
-    Prints `ready console=http://HOST:PORT/`. It reads Kafka's topics, the checkpoint and metrics ports. `inflight up` has one.
+    Prints `ready console=http://HOST:PORT/`. It reads Kafka's topics, the checkpoint and metrics ports. `inflight up` includes
+    it.
     """
     from inflight.cli.logs import configure_logging
     from inflight.console.app import console_app
@@ -33,13 +34,15 @@ def console(
     from inflight.status.observer import Observer
     from streaming.config.sections import OFF
 
-    settings = load_beside(config, [*(overrides or ()), *(["console.allow_replay=true"] if allow_replay else [])], data_dir)
+    settings = load_for_running_system(
+        config, [*(overrides or ()), *(["console.allow_replay=true"] if allow_replay else [])], data_dir
+    )
     section = settings.console
     if section.port == OFF:
-        raise typer.BadParameter("console.port = -1 turns the console off: give it another one with --set, 0 = any free one")
+        raise typer.BadParameter("console.port = -1 turns the console off: set another port with --set, 0 = any free one")
     configure_logging(json=json_logs)
-    # The page says what Kafka does, every two seconds.
+    # The page shows the state of Kafka every two seconds, so its client need not log it.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    with Live(Observer(settings, more or ())) as live, QueryWorker() as worker:
+    with Live(Observer(settings, more_metrics or ())) as live, QueryWorker() as worker:
         app = console_app(settings, live, worker, StoredHistory(settings))
         serve(app, section.host, section.port, on_ready=lambda address: typer.echo(f"{READY} console={address}"))

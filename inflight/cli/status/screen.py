@@ -1,4 +1,4 @@
-"""The screen of `inflight status` and `inflight top`, from measurements. Pure."""
+"""Renders the screen of `inflight status` and `inflight top` from measurements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,7 +17,11 @@ _COLOURS: Final = {ProcessState.WORKS: "green", ProcessState.NOT_READY: "yellow"
 
 
 def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, float]) -> RenderableType:
-    """rates: records a second, by topic."""
+    """Returns the screen.
+
+    Args:
+        rates: Records per second, by topic.
+    """
     parts: list[RenderableType] = [_verdict(found)]
     parts += [_processes(seen), _topics(seen.kafka, rates)]
     if seen.sessions is not None:
@@ -77,8 +81,12 @@ def _worst(seen: SessionTotals) -> Table:
 
 
 def _table(*columns: str, title: str, numbers: int = 0) -> Table:
-    """numbers: how many columns at the end are to the right."""
+    """Returns an empty table.
+
+    Args:
+        numbers: Number of right-aligned columns at the end.
+    """
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place >= len(columns) - numbers else "left", overflow="fold")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="right" if index >= len(columns) - numbers else "left", overflow="fold")
     return table

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inflight.cli.options import watched
+from inflight.cli.options import watch_configuration
 from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from streaming.config.settings import gateway_settings
 from streaming.reload.gateway import GatewayReload
@@ -21,7 +21,7 @@ class Running:
     def __init__(self, path: Path, content: str = "") -> None:
         self.path = path
         self.write(content)
-        watch = watched(path, None)
+        watch = watch_configuration(path, None)
         settings = watch.load()
         self.context = running_gateway(
             gateway_settings(settings), configuration=GatewayReload(settings, new=watch.changed, ask=watch.ask)

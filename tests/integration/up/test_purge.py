@@ -26,7 +26,7 @@ def test_sessions_of_absent_clients_are_purged_with_outcomes_and_those_of_connec
         )
         assert said.returncode == 0, said.stderr
         assert said.stdout == "purged-away\n"
-        assert "1 asked for" in said.stderr
+        assert "1 requested" in said.stderr
         assert backend.outcomes(waiting) == ["session_ended"] * 2
         assert here.receive().payload == b"0"
         backend.send("purged-here", b"3")

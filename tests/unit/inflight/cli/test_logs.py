@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inflight.cli.logs import FewOfAKind
+from inflight.cli.logs import RepeatFilter
 
 processes = pytest.mark.processes
 
@@ -47,11 +47,11 @@ def test_each_line_is_written_once(tmp_path: Path, json: bool) -> None:
 
 def test_a_library_says_the_same_a_few_times_in_ten_seconds_and_what_is_left_out_is_counted() -> None:
     now_s = 0.0
-    few = FewOfAKind(lambda: now_s)
+    repeat_filter = RepeatFilter(lambda: now_s)
 
     def said(sentence: str, *arguments: object, logger: str = "kafka") -> str | None:
         record = logging.LogRecord(logger, logging.ERROR, "file", 1, sentence, arguments, None)
-        return record.getMessage() if few.filter(record) else None
+        return record.getMessage() if repeat_filter.filter(record) else None
 
     assert [said("%s is away", number) for number in range(5)] == ["0 is away", "1 is away", "2 is away", None, None]
     assert said("something else") == "something else"
@@ -59,12 +59,12 @@ def test_a_library_says_the_same_a_few_times_in_ten_seconds_and_what_is_left_out
     now_s = 9.9
     assert said("%s is away", 6) is None
     now_s = 10.0
-    assert said("%s is away", 7) == "7 is away (and 3 like this, left out)"
+    assert said("%s is away", 7) == "7 is away (and 3 like this, suppressed)"
     assert said("%s is away", 8) == "8 is away"
 
 
 def test_very_many_sentences_take_no_memory() -> None:
-    few = FewOfAKind(lambda: 0.0)
+    repeat_filter = RepeatFilter(lambda: 0.0)
     for number in range(5_000):
-        assert few.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, f"sentence {number}", None, None))
-    assert len(few._kinds) <= 1_000
+        assert repeat_filter.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, f"sentence {number}", None, None))
+    assert len(repeat_filter._kinds) <= 1_000
