@@ -51,7 +51,7 @@ from state.outbound.outbound import SessionOutbound
 from state.settings import RetryMqtt5, SessionSettings
 
 _RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
-"""How long after the newest dead letter a client without a session remembers the dead letters of that micro-batch.
+"""Time for which a client without a session remembers the dead letters of the newest micro-batch that sent any.
 
 A re-executed micro-batch writes its dead letters again. A copy that is read after the queue has become empty must be recognised.
 """
@@ -82,8 +82,9 @@ class Session:
         started_by: Id of the connection that began the present session.
         newest_connection_id: Id of the newest connection that was accepted; 0 = none.
         established: A client session exists that a CONNECT can resume. Otherwise this is only a queue of addressed messages.
-        offline_since_ms: The session expiry counts from here; None = connected. Without a client session, the time at which the
-            queue last accepted a message: messages for a client that never connects end one expiry interval later, or by their
+        offline_since_ms: The session expiry counts from here; None = connected. Without a client session it is the time at which
+            the
+            queue last accepted a message. So messages for a client that never connects end one expiry interval later, or by their
                 own
             time to live.
     """
@@ -172,7 +173,7 @@ class Session:
 
     @property
     def is_empty(self) -> bool:
-        """True if no later event could need anything in the session, so that the caller may forget it."""
+        """Says that no later event could need anything in the session, so that the caller may forget it."""
         outbound = self.outbound
         if self.connection is not None or self.established or self.pending_will is not None:
             return False
@@ -448,7 +449,7 @@ class Session:
 
     @property
     def _reconnect_brings_replay(self) -> bool:
-        """True if closing a stalled connection gives the client a replay. A session that ends with its connection has none."""
+        """Says that closing a stalled connection gives the client a replay. A session that ends with its connection has none."""
         return self.settings.retry_mqtt5 is RetryMqtt5.RECONNECT and self.session_expiry_interval_s > 0
 
     def _session_ends_ms(self) -> int | None:

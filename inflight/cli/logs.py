@@ -48,7 +48,7 @@ class RepeatFilter(logging.Filter):
         self._clock = clock
         self._lock = threading.Lock()
         self._kinds: dict[tuple[str, str], list[float]] = {}
-        """By kind: start of the time span in seconds, number that passed in it, number suppressed since."""
+        """Counts of each kind: start of the time span in seconds, number that passed in it, number suppressed since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         with self._lock:

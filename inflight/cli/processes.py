@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streaming.reload.configuration_watch import ConfigurationWatch
 
 _RECORDING_S: Final = 25.0
-"""For Spark's JVM to write down its classes. `inflight up` waits a little longer for its engine before it kills it."""
+"""Time limit for Spark's JVM to write its class archive. `inflight up` waits a little longer before it kills its engine."""
 
 
 def up(

@@ -14,7 +14,7 @@ from inflight.status.findings import Finding, findings
 from inflight.status.measurements import KafkaStatus, Measurements, rates
 
 WINDOW_S: Final = 300.0
-"""How long samples are kept."""
+"""Age at which samples are dropped."""
 _INTERVAL_S: Final = 2.0
 _IDLE_AFTER_S: Final = 30.0
 _JOIN_S: Final = 10.0

@@ -41,10 +41,10 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatus:
-    """What a process serves on its metrics port.
+    """The metrics and the readiness of a process.
 
     Attributes:
-        error: Why it serves nothing; None = it does.
+        error: Why it serves neither; None = it does.
         missing: The unmet conditions of /readyz.
         values: By name of the metric, summed over its labels.
     """
@@ -58,7 +58,7 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaStatus:
-    """What Kafka answered.
+    """The state of Kafka, its topics, engines and leases.
 
     Attributes:
         error: Why the other fields are empty; None = no error.
@@ -127,7 +127,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """All measurements of one moment.
+    """The measurements of one moment.
 
     Attributes:
         sessions_error: Why the sessions could not be read from the checkpoint; None = they were read, or not asked for.

@@ -1,22 +1,22 @@
-"""Dead lettering: what becomes of a message that leaves a session undelivered (docs/protocol.md, section 6).
+"""Makes the dead letters of a message that leaves a session undelivered (docs/protocol.md, section 6).
 
-docs/dead_letters.md explains it to its users.
-
-The rules, in the order in which `dead_letter` applies them:
+docs/dead_letters.md explains dead letters to users. The rules, in the order in which `dead_letter` applies them:
 
  1. The exchange is the one that the message names (`x-dead-letter-exchange`), else the policy's. The message's own headers count
-    in the queue that it was first sent to, as RabbitMQ's arguments count in the queue that they declare, and in no other. Where
-    the policy has an owner, an exchange that the owner may not write to does not count either.
- 2. The keys are the overriding key (`x-dead-letter-routing-key`, else the policy's), and then the message loses CC and BCC; else
-    they are the message's own: the one that it was last published with (at first its MQTT topic), CC and BCC.
- 3. The death enters the history: {queue, reason} once, newest first, `count` grows, everything else stays as at the first time.
- 4. The time to live goes: a dead letter must not expire a second time. The history keeps it if the message has died of it.
- 5. The exchange gives the destinations, each once.
- 6. A destination that is the queue of a client is dropped when it closes a cycle (`closes_cycle`); the others still get theirs.
- 7. What breaks the contract of messages is none: its own headers do not count, and no client's queue can take it. The engine's
-    own dead-letter topic gets it instead.
+    only in the queue that it was first sent to, as RabbitMQ's arguments count only in the queue that they declare. If the policy
+    has an owner, an exchange that the owner may not write to does not count either.
+ 2. With an overriding key (`x-dead-letter-routing-key`, else the policy's) that is the only key, and the message loses CC and
+     BCC.
+    Otherwise the keys are the message's own: the one that it was last published with (at first its MQTT topic), CC and BCC.
+ 3. The death enters the history. There is one entry for each queue and reason, newest first: a repetition raises `count` and
+    changes nothing else.
+ 4. The time to live is removed, because a dead letter must not expire a second time. The history keeps it if the message expired.
+ 5. The exchange determines the destinations, each once.
+ 6. A destination that is the queue of a client is dropped if it closes a cycle (`closes_cycle`). The others remain.
+ 7. A record that breaks the contract of messages is no message. Its own headers do not count, and no client's queue gets it: the
+    engine's own dead-letter topic does.
 
-The history is a field of the message that only this module writes. An `x-death` header that a backend wrote is never read.
+The history is a field of the message that only this module writes. An `x-death` header of a backend is never read.
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,12 @@ _json: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettering:
-    """letters: one for each destination. cycles: destinations that were dropped because they would close a cycle.
+    """The result of dead-lettering a message.
 
-    fault: why there is no letter at all, for people; empty where there is one.
+    Attributes:
+        letters: One for each destination.
+        cycles: Destinations that were dropped because they would close a cycle.
+        fault: Why there is no letter at all, for people; empty if there is one.
     """
 
     letters: tuple[DeadLetter, ...] = ()
@@ -48,11 +51,11 @@ class DeadLettering:
 
 
 NOT_DEAD: Final = DeadLettering()
-"""What comes of a message that is not dead-lettered."""
+"""The result for a message that is not dead-lettered."""
 
 
 def wants_dead_letter(message: Message, *, queue: ClientId, reason: Outcome, policy: Policy) -> bool:
-    """Whether a message that leaves `queue` for `reason` is to be dead-lettered at all."""
+    """Returns True if a message that leaves `queue` for `reason` is dead-lettered."""
     if reason in policy.dead_letter_reasons:
         return True
     return (
@@ -66,7 +69,11 @@ def wants_dead_letter(message: Message, *, queue: ClientId, reason: Outcome, pol
 def dead_letter(
     message: Message, *, queue: ClientId, reason: Outcome, time_ms: int, policy: Policy, exchanges: Exchanges, detail: str = ""
 ) -> DeadLettering:
-    """The dead letters of `message`, which has just died in the queue of a client. policy: the one that holds for that client."""
+    """Returns the dead letters of a message that has just died in the queue of a client.
+
+    Args:
+        policy: The policy of that client.
+    """
     valid = reason is not Outcome.INVALID
     exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # 1
     if exchange is not None and not policy.may_write(exchange):
@@ -101,7 +108,12 @@ def dead_letter(
 def with_death(
     message: Message, *, queue: ClientId, reason: Outcome, time_ms: int, exchange: str, override: str | None = None
 ) -> Message:
-    """The message as a dead letter. exchange: where it is published now; override: the key that stands for its own ones."""
+    """Returns the message as a dead letter.
+
+    Args:
+        exchange: The exchange to which it is published now.
+        override: The key that replaces its own keys.
+    """
     history = message.history
     published_to = "" if history is None else history.exchange
     death = Death(
@@ -135,10 +147,12 @@ def with_death(
 
 
 def closes_cycle(destination: Destination, deaths: tuple[Death, ...]) -> bool:
-    """Whether the message has already died in this queue with no client's rejection since.
+    """Returns True if the message has died in this queue before and no client has rejected it since.
 
-    deaths: newest first, the present one included. A rejection anywhere on the way back to the newest death in that queue, or as
-    this death, means that somebody decides on each round; without one, nothing would ever end it.
+    A rejection shows that a client decides on each round. Without one, nothing would end the cycle.
+
+    Args:
+        deaths: Newest first, the present one included.
     """
     if destination.kind is not DestinationKind.CLIENT:
         return False
@@ -151,13 +165,13 @@ def closes_cycle(destination: Destination, deaths: tuple[Death, ...]) -> bool:
 
 
 def routing_keys(message: Message, *, bcc: bool) -> tuple[str, ...]:
-    """The message's own keys: the one that it was last published with, CC, and BCC if asked for."""
+    """Returns the message's own keys: the one that it was last published with, CC, and optionally BCC."""
     keys = [_key(message), *_keys_of(message, CC)]
     return (*keys, *_keys_of(message, BCC)) if bcc else tuple(keys)
 
 
 def death_count(message: Message, *, queue: ClientId | None = None, reason: Outcome | None = None) -> int:
-    """How often the message has died, in this queue and for this reason if given."""
+    """Returns how often the message has died; if given, only in this queue and for this reason."""
     if message.history is None:
         return 0
     return sum(
@@ -168,7 +182,7 @@ def death_count(message: Message, *, queue: ClientId | None = None, reason: Outc
 
 
 def return_id(message: Message) -> str:
-    """The same for repetitions of one dead letter, and different for all other dead letters of the same message."""
+    """Returns an id that is equal for copies of one dead letter and different for all other dead letters of the message."""
     deaths = () if message.history is None else message.history.deaths
     return f"{message.message_id}\0{_json.encode(deaths).decode()}"
 
@@ -183,7 +197,7 @@ def _key(message: Message) -> str:
 
 
 def _own_header(message: Message, name: str, queue: ClientId) -> str | None:
-    """A header that stands for an argument of the queue that the message was first sent to."""
+    """Returns a header that replaces an argument of the queue to which the message was first sent."""
     if message.history is not None and message.history.first_queue != queue:
         return None
     value = _header(message, name)
@@ -191,12 +205,12 @@ def _own_header(message: Message, name: str, queue: ClientId) -> str | None:
 
 
 def _header(message: Message, name: str) -> bytes | None:
-    """The last one of that name, as everywhere in Kafka."""
+    """Returns the last value of this name, as Kafka clients do."""
     return next((value for known, value in reversed(message.headers) if known == name), None)
 
 
 def _keys_of(message: Message, name: str) -> tuple[str, ...]:
-    """Messages that break the contract die, too, and then their CC may be anything."""
+    """Returns the keys in CC or BCC; none if the value is invalid, because messages that break the contract die too."""
     value = _header(message, name)
     if value is None:
         return ()

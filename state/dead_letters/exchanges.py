@@ -1,15 +1,15 @@
-"""Exchanges: where a dead letter goes, given an exchange and routing keys. docs/protocol.md, section 6, RabbitMQ's model.
+"""Routes dead letters: an exchange and routing keys determine the destinations, as in RabbitMQ (docs/protocol.md, section 6).
 
-An exchange is a list of bindings, each of a key to a destination; its type says when a binding matches a routing key:
+An exchange is a list of bindings, each of a key to a destination. Its type says when a binding matches a routing key:
 
 | type | matches |
 |---|---|
 | `direct` | the key is equal |
-| `topic` | the key fits the pattern of words: `*` is exactly one word, `#` any number of them, none too |
+| `topic` | the key matches the pattern of words: `*` is exactly one word, `#` any number of them, including none |
 | `fanout` | always |
 
-Words end at `.` and at `/`: RabbitMQ's MQTT plugin turns the `/` of an MQTT topic into the `.` of a routing key, so `a/b` and
-`a.b` fit the same patterns there and here.
+Words end at `.` and at `/`. RabbitMQ's MQTT plugin turns the `/` of an MQTT topic into the `.` of a routing key, so `a/b` and
+`a.b` match the same patterns there and here.
 
 The default exchange, named "", has no bindings: it routes to the client that the routing key names. A destination gets a dead
 letter once, however many keys and bindings lead to it.
@@ -25,13 +25,13 @@ from state.model import ClientId, Destination, DestinationKind
 
 DEFAULT_EXCHANGE: Final = ""
 DEAD_LETTERS: Final = "dead-letters"
-"""The exchange that always exists: a fanout to the engine's own dead-letter topic. Where no policy says otherwise, it is used."""
+"""The exchange that always exists: a fanout to the engine's own dead-letter topic, used unless a policy says otherwise."""
 
 DEAD_LETTER_TOPIC: Final = Destination(kind=DestinationKind.TOPIC, name="")
 """The engine's own dead-letter topic, whatever the configuration calls it."""
 
 CLIENT_PLACEHOLDER: Final = "{client}"
-"""In the name of a `client:` destination and in a policy's routing key: the client whose queue the message dies in."""
+"""Replaced by the client whose queue the message dies in, in names of `client:` destinations and in a policy's routing key."""
 
 _WORD_END: Final = re.compile(r"[./]")
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -47,7 +47,11 @@ class ExchangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """key: a routing key (`direct`), a pattern (`topic`), or without a meaning (`fanout`)."""
+    """A rule of an exchange.
+
+    Attributes:
+        key: A routing key (`direct`) or a pattern (`topic`); unused for `fanout`.
+    """
 
     destination: Destination
     key: str = ""
@@ -60,7 +64,7 @@ class Exchange:
     bindings: tuple[Binding, ...] = ()
 
     def route(self, keys: Sequence[str]) -> Iterator[Destination]:
-        """The destination of every binding that matches one of the keys, in the order of the bindings."""
+        """Yields the destination of every binding that matches one of the keys, in the order of the bindings."""
         match self.type:
             case ExchangeType.DIRECT:
                 yield from (binding.destination for binding in self.bindings if binding.key in keys)
@@ -79,22 +83,26 @@ _BUILT_IN: Final = Exchange(name=DEAD_LETTERS, type=ExchangeType.FANOUT, binding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """All exchanges of the installation. declared: all but the default one; a `dead-letters` among them replaces the built-in."""
+    """All exchanges of the installation.
+
+    Attributes:
+        declared: All but the default one. A declared `dead-letters` replaces the built-in one.
+    """
 
     declared: tuple[Exchange, ...] = ()
 
     def find(self, name: str) -> Exchange | None:
-        """None for a name that is declared nowhere, and for the default exchange."""
+        """Returns the exchange; None for an undeclared name and for the default exchange."""
         return next((exchange for exchange in (*self.declared, _BUILT_IN) if exchange.name == name), None)
 
     def exists(self, name: str) -> bool:
         return name == DEFAULT_EXCHANGE or self.find(name) is not None
 
     def route(self, name: str, keys: Sequence[str], *, queue: ClientId) -> tuple[Destination, ...]:
-        """Where a message with these routing keys goes from the exchange `name`, each destination once.
+        """Returns the destinations of a message with these routing keys, each once; none for an exchange that does not exist.
 
-        queue: the client whose queue the message dies in, for `{client}`. An exchange that does not exist leads nowhere; ask
-        `exists` to tell the two apart.
+        Args:
+            queue: The client whose queue the message dies in, for `{client}`.
         """
         exchange = self.find(name)
         if name == DEFAULT_EXCHANGE:
@@ -107,16 +115,20 @@ class Exchanges:
 
 
 NO_EXCHANGES: Final = Exchanges()
-"""What every installation has: the default exchange and `dead-letters`."""
+"""The exchanges of every installation: the default exchange and `dead-letters`."""
 
 
 def topic_matches(pattern: str, key: str) -> bool:
-    """Whether a `topic` exchange takes a binding with this pattern for this routing key."""
+    """Returns True if a binding of a `topic` exchange with this pattern matches this routing key."""
     return _fits(_words(pattern), _words(key))
 
 
 def parse_destination(text: str) -> Destination:
-    """`topic:NAME`, `client:ID` or `table:NAME`. Raises ValueError with what is allowed."""
+    """Parses `topic:NAME`, `client:ID` or `table:NAME`.
+
+    Raises:
+        ValueError: It is no destination; the text says what is allowed.
+    """
     prefix, colon, name = text.partition(":")
     if not colon or prefix not in tuple(DestinationKind):
         raise ValueError(f"{text!r} is no destination: write topic:NAME (Kafka), client:ID (a queue) or table:NAME (Delta)")
@@ -141,7 +153,7 @@ def _words(key: str) -> list[str]:
 
 
 def _fits(pattern: list[str], words: list[str]) -> bool:
-    """Keeps all positions of the pattern that the words so far can have reached: no backtracking, whatever the pattern."""
+    """Returns True if the words match the pattern. It tracks all positions reached, so that no pattern causes backtracking."""
     reached = _past_hashes(pattern, {0})
     for word in words:
         here = [position for position in reached if position < len(pattern)]
@@ -154,7 +166,7 @@ def _fits(pattern: list[str], words: list[str]) -> bool:
 
 
 def _past_hashes(pattern: list[str], positions: set[int]) -> set[int]:
-    """A `#` may stand for no word at all."""
+    """Adds the positions behind each `#`, which may match no word."""
     reached = set(positions)
     for position in positions:
         following = position

@@ -1,11 +1,11 @@
-"""Policies: what becomes of the messages that die in a client's queue. docs/protocol.md, section 6.
+"""Selects the policy for a client's queue: what happens to messages that die in it (docs/protocol.md, section 6).
 
-A policy holds for the clients whose id fits its pattern; where several fit, the one with the highest priority holds, alone: its
-keys are not mixed with those of others, as in RabbitMQ. Between equal priorities the first one declared holds.
+A policy applies to the clients whose id matches its pattern. If several match, the one with the highest priority applies alone,
+as in RabbitMQ: keys of several policies are not combined. Among equal priorities the first declared one applies.
 
-A policy may have an owner. It is then refused at load unless the owner may read every queue that the pattern can mean and may
-write to every exchange that the policy names (`policy_problems`). The exchange that a message names in its headers is not known
-then: it counts in these queues only if the owner may write to it (`permitted`).
+A policy may have an owner. It is then refused at load unless the owner may read every queue that the pattern can match and may
+write to every exchange that the policy names (`policy_problems`). Exchanges in headers of messages are not known at load: they
+count in these queues only if the owner may write to them (`permitted`).
 """
 
 import fnmatch
@@ -18,20 +18,23 @@ from state.dead_letters.exchanges import CLIENT_PLACEHOLDER, DEAD_LETTERS, Excha
 from state.model import DEAD_LETTERED, ClientId, Outcome
 
 _TOKEN: Final = re.compile(r"\[!?+\]?+[^\]]*\]|.", re.DOTALL)
-"""As fnmatch reads a pattern: `]` right behind `[` or `[!` belongs to the set, and `[` without its `]` stands for itself."""
+"""Splits a pattern as fnmatch does: `]` directly after `[` or `[!` belongs to the set, and `[` without `]` is literal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """clients: shell pattern of client ids (`*`, `?`, `[…]`), as in profiles.
+    """Settings for the queues of some clients.
 
-    dead_letter_exchange: where dead letters go. dead_letter_routing_key: stands for the message's own keys, None = they are used;
-    `{client}` in it becomes the client whose queue the message dies in.
-    dead_letter_reasons: messages that leave for another reason are not dead-lettered; ledger and receipt still say the reason.
-    dead_letter_limit: after so many deaths of a message in one queue for one reason the next one goes to `limit_exchange`, under
-    the same keys; None = no limit. RabbitMQ leaves the counting to consumers; an MQTT device cannot see the count.
-    message_ttl_ms: how long a message may wait in the queue, besides its own time to live; None = no limit.
-    owner_writes: patterns of the exchange names that the owner may write to; None = all, as for a policy without an owner.
+    Attributes:
+        clients: Shell pattern of client ids (`*`, `?`, `[…]`), as in profiles.
+        dead_letter_exchange: Destination exchange of dead letters.
+        dead_letter_routing_key: Replaces the message's own keys; None = they are used. `{client}` in it is replaced by the client
+            whose queue the message dies in.
+        dead_letter_reasons: Messages that leave for another reason are not dead-lettered; ledger and receipt have the reason.
+        dead_letter_limit: After this many deaths of a message in one queue for one reason the next one goes to `limit_exchange`,
+            under the same keys; None = no limit. RabbitMQ leaves this to consumers, but an MQTT device cannot see the count.
+        message_ttl_ms: How long a message may wait in the queue, besides its own time to live; None = no limit.
+        owner_writes: Patterns of exchange names that the owner may write to; None = all, as for a policy without an owner.
     """
 
     name: str = "default"
@@ -47,28 +50,33 @@ class Policy:
     owner_writes: tuple[str, ...] | None = None
 
     def may_write(self, exchange: str) -> bool:
-        """Whether dead letters of these queues may go to an exchange that a message names."""
+        """Returns True if dead letters of these queues may go to an exchange that a message names."""
         return self.owner_writes is None or _fits_any(exchange, self.owner_writes)
 
     def exchange_after(self, deaths: int) -> str:
-        """Where the next death goes, after `deaths` of the same message in the same queue for the same reason."""
+        """Returns the exchange for the next death, after `deaths` in the same queue for the same reason."""
         over = self.dead_letter_limit is not None and deaths >= self.dead_letter_limit
         return self.limit_exchange if over else self.dead_letter_exchange
 
     def routing_key(self, client_id: ClientId) -> str | None:
-        """The overriding key for messages that die in this client's queue, None = the message's own."""
+        """Returns the overriding key for messages that die in this client's queue; None = the message's own keys."""
         if self.dead_letter_routing_key is None:
             return None
         return self.dead_letter_routing_key.replace(CLIENT_PLACEHOLDER, client_id)
 
 
 NO_POLICY: Final = Policy()
-"""What holds where no policy fits: everything that dies goes to the engine's own dead-letter topic."""
+"""Applies if no policy matches: all dead letters go to the engine's own dead-letter topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """What an owner of policies may do. read: patterns of client ids; write: patterns of exchange names."""
+    """The rights of an owner of policies.
+
+    Attributes:
+        read: Patterns of client ids.
+        write: Patterns of exchange names.
+    """
 
     owner: str
     read: tuple[str, ...] = ()
@@ -76,7 +84,7 @@ class Permission:
 
 
 def permitted(policies: Sequence[Policy], permissions: Sequence[Permission]) -> tuple[Policy, ...]:
-    """The policies with what their owners may write to, which is nothing for an owner without a permission."""
+    """Returns the policies with their owners' rights. An owner without a permission may write to no exchange."""
     writes = {permission.owner: permission.write for permission in permissions}
     return tuple(
         policy if policy.owner is None else replace(policy, owner_writes=writes.get(policy.owner, ())) for policy in policies
@@ -84,7 +92,7 @@ def permitted(policies: Sequence[Policy], permissions: Sequence[Permission]) -> 
 
 
 class Policies:
-    """Answers which policy holds for a client."""
+    """Finds the policy of a client."""
 
     __slots__ = ("_by_priority",)
 
@@ -99,7 +107,7 @@ class Policies:
 def policy_problems(
     policies: Sequence[Policy], exchanges: Exchanges, permissions: Sequence[Permission] = ()
 ) -> Iterator[tuple[int, str, str]]:
-    """(index of the policy, key, what is wrong and what is allowed) for everything that may not be loaded."""
+    """Yields (index of the policy, key, what is wrong and what is allowed) for everything that must not be loaded."""
     allowed = {permission.owner: permission for permission in permissions}
     names: set[str] = set()
     for index, policy in enumerate(policies):
@@ -117,7 +125,8 @@ def policy_problems(
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every text that fits the shell pattern `narrow` fits `wide`, too. When in doubt (sets in brackets), no."""
+    """Returns True if every text that matches the shell pattern `narrow` matches `wide` too. In doubt (sets in brackets) it is
+    False."""
     return _covers(_TOKEN.findall(wide), _TOKEN.findall(narrow))
 
 
@@ -150,7 +159,7 @@ def _listed(patterns: tuple[str, ...]) -> str:
 
 
 def _covers(wide: list[str], narrow: list[str]) -> bool:
-    reached = {0}  # positions of `wide` that can stand against what has been read of `narrow`
+    reached = {0}  # positions of `wide` that the read part of `narrow` can have reached
     for part in narrow:
         reached = _past_stars(wide, reached)
         reached = {

@@ -109,7 +109,7 @@ class MessageQueue:
 
     @property
     def has_qos0(self) -> bool:
-        """True if a QoS 0 message waits."""
+        """Says that a QoS 0 message waits."""
         return self._qos0 > 0
 
     def pop_qos0(self) -> list[Delivery]:

@@ -1,13 +1,12 @@
 """Assigns packet identifiers to the messages of a session [MQTT-2.2.1-4], and keeps those of messages that were given up.
 
 The client may still acknowledge a message that the session has given up (`delivery_limit`, Maximum Packet Size). The message has
-had its receipt, but
+had its receipt, but its packet id stays occupied:
 
- * on an MQTT 5 connection the client counts an unacknowledged PUBLISH towards its Receive Maximum. It holds one slot of it until
-   it is acknowledged or the connection ends [MQTT-3.3.4-9];
- * a client that has received a QoS 2 message keeps its packet id until PUBREL, over connections too, and would treat a new
-     message
-   under it as a repetition. So the id is not used again before the handshake is over or the session ends.
+ * An MQTT 5 client counts an unacknowledged PUBLISH towards its Receive Maximum. The message holds one slot of it until it is
+   acknowledged or the connection ends [MQTT-3.3.4-9].
+ * A client that has received a QoS 2 message keeps its packet id until PUBREL, over connections too. It would treat a new message
+   under that id as a repetition. So the id is not used again before the handshake is over or the session ends.
 
 `AbandonedExchanges` owns the phases; `step` asks the table (state/transitions.py).
 """

@@ -1,8 +1,8 @@
-"""The records of `inflight.dead-letters`, and of the other topics that exchanges send dead letters to.
+"""Defines the records of `inflight.dead-letters`, and of the other topics to which exchanges send dead letters.
 
-Key: the client in whose queue the message died. Value: its payload. Headers: those that say what the message is
-(state/records/messages.py, without the time to live), so that a dead letter which is sent to `inflight.messages` as it is would be
-the same message again; the message's other headers; and those about its death, in RabbitMQ's words where it has one:
+Key: the client in whose queue the message died. Value: its payload. Headers: those of the message without the time to live
+(state/records/messages.py), so that an unchanged copy sent to `inflight.messages` is the same message again; the message's other
+headers; and headers about its death, with RabbitMQ's names where it has one:
 
 | header | value |
 |---|---|
@@ -11,13 +11,13 @@ the same message again; the message's other headers; and those about its death, 
 | `x-last-death-reason`, `-queue`, `-exchange`, `-time` | of the newest death |
 | `x-exchange`, `x-routing-key` | what the dead letter was published with |
 | `x-detail` | what was wrong, for people |
-| `x-dead-letter-table` | the table of the archive that a binding to `table:NAME` means |
-| `x-truncated-from-bytes` | how long the payload was, if it was cut |
-| `x-source-topic`, `x-source-key` | where a record came from that belongs to no session |
-| `x-replay-of`, `x-replays` | of which dead letter the message was a replay, and how often it had been replayed |
+| `x-dead-letter-table` | the archive's table of a binding to `table:NAME` |
+| `x-truncated-from-bytes` | the original length of a payload that was cut |
+| `x-source-topic`, `x-source-key` | the origin of a record that belongs to no session |
+| `x-replay-of`, `x-replays` | the dead letter that the message replays, and how often it was replayed |
 
-A backend may send headers of these names, for example when it sends a dead letter again. A death history among them is kept under
-other names (`x-received-death`, `x-received-first-death-reason` …) and is never taken for one of ours.
+A backend may send headers with these names, for example when it sends a dead letter again. A death history among them is kept under
+other names (`x-received-death`, `x-received-first-death-reason` …) and never used as the engine's own.
 """  # noqa: E501 - a table
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ ROUTING_KEY: Final = "x-routing-key"
 DETAIL: Final = "x-detail"
 TRUNCATED: Final = "x-truncated-from-bytes"
 TABLE: Final = "x-dead-letter-table"
-"""Which table of the archive a binding to `table:NAME` means; such a dead letter goes through the dead-letter topic."""
+"""The archive's table of a binding to `table:NAME`. Such a dead letter goes through the dead-letter topic."""
 SOURCE_TOPIC: Final = "x-source-topic"
 SOURCE_KEY: Final = "x-source-key"
 REPLAY_OF: Final = "x-replay-of"
@@ -51,18 +51,18 @@ _ABOUT_THE_DEATH: Final = frozenset(
     {DEATHS, EXCHANGE, ROUTING_KEY, DETAIL, TABLE, TRUNCATED, REPLAY_OF, REPLAYS, SOURCE_TOPIC, SOURCE_KEY}
 )
 _MAX_KEY_BYTES: Final = 1_024
-"""A longer key is the MQTT topic or a header of the message, and a record must not hold it twice."""
+"""A longer key is not repeated in the record: it is the MQTT topic or a header of the message."""
 _SHOWN_KEY_BYTES: Final = 1_024
 _SHOWN_HEADERS: Final = 32
 _SHOWN_NAME_CHARACTERS: Final = 256
 _SHOWN_VALUE_BYTES: Final = 1_024
 _DEATH_OVERHEAD_BYTES: Final = 160
-"""At least the length of one death as JSON, without its texts."""
+"""The length of one death as JSON without its texts, at least."""
 _FACTS: Final = ("reason", "queue", "exchange")
 
 
 class DeathJson(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="kebab"):
-    """One element of `x-death`. The name of each field is RabbitMQ's."""
+    """One element of `x-death`. The field names are RabbitMQ's."""
 
     queue: str
     reason: str
@@ -80,9 +80,10 @@ _decoder: Final = msgspec.json.Decoder(tuple[DeathJson, ...])
 def dead_letter_record(
     letter: DeadLetter, *, client_id: ClientId, topics: Topics, limits: RecordLimits, extra_headers: Iterable[Header] = ()
 ) -> SinkRecord:
-    """The record for a dead letter: to the queue of a client it is one of `inflight.events`, to everything else one with headers.
+    """Returns the record of a dead letter: an event if the destination is the queue of a client, else a record with headers.
 
-    extra_headers: of `source_headers`, for what belongs to no session.
+    Args:
+        extra_headers: `source_headers`, for a record that belongs to no session.
     """
     to, history = letter.destination, letter.message.history
     if to is not None and to.kind is DestinationKind.CLIENT and history is not None:
@@ -96,14 +97,18 @@ def dead_letter_record(
 
 
 def source_headers(topic: str, key: bytes | None) -> Iterator[Header]:
-    """Says where a record came from that belongs to no session. key: only where it is no client id."""
+    """Yields headers that say where a record came from that belongs to no session.
+
+    Args:
+        key: The record's key if it is no client id.
+    """
     yield Header(SOURCE_TOPIC, topic.encode())
     if key is not None:
         yield Header(SOURCE_KEY, key[:_SHOWN_KEY_BYTES])
 
 
 def death_headers(history: DeathHistory) -> Iterator[Header]:
-    """What a dead letter says about its deaths."""
+    """Yields the headers about the deaths of a message."""
     newest = history.deaths[0]
     yield Header(DEATHS, _encoder.encode([_to_json(death) for death in history.deaths]))
     for name, value in zip(_FACTS, (history.first_reason.value, history.first_queue, history.first_exchange), strict=True):
@@ -118,9 +123,9 @@ def death_headers(history: DeathHistory) -> Iterator[Header]:
 
 
 def parse_death_headers(headers: Iterable[Header]) -> DeathHistory | None:
-    """The history that `death_headers` wrote; None for what it did not write.
+    """Returns the history that `death_headers` wrote; None if it did not write these headers.
 
-    Whoever calls this vouches for the headers: `inflight replay` may, because it reads what the engine wrote.
+    The caller must trust the headers. `inflight replay` may, because it reads what the engine wrote.
     """
     found = {header.key: header.value or b"" for header in headers}
     try:
@@ -141,7 +146,7 @@ def parse_death_headers(headers: Iterable[Header]) -> DeathHistory | None:
 
 
 def carried_headers(headers: Iterable[tuple[str, bytes]]) -> Iterator[Header]:
-    """The message's own headers as a dead letter shows them: without BCC, which nobody may see, and foreign histories renamed."""
+    """Yields the message's own headers for a dead letter: without BCC, which stays secret, and with foreign histories renamed."""
     headers = tuple(headers)
     renamed = {_received_name(name) for name, _ in headers}
     for name, value in headers:
@@ -150,18 +155,20 @@ def carried_headers(headers: Iterable[tuple[str, bytes]]) -> Iterator[Header]:
         received = _received_name(name)
         if received is not None:
             yield Header(received, value)
-        elif name not in renamed:  # what was renamed the time before gives way to what came this time
+        elif name not in renamed:  # a name from an earlier renaming yields to the present one
             yield Header(name, value)
 
 
 def is_about_the_death(name: str) -> bool:
-    """Whether a dead letter has this header because it is one; the others are the message's own."""
+    """Returns True if a header describes the death; other headers are the message's own."""
     return name in _ABOUT_THE_DEATH or name.startswith((FIRST_DEATH, LAST_DEATH))
 
 
 def fitted(history: DeathHistory, max_bytes: int) -> DeathHistory:
-    """The history cut to about `max_bytes` of JSON, so that no record grows over what Kafka takes: routing keys go first, then
-    whole deaths, both from the oldest on. Numbers of what is kept stay true."""
+    """Cuts the history to about `max_bytes` of JSON, so that no record grows too large for Kafka.
+
+    Routing keys are removed first, then whole deaths, both from the oldest on. The counts of remaining deaths stay true.
+    """
     if _size(history.deaths) <= max_bytes:
         return history
     deaths = list(history.deaths)
@@ -177,8 +184,11 @@ def fitted(history: DeathHistory, max_bytes: int) -> DeathHistory:
 def _record_with_headers(
     letter: DeadLetter, client_id: ClientId, topics: Topics, limits: RecordLimits, extra_headers: Iterable[Header]
 ) -> SinkRecord:
-    """A payload over `max_payload_bytes`, and headers over `max_headers_bytes`, never were a message; they are cut, so that no
-    broker refuses the dead letter. The whole record stays in its topic for as long as that keeps it.
+    """Returns the record of a dead letter for a topic.
+
+    Payloads over `max_payload_bytes` and headers over `max_headers_bytes` are cut, so that no broker refuses the dead letter.
+    They never
+    were a valid message, and the original record stays in its topic for the retention time.
     """
     message, to = letter.message, letter.destination
     kept = [*format_message(message), *carried_headers(message.headers)]
@@ -204,7 +214,7 @@ def _shortened(header: Header) -> Header:
 
 
 def _received_name(name: str) -> str | None:
-    """None for what is no header of a death history."""
+    """Returns the new name of a header of a death history; None for other headers."""
     if name == DEATHS or name.startswith((FIRST_DEATH, LAST_DEATH)):
         return _RECEIVED + name.removeprefix("x-")
     return None

@@ -1,10 +1,11 @@
-"""The records of `inflight.events`: what gateways, bridges and the engine tell a session.
+"""Defines the records of `inflight.events`: events that gateways, bridges and the engine send to a session.
 
 Key: the client id. No headers. Value, by its version byte (state/records/record.py):
 
 - version 1: one `LoggedEvent` (state/events.py) as msgpack;
-- version 2: an array of `Acknowledgement`s, in their order. What a gateway has read of a device at once is in one record: on its
-  way to the session a record costs more than what is in it.
+- version 2: an array of `Acknowledgement`s, in their order. Acknowledgements that a gateway has read at once from a device share
+a
+  record, because a record costs more on its way to the session than its content.
 
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """
@@ -30,13 +31,13 @@ from state.model import ClientId, Message, PacketId
 from state.records.record import NEWER_MARK, VERSION_BYTE, SinkRecord, accepted_at, position, without_version
 
 WAKE_UP_KEY: Final = b"\x00engine-start"
-"""Of the record that only moves an offset (streaming/engine/lifecycle/wake_up.py). MQTT allows no U+0000 in a client id
+"""Key of the record that only advances an offset (streaming/engine/lifecycle/wake_up.py). MQTT forbids U+0000 in a client id
 [MQTT-1.5.4-2]."""
 
 EVENTS_VERSION: Final = 2
 EVENTS_VERSION_BYTE: Final = bytes([EVENTS_VERSION])
 MAX_EVENTS_IN_RECORD: Final = 32
-"""That a gateway writes: the engine limits its micro-batches by records."""
+"""Limit for gateways, because the engine limits its micro-batches by records."""
 
 _PUBACK: Final = PubAckReceived.__struct_config__.tag
 _PUBREC: Final = PubRecReceived.__struct_config__.tag
@@ -51,43 +52,50 @@ _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]]
 
 
 def encode_event(event: LoggedEvent) -> bytes:
-    """The value of a record with one event."""
+    """Returns the value of a record with one event."""
     return VERSION_BYTE + _encoder.encode(event)
 
 
-# What a gateway hears most often, as `encode_event` writes it, without making the event.
+# The most frequent events are encoded without making the event. The bytes are those of `encode_event`.
 
 
 def encode_puback(connection_id: int, packet_id: PacketId, reason_code: int = 0, reason: str = "") -> bytes:
-    """The value of a record with a PubAckReceived."""
+    """Returns the value of a record with a PubAckReceived."""
     return VERSION_BYTE + _encoder.encode((_PUBACK, connection_id, packet_id, reason_code, reason))
 
 
 def encode_pubrec(
     connection_id: int, packet_id: PacketId, reason_code: int = 0, reason: str = "", *, pubrel_sent: bool = False
 ) -> bytes:
-    """The value of a record with a PubRecReceived."""
+    """Returns the value of a record with a PubRecReceived."""
     return VERSION_BYTE + _encoder.encode((_PUBREC, connection_id, packet_id, reason_code, pubrel_sent, reason))
 
 
 def encode_pubcomp(connection_id: int, packet_id: PacketId, reason_code: int = 0) -> bytes:
-    """The value of a record with a PubCompReceived."""
+    """Returns the value of a record with a PubCompReceived."""
     return VERSION_BYTE + _encoder.encode((_PUBCOMP, connection_id, packet_id, reason_code))
 
 
 def encode_pubrel(connection_id: int, packet_id: PacketId, reason_code: int = 0) -> bytes:
-    """The value of a record with a PubRelReceived."""
+    """Returns the value of a record with a PubRelReceived."""
     return VERSION_BYTE + _encoder.encode((_PUBREL, connection_id, packet_id, reason_code))
 
 
 def joined(values: Sequence[bytes]) -> bytes:
-    """The value of one record in place of several. values: of each, with an `Acknowledgement`; at least one, in their order."""
+    """Returns the value of one record that replaces several.
+
+    Args:
+        values: Values with one `Acknowledgement` each; at least one, in their order.
+    """
     return _SEVERAL + _encoder.encode([msgspec.Raw(value[1:]) for value in values])
 
 
 def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
-    """At least one. Raises UnreadableRecord for anything but the output of `encode_event` or `joined` of this or an older
-    version."""
+    """Returns the events of a record, at least one.
+
+    Raises:
+        UnreadableRecord: `encode_event` or `joined` of this or an older version did not write it.
+    """
     try:
         if data.startswith(_SEVERAL):
             return _decoder_of_several.decode(memoryview(data)[len(_SEVERAL) :])
@@ -97,9 +105,9 @@ def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
 
 
 def completed(event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int) -> LoggedEvent:
-    """The event with what only its record can say: the id of a publication, and when a returned message was accepted.
+    """Returns the event with what follows from its record: the id of a publication, and the acceptance time of a message.
 
-    What a gateway has sent was accepted before: its time is Kafka's of the message, if that can be.
+    A message of FastSent was accepted earlier: its time is Kafka's timestamp of the message, if that is valid.
     """
     match event:
         case MessageReturned():
@@ -116,5 +124,6 @@ def completed(event: LoggedEvent, *, topic: str, partition: int, offset: int, ac
 
 
 def returned_record(topic: str, client_id: ClientId, message: Message) -> SinkRecord:
-    """A dead letter that goes to the queue of a client. No backend can write events, so its history counts."""
+    """Returns the record of a dead letter that goes to a client's queue. No backend may write events, so its history is
+    trusted."""
     return SinkRecord(topic, client_id.encode(), encode_event(MessageReturned(message=message)))

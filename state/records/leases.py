@@ -1,7 +1,8 @@
-"""The records of `inflight.leases`: which gateways and bridges may hold connections.
+"""Defines the records of `inflight.leases`: which gateways and bridges may hold connections.
 
-Key: the lease id. No headers. Value: the version byte, then a `Lease` as msgpack; null = it is over, and no session has a
-connection of it. The topic is compacted.
+Key: the lease id. No headers. Value: the version byte, then a `Lease` as msgpack. A record without a value means that the lease
+is
+over and no session has a connection of it. The topic is compacted.
 """
 
 from typing import Final
@@ -14,9 +15,12 @@ from state.records.record import VERSION_BYTE, without_version
 
 
 class Lease(Value, frozen=True):
-    """A renewal. holder: for people. duration_ms: how long it holds from the moment it was written at the latest.
+    """A renewal of a lease.
 
-    ended: the holder has given it up, and the end of each of its connections is in the log.
+    Attributes:
+        holder: Name of the gateway or bridge, for people.
+        duration_ms: How long it holds at most, counted from the time of the record.
+        ended: The holder has ended it, and the end of each of its connections is in the log.
     """
 
     holder: str
@@ -29,12 +33,16 @@ _decoder: Final = msgspec.msgpack.Decoder(Lease)
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """The value."""
+    """Returns the value of a record."""
     return VERSION_BYTE + _encoder.encode(lease)
 
 
 def decode_lease(data: bytes) -> Lease:
-    """Raises UnreadableRecord for anything but the output of `encode_lease` of this or an older version."""
+    """Returns the lease.
+
+    Raises:
+        UnreadableRecord: `encode_lease` of this or an older version did not write it.
+    """
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)

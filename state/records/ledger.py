@@ -1,4 +1,4 @@
-"""The records of `inflight.ledger`: what has happened to the messages of a client.
+"""Defines the records of `inflight.ledger`: the transitions of a client's messages.
 
 Key: the client id. No headers. Value: a JSON array of `LedgerRow`, one record for all rows of a client in a micro-batch.
 """
@@ -16,9 +16,10 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One element of the array; a field with its default is left out.
+    """One element of the array. A field with its default value is omitted.
 
-    batch_ms: the time of the micro-batch. The others: state.commands.RecordTransition.
+    Attributes:
+        batch_ms: Time of the micro-batch. The other fields are those of state.commands.RecordTransition.
     """
 
     client_id: str
@@ -49,12 +50,12 @@ def ledger_row(command: RecordTransition, *, client_id: ClientId, batch_ms: int)
 
 
 def encode_ledger_rows(rows: Sequence[LedgerRow]) -> bytes:
-    """The value."""
+    """Returns the value of a record."""
     return _encoder.encode(rows)
 
 
 def ledger_records(topic: str, client_id: ClientId, rows: Sequence[LedgerRow], *, max_record_bytes: int) -> Iterator[SinkRecord]:
-    """One record, or as many as are needed for none to be over `max_record_bytes`; a single row stays whole."""
+    """Yields one record, or several if it would exceed `max_record_bytes`. A single row is never split."""
     value = encode_ledger_rows(rows)
     if len(value) <= max_record_bytes or len(rows) == 1:
         yield SinkRecord(topic, client_id.encode(), value)

@@ -1,14 +1,15 @@
-"""What the formats of all topics share: headers, the version byte, the record that is to be written, and where one was read.
+"""Defines what all topics share: headers, the version byte, records to be written, and positions.
 
-Values in msgpack (events, commands, leases, routes) begin with a version byte. The rules for whoever changes one of them, or one
-of the immutable values of state/model.py in them (docs/decisions/0024):
+Values in msgpack (events, commands, leases, routes) begin with a version byte. Rules for a change of one of them, or of an
+immutable value of state/model.py in them (docs/decisions/0024):
 
- 1. A field with a default may be added at the end of a struct without a new version, if a reader that does not know it does no
-    harm by that.
- 2. Every other change makes a new version, also a new kind of event or command, a new value of an enumeration, and another
-    meaning. Only the records that need the new version carry it; all others stay as they are.
- 3. From version 2 on `NEWER_MARK` follows the version byte. By it a reader knows a record of a version that is newer than itself
-    from one that is foreign or damaged.
+ 1. A field with a default may be added at the end of a struct without a new version, if a reader that does not know it causes no
+    harm.
+ 2. Every other change makes a new version: a new kind of event or command, a new value of an enumeration, another meaning. Only
+    the records that need the new version carry it.
+ 3. From version 2 on `NEWER_MARK` follows the version byte. It lets a reader distinguish a record of a newer version from a
+     foreign
+    or damaged one.
  4. A reader reads all versions up to its own, and every version has a fixture (tests/unit/state/fixtures).
 """
 
@@ -19,25 +20,34 @@ import msgspec
 from state.errors import NewerRecord, UnreadableRecord
 
 WIRE_VERSION: Final = 1
-"""Of all of them; events have another one besides (state/records/events.py)."""
+"""The version of all these values. Events have a second one (state/records/events.py)."""
 VERSION_BYTE: Final = bytes([WIRE_VERSION])
 NEWER_MARK: Final = b"\xc1inflight"
-"""0xC1 begins nothing in msgpack."""
+"""0xC1 begins no value in msgpack."""
 
 IS_TIME: Final = "is_time"
 TimeMs: TypeAlias = Annotated[int, msgspec.Meta(extra={IS_TIME: True})]
-"""Milliseconds since 1970; the mark tells the archive that 32 bits are not enough (streaming/archive/spark_types.py)."""
+"""Milliseconds since 1970. The mark tells the archive that 32 bits are not enough (streaming/archive/spark_types.py)."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """A Kafka header. value: None = null."""
+    """A Kafka header.
+
+    Attributes:
+        value: None = null.
+    """
 
     key: str
     value: bytes | None = None
 
 
 class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One record that is to be written. value: None = a tombstone. partition: None = by key."""
+    """A record that is to be written.
+
+    Attributes:
+        value: None = a tombstone.
+        partition: None = chosen by key.
+    """
 
     topic: str
     key: bytes
@@ -47,8 +57,15 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def without_version(data: bytes, newest: int = WIRE_VERSION) -> memoryview:
-    """What follows the version byte. newest: the version up to which this Inflight reads such records. Raises NewerRecord for a
-    newer version, UnreadableRecord for what is not of version 1."""
+    """Returns the bytes after the version byte.
+
+    Args:
+        newest: The newest version of such records that this Inflight reads.
+
+    Raises:
+        NewerRecord: The version is newer.
+        UnreadableRecord: The version is neither 1 nor newer.
+    """
     if data[:1] == VERSION_BYTE:
         return memoryview(data)[1:]
     found = data[0] if data else "nothing"
@@ -59,13 +76,17 @@ def without_version(data: bytes, newest: int = WIRE_VERSION) -> memoryview:
 
 
 def position(topic: str, partition: int, offset: int) -> str:
-    """`topic-partition-offset`: unique, and the same whenever the record is read, so ids are made of it."""
+    """Returns `topic-partition-offset`: unique and equal at each read of the record, so that ids can be made of it."""
     return f"{topic}-{partition}-{offset}"
 
 
 def accepted_at(timestamp_ms: int, *, now_ms: int) -> int:
-    """When Kafka took a record, from which its time to live counts. timestamp_ms: as Kafka has it.
+    """Returns the time at which Kafka stored a record, from which its time to live counts.
 
-    Producers choose that time: one before 1970 or after `now_ms`, when this micro-batch began, is replaced by the latter.
+    Producers choose the timestamp. One before 1970 or after `now_ms` is replaced by `now_ms`.
+
+    Args:
+        timestamp_ms: Timestamp of the record.
+        now_ms: Start of this micro-batch.
     """
     return timestamp_ms if 0 < timestamp_ms <= now_ms else now_ms

@@ -1,7 +1,8 @@
-"""The records of `inflight.routes`: at which connection routers find a client whose fast path is open (docs/protocol.md, 7).
+"""Defines the records of `inflight.routes`: the connection of a client whose fast path is open, for routers (docs/protocol.md,
+7).
 
 Key: the client id, so that a client's route is in the partition of its messages. No headers. Value: the version byte, then a
-`Route` as msgpack; null = there is none. The topic is compacted. A route that is old or missing costs latency and nothing else.
+`Route` as msgpack; without a value there is no route. The topic is compacted. An old or missing route only costs latency.
 """
 
 from typing import Final
@@ -15,7 +16,11 @@ from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
 
 class Route(Value, frozen=True):
-    """partition: of `inflight.commands`, where the connection's gateway reads."""
+    """The connection of a client.
+
+    Attributes:
+        partition: The partition of `inflight.commands` that the connection's gateway reads.
+    """
 
     connection_id: int
     partition: int
@@ -26,7 +31,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Route)
 
 
 def route_record(topic: str, client_id: ClientId, command: SetRoute | ClearRoute) -> SinkRecord:
-    """The record that a session wants written."""
+    """Returns the record for a command of a session."""
     value = None
     if isinstance(command, SetRoute):
         value = VERSION_BYTE + _encoder.encode(Route(connection_id=command.connection_id, partition=command.partition))
@@ -34,7 +39,11 @@ def route_record(topic: str, client_id: ClientId, command: SetRoute | ClearRoute
 
 
 def decode_route(data: bytes) -> Route:
-    """Raises UnreadableRecord for anything but the value of `route_record` of this or an older version."""
+    """Returns the route.
+
+    Raises:
+        UnreadableRecord: `route_record` of this or an older version did not write it.
+    """
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)

@@ -1,11 +1,11 @@
-"""What the writers of records have to be told: the names of the topics, and how large a record may be."""
+"""Defines the settings of record writers: names of topics and limits of sizes."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Names of the Kafka topics, `messages` and `events` in, the others out."""
+    """Names of the Kafka topics. `messages` and `events` are the engine's input, the others its output."""
 
     messages: str = "inflight.messages"
     events: str = "inflight.events"
@@ -20,11 +20,14 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """max_payload_bytes: a larger message is a dead letter with reason `invalid`.
-    max_headers_bytes: the same for the names and values of all headers of one message together.
-    max_record_bytes: no record that we write is larger than about this, so that no broker refuses one and stops the query;
-    batches of commands and of ledger rows are divided, payloads of dead letters that were never acceptable are cut.
-    max_client_id_bytes: a longer key of a record addresses nobody; gateways refuse such clients.
+    """Limits of sizes.
+
+    Attributes:
+        max_payload_bytes: A larger message is a dead letter with reason `invalid`.
+        max_headers_bytes: Names and values of all headers of one message together. A larger message is `invalid` too.
+        max_record_bytes: Approximate limit of every record written, so that no broker refuses one and stops the query. Larger
+            batches of commands and ledger rows are split. Payloads of dead letters that were never acceptable are cut.
+        max_client_id_bytes: A record with a longer key addresses no client; gateways refuse such clients.
     """
 
     max_payload_bytes: int = 262_144

@@ -1,7 +1,8 @@
-"""The records of `inflight.throttle`: who must not be sent to at the moment. A public contract between the engine and backends.
+"""Defines the records of `inflight.throttle`: clients that must not be sent to now. It is a public contract with backends.
 
-Key: the client id, or `*` for everybody. Value: JSON `{"code": 530, "reason": …, "since_ms": …}`, or null = not any more. The
-topic is compacted, so reading it from its beginning gives the present state.
+Key: the client id, or `*` for all clients. Value: JSON `{"code": 530, "reason": …, "since_ms": …}`; without a value throttling
+has
+ended. The topic is compacted, so reading it from its beginning gives the present state.
 """
 
 from typing import Final
@@ -19,7 +20,12 @@ TOO_MANY_REQUESTS: Final = 530
 
 
 class Throttle(msgspec.Struct, frozen=True):
-    """reason: for people. since_ms: Unix time. Fields that are not known here are ignored."""
+    """The value of a record. Unknown fields are ignored.
+
+    Attributes:
+        reason: Text for people.
+        since_ms: Unix time.
+    """
 
     code: int = TOO_MANY_REQUESTS
     reason: str = ""
@@ -31,12 +37,12 @@ _decoder: Final = msgspec.json.Decoder(Throttle)
 
 
 def encode_throttle(reason: str, since_ms: int) -> bytes:
-    """The value of a record that throttles."""
+    """Returns the value of a record that throttles."""
     return _encoder.encode(Throttle(reason=reason, since_ms=since_ms))
 
 
 def decode_throttle(value: bytes) -> Throttle:
-    """One that cannot be read still throttles: whoever wrote it meant the client to be spared."""
+    """Returns the throttle. An unreadable value throttles too, because its writer meant to protect the client."""
     try:
         return _decoder.decode(value)
     except UNDECODABLE:
@@ -44,6 +50,6 @@ def decode_throttle(value: bytes) -> Throttle:
 
 
 def throttle_record(topic: str, client_id: ClientId, command: SetThrottle | ClearThrottle) -> SinkRecord:
-    """What a session says about its client."""
+    """Returns the record for a command of a session."""
     value = encode_throttle(command.reason, command.since_ms) if isinstance(command, SetThrottle) else None
     return SinkRecord(topic, client_id.encode(), value)
