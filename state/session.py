@@ -163,7 +163,7 @@ class Session:
         deadlines = (
             outbound.queue.next_expiry_ms() if connection is None or sends is not None else None,
             None if sends is None else outbound.next_dequeue_ms(sends),
-            retransmission.next_answer_due_ms(outbound, sends) if sends is not None and timers_run else None,
+            retransmission.next_ack_due_ms(outbound, sends) if sends is not None and timers_run else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             self._return_copies_expire_ms(),

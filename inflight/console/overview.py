@@ -70,7 +70,7 @@ class Overview:
 
 def _connected(counted: Mapping[str, float], sessions: SessionTotals | None) -> float | None:
     """Returns the number of connected devices, by gateways and bridges if possible, else by the engine's last count."""
-    known = [counted[name] for name in _CONNECTED if name in counted]
-    if known:
-        return sum(known)
+    counts = [counted[name] for name in _CONNECTED if name in counted]
+    if counts:
+        return sum(counts)
     return None if sessions is None else sessions.connected

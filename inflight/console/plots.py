@@ -58,7 +58,7 @@ def plot(
     shown = [(name, points) for name, points in kept if points]
     top = ceiling(max((value for _, points in shown for _, value in points), default=0.0))
 
-    def place(at_s: float, value: float) -> str:
+    def to_point(at_s: float, value: float) -> str:
         x = RIGHT - (RIGHT - LEFT) * (until_s - at_s) / window_s
         return f"{x:.1f},{BOTTOM - (BOTTOM - TOP) * min(value, top) / top:.1f}"
 
@@ -68,7 +68,7 @@ def plot(
         for at_s, value in points:
             if at_s - last_s > max_gap_s:
                 found.append([])
-            found[-1].append(place(at_s, value))
+            found[-1].append(to_point(at_s, value))
             last_s = at_s
         # A polyline with one point would be invisible.
         return tuple(" ".join(piece if len(piece) > 1 else piece * 2) for piece in found)

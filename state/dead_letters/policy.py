@@ -165,12 +165,12 @@ def _covers(wide: list[str], narrow: list[str]) -> bool:
         reached = {
             position if wide[position] == "*" else position + 1
             for position in reached
-            if position < len(wide) and _takes(wide[position], part)
+            if position < len(wide) and _matches_part(wide[position], part)
         }
     return len(wide) in _past_stars(wide, reached)
 
 
-def _takes(wide: str, part: str) -> bool:
+def _matches_part(wide: str, part: str) -> bool:
     if wide == "*":
         return True
     if part == "*":

@@ -59,12 +59,12 @@ def accept_returned(
     delivery = new_delivery(outbound, event.message)
     history = event.message.history
     if event.return_id or history is None:  # 1
-        known = outbound.recent_ids.contains(return_ := event.return_id or event.message.message_id)
-        if not known:
+        is_duplicate = outbound.recent_ids.contains(return_ := event.return_id or event.message.message_id)
+        if not is_duplicate:
             activation.fast_path.remembered.append(outbound.recent_ids.remember(return_))
     else:
-        known = not outbound.returns.admit(return_id(event.message), history.last_time_ms)
-    if known:
+        is_duplicate = not outbound.returns.admit(return_id(event.message), history.last_time_ms)
+    if is_duplicate:
         activation.finish(delivery, Outcome.DUPLICATE)
         return False
     came_from = "" if history is None else f"{history.deaths[0].reason} in the queue of {history.deaths[0].queue}"

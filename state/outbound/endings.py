@@ -19,13 +19,15 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
     """Ends messages that expired while they waited [MQTT-3.3.2-5]. A message that was sent once does not expire
     [MQTT-4.3.3-7]."""
     queue = outbound.queue
-    over, waits = queue.expired(activation.now_ms), False
+    expired, wait_for_fence = queue.expired(activation.now_ms), False
     if connection is not None and connection.fence is not None:
         may_be_sent = [delivery for delivery in queue if connection.may_be_sending(delivery.position)]
-        waits = any(outbound.attempts_used_up(delivery) or delivery.expired(activation.now_ms) for delivery in may_be_sent)
-        over = [delivery for delivery in over if not connection.may_be_sending(delivery.position)]
-    activation.fast_path.waits_for_fence = waits
-    for delivery in queue.remove(over):
+        wait_for_fence = any(
+            outbound.attempts_used_up(delivery) or delivery.expired(activation.now_ms) for delivery in may_be_sent
+        )
+        expired = [delivery for delivery in expired if not connection.may_be_sending(delivery.position)]
+    activation.fast_path.waits_for_fence = wait_for_fence
+    for delivery in queue.remove(expired):
         activation.finish(delivery, Outcome.EXPIRED)
 
 

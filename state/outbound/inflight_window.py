@@ -160,8 +160,8 @@ class InflightWindow:
 
     def move_newest(self, index: int) -> None:
         """Moves the newest entry to this index, counted from the oldest."""
-        *older, youngest = self._entries.items()
-        older.insert(index, youngest)
+        *older, newest = self._entries.items()
+        older.insert(index, newest)
         self._entries = dict(older)
 
     def restart_timer(self, index: int, now_ms: int) -> None:

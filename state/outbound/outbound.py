@@ -67,9 +67,9 @@ class SessionOutbound:
 
     def send_quota(self, connection: SessionConnection) -> int:
         """Returns how many messages may enter the window now."""
-        taken = connection.send_quota - self.wire_quota(connection)
+        slots_held = connection.send_quota - self.wire_quota(connection)
         ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.abandoned)
-        return max(0, min(self.window.send_quota - taken, ids_left))
+        return max(0, min(self.window.send_quota - slots_held, ids_left))
 
     def may_dequeue(self, connection: SessionConnection | None, now_ms: int) -> bool:
         """Returns True if there is a connection, the window has a free slot, and no backoff runs."""

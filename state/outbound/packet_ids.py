@@ -18,7 +18,7 @@ from state.errors import SessionMisuse
 from state.model import MAX_SESSION_PACKET_ID, MIN_FAST_PACKET_ID, PacketId, QoS
 from state.transitions import AbandonedAction, AbandonedEvent, AbandonedPhase, abandoned_step
 
-MAX_KEPT: Final = 1_024
+MAX_ABANDONED: Final = 1_024
 """Packet ids kept that hold no slot; the oldest is forgotten first. An id is only reused after some 32,000 others anyway."""
 
 
@@ -143,7 +143,7 @@ class AbandonedExchanges:
         return len(self.phases)
 
     def _forget_oldest(self) -> None:
-        too_many = len(self.phases) - len(self.slots) - MAX_KEPT
+        too_many = len(self.phases) - len(self.slots) - MAX_ABANDONED
         if too_many > 0:
             for packet_id in [kept for kept in self.phases if kept not in self.slots][:too_many]:
                 self._forget(packet_id, AbandonedEvent.DISPLACED)

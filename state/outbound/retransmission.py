@@ -37,7 +37,7 @@ def replay(outbound: SessionOutbound, connection: SessionConnection, activation:
 def retry(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
     """Sends again what has waited for `retry_interval`. Call it only for a connection on which timers run (`timers_run`)."""
     for entry in outbound.on_wire(connection):
-        if _answer_due_ms(entry, outbound.settings) <= activation.now_ms:
+        if _ack_due_ms(entry, outbound.settings) <= activation.now_ms:
             if outbound.attempts_used_up(entry.delivery) and connection.may_be_sending(entry.delivery.position):
                 activation.fast_path.waits_for_fence = True
                 continue
@@ -52,19 +52,19 @@ def timers_run(outbound: SessionOutbound, connection: SessionConnection) -> bool
 
 def is_stalled(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """Returns True if the client has not acknowledged a message for longer than `retry_interval`."""
-    return any(_answer_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
+    return any(_ack_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
 
 
-def next_answer_due_ms(outbound: SessionOutbound, connection: SessionConnection) -> int | None:
+def next_ack_due_ms(outbound: SessionOutbound, connection: SessionConnection) -> int | None:
     """Returns when the first awaited acknowledgement is overdue; None = none is awaited."""
-    return min((_answer_due_ms(entry, outbound.settings) for entry in outbound.on_wire(connection)), default=None)
+    return min((_ack_due_ms(entry, outbound.settings) for entry in outbound.on_wire(connection)), default=None)
 
 
 def connection_ended(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> None:
     """Gives attempts back. An attempt counts only if the client had `retry_interval` to acknowledge it."""
     window, wire_quota = outbound.window, outbound.wire_quota(connection)
     for position, entry in enumerate(window):
-        if position < wire_quota and _answer_due_ms(entry, outbound.settings) <= now_ms:
+        if position < wire_quota and _ack_due_ms(entry, outbound.settings) <= now_ms:
             entry.timeouts += 1
             continue
         action = window.step(entry.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
@@ -144,7 +144,7 @@ def withdraw(packet_id: PacketId, connection: SessionConnection, activation: Act
     )
 
 
-def _answer_due_ms(entry: InflightEntry, settings: SessionSettings) -> int:
+def _ack_due_ms(entry: InflightEntry, settings: SessionSettings) -> int:
     # Called for each entry in each activation, so the usual case avoids a call.
     wait_ms = retry_wait_ms(entry.timeouts, settings) if entry.timeouts else settings.retry_interval_ms
     return entry.sent_ms + wait_ms

@@ -5,7 +5,7 @@ import pytest
 from state.commands import WithdrawPublish
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome
-from state.outbound.packet_ids import MAX_KEPT
+from state.outbound.packet_ids import MAX_ABANDONED
 from state.settings import RetryMqtt5
 from state.transitions import ABANDONED, AbandonedEvent, AbandonedPhase
 from tests.scenarios.scenario import Scenario
@@ -89,7 +89,7 @@ def test_each_row_of_what_is_owed_is_what_happens(phase: AbandonedPhase, event: 
             s.lose_connection().connect(version=5)
         case AbandonedEvent.DISPLACED:
             with s.micro_batch():
-                s.submit(*(f"m{number}" for number in range(MAX_KEPT)), qos=2)
+                s.submit(*(f"m{number}" for number in range(MAX_ABANDONED)), qos=2)
             s.after(RETRY_S)
         case AbandonedEvent.SESSION_ENDED:
             s.connect(version=5, clean_start=True)
