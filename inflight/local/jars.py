@@ -167,18 +167,14 @@ def _fetch(pinned: Sequence[PinnedJar], directory: Path, *, progress: bool) -> N
         shutil.rmtree(leftover, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
     try:
-        commands = []
-        for number in range(_IVYS):
-            ivy_file = staging / f"{number}.xml"
-            ivy_file.write_text(_ivy_file(number, pinned[number::_IVYS]), encoding="utf-8")
-            commands.append(
-                ivy_command(
-                    *("-settings", str(conf_file("ivysettings.xml"))),
-                    *("-ivy", str(ivy_file)),
-                    *("-retrieve", str(staging / "[conf]" / "[artifact]-[revision].[ext]")),
-                )
-            )
-        _run_ivys(commands, len(pinned), progress=progress)
+        settings, pattern = conf_file("ivysettings.xml"), staging / "[conf]" / "[artifact]-[revision].[ext]"
+        with tempfile.TemporaryDirectory() as name:
+            commands = []
+            for number in range(_IVYS):
+                ivy_file = Path(name) / f"{number}.xml"
+                ivy_file.write_text(_ivy_file(number, pinned[number::_IVYS]), encoding="utf-8")
+                commands.append(ivy_command("-settings", str(settings), "-ivy", str(ivy_file), "-retrieve", str(pattern)))
+            _run_ivys(commands, len(pinned), progress=progress)
         for jar in pinned:
             _check(jar, staging)
         manifest = {str(jar.path): (staging / jar.path).stat().st_size for jar in pinned}

@@ -1,8 +1,8 @@
-"""A process of ours that is started again whenever it ends: the parts of `inflight up`, the processes of a gateway.
+"""Starts a process of ours again whenever it ends: the parts of `inflight up`, the processes of a gateway.
 
-It is started again after a pause that doubles up to half a minute. Only one that never became ready the first time ends
-everything: then it is not bad luck but something to mend. One that is not ready after three minutes is killed, unless it works:
-an engine is ready after its first micro-batch, and one with very many timers in it takes as long as it takes.
+The pause before a restart doubles up to half a minute. A process that was never ready ends everything instead: its settings or
+this machine have to be mended. A process that is not ready after three minutes is killed, unless it works: an engine is ready
+after its first micro-batch, which may have very many timers in it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from inflight.local.child_process import bound_to_parent, tail
 from inflight.local.errors import ChildProcessFailed
@@ -33,7 +33,7 @@ _LONGEST_LINE_BYTES: Final = 1 << 20
 
 
 class SupervisedChild:
-    """`inflight ARGUMENTS`. words: of its last ready line. ready: it has been so once."""
+    """Runs `inflight ARGUMENTS`. words: those of its newest ready line. ready: set once it has been ready."""
 
     def __init__(
         self,
@@ -46,10 +46,15 @@ class SupervisedChild:
         on_change: Callable[[], None] = lambda: None,
         hint: Callable[[], str] = lambda: "",
     ) -> None:
-        """arguments: made anew for each start. log: of what it says; None = to our standard error. nice: how much it stands back.
+        """Starts nothing yet.
 
-        say: told what happens, for people. on_change: called when it has gone, and when it is back. hint: for people, what may
-        have ended it.
+        Args:
+            arguments: Made anew for each start.
+            say: Told what happens, for people.
+            log: Gets its output; None = our standard error.
+            nice: Its nice value.
+            on_change: Called when it has gone, and when it is back.
+            hint: Says for people what may have ended it.
         """
         self.name = name
         self.words: dict[str, str] = {}
@@ -62,15 +67,15 @@ class SupervisedChild:
         self._hint = hint
         self._process: asyncio.subprocess.Process | None = None
         self._failed_starts = 0
-        """In a row, with the present one for as long as it is not ready."""
+        """Counted in a row, with the present start until it is ready."""
 
     @property
     def pid(self) -> int | None:
-        """None while it is being restarted."""
+        """Its process id; None while it is being restarted."""
         return None if self._process is None else self._process.pid
 
     def metrics(self) -> Iterator[tuple[str, str]]:
-        """Name and HOST:PORT of each process that serves its numbers: itself, or those that it has started."""
+        """Yields name and HOST:PORT of each process that serves its metrics: itself, or those that it has started."""
         addresses = self.words.get("metrics", "").split(",")
         for number, address in enumerate(filter(None, addresses), start=1):
             yield child_name(self.name, number, len(addresses)), address
@@ -99,13 +104,13 @@ class SupervisedChild:
             self._failed_starts += 1
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Nothing happens when it has ended."""
+        """Sends a signal; does nothing if it has ended."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def stop(self, within_s: float) -> None:
-        """Once `run` has been cancelled: SIGTERM, and after `within_s` SIGKILL, also for all that it has started."""
+        """Sends SIGTERM, and after `within_s` SIGKILL to it and all that it has started. Call it once `run` is cancelled."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -121,15 +126,23 @@ class SupervisedChild:
         """Starts it, waits until it ends, and returns its status."""
         with _opened(self._log) as log:
             command = bound_to_parent([sys.executable, "-m", "inflight", *self._arguments()], nice=self._nice)
-            self._process = process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal reaches only us, and we stop the children in order
-                limit=_LONGEST_LINE_BYTES,
-            )
-            reader = asyncio.create_task(self._read_output(process, log))
+            # Our own pipe: with one of asyncio's, `wait` returns only when all that the child has started has closed it, too.
+            reading, writing = os.pipe()
+            output = os.fdopen(reading, "rb", buffering=0)
+            try:
+                self._process = process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C in a terminal reaches only us, and we stop the children in order
+                )
+            except BaseException:
+                output.close()
+                raise
+            finally:
+                os.close(writing)
+            reader = asyncio.create_task(self._read_output(process.pid, output, log))
             try:
                 status = await process.wait()
                 self._process = None
@@ -140,14 +153,14 @@ class SupervisedChild:
                 reader.cancel()
             return status
 
-    async def _read_output(self, process: asyncio.subprocess.Process, log: Any) -> None:
-        """Its ready line, and whatever else for its log."""
-        if process.stdout is None:
-            raise AssertionError("stdout is a pipe")
-        too_late = asyncio.create_task(kill_when_stuck(self.name, process.pid, say=self._say))
+    async def _read_output(self, pid: int, output: IO[bytes], log: Any) -> None:
+        """Reads its ready line, and copies whatever else to its log."""
+        stream = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), output)
+        too_late = asyncio.create_task(kill_when_stuck(self.name, pid, say=self._say))
         try:
             started = time.monotonic()
-            async for line in process.stdout:
+            async for line in stream:
                 words = line.decode(errors="replace").split()
                 if words[:1] != [READY]:
                     with contextlib.suppress(OSError):  # a full disk
@@ -162,6 +175,7 @@ class SupervisedChild:
                 self.ready.set()
         finally:
             too_late.cancel()
+            transport.close()
 
     def _last_words(self) -> str:
         if self._log is None:
@@ -170,7 +184,7 @@ class SupervisedChild:
 
 
 def child_name(name: str, number: int, several: int) -> str:
-    """Of one process of several, which are numbered from 1 on; the only one needs no number."""
+    """Returns the name of one of several processes, numbered from 1 on; a single one has no number."""
     return name if several == 1 else f"{name}-{number}"
 
 
@@ -191,7 +205,7 @@ async def until_stopped(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -
 
 
 async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], patience_s: float = _READY_TIMEOUT_S) -> None:
-    """To be cancelled when the child is ready. Kills it, with its group, when it has done nothing for the time of patience."""
+    """Kills a child and its group when it has done nothing for `patience_s`. Cancel it when the child is ready."""
     used_s, waited_s = 0.0, 0.0
     while True:
         await asyncio.sleep(patience_s)
@@ -205,7 +219,7 @@ async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], pa
 
 
 def kill_group(pid: int) -> None:
-    """SIGKILL for a child and all that it started; each child leads a process group of its own."""
+    """Sends SIGKILL to a child and all that it started; each child leads a process group of its own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from inflight.local import supervised_child
 from inflight.local.child_process import bound_to_parent
 from inflight.local.supervised_child import SupervisedChild, explain_status, kill_when_stuck
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -59,6 +61,35 @@ def test_a_child_that_does_nothing_is_killed(children: list["subprocess.Popen[by
     asyncio.run(kill_when_stuck("engine", pid, say=said.append, patience_s=PATIENCE_S))
     assert children[0].wait(10) == -9
     assert "is killed" in said[-1]
+
+
+LEAVES_A_CHILD = """
+import subprocess, sys, time
+if len(sys.argv) > 1 and sys.argv[1] == "sleep":
+    time.sleep(600)
+subprocess.Popen([sys.executable, __file__, "sleep"])
+print("ready", flush=True)
+sys.exit(3)
+"""
+
+
+def test_a_child_is_restarted_although_what_it_started_holds_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an engine's JVM does that outlives its engine."""
+    program = tmp_path / "program.py"
+    program.write_text(LEAVES_A_CHILD)
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
+    said: list[str] = []
+    child = SupervisedChild("engine", list, say=said.append)
+
+    async def run() -> None:
+        running = asyncio.create_task(child.run())
+        await until(lambda: any("is back" in text for text in said), "it is restarted")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await child.stop(0)
+
+    asyncio.run(run())
+    assert "the engine ended unexpectedly (exit status 3" in said[0]
 
 
 def test_the_numbers_of_a_child_are_served_by_itself_or_by_those_that_it_has_started() -> None:
