@@ -33,8 +33,8 @@ from sinks.mqtt.codec.packets import (
 from sinks.mqtt.connection.handshake import V5
 from state.model import NO_PROPERTIES, PublishProperties, QoS
 from state.settings import BackoffSettings
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, FakeKafka
-from tests.support.waiting import wait_until
+from tests.integration.gateway.gateway_fakes import FakeKafka
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITIONS = 4
 ALL = frozenset(range(PARTITIONS))

@@ -1,7 +1,10 @@
-"""A gateway in a thread, on an in-process stand-in for Kafka and the engine. Not Kafka: nothing here outlives the process.
+"""Runs a gateway in a thread, on an in-process stand-in for Kafka and the engine. Nothing here outlives the process.
 
 `running_gateway` runs the real gateway on real sockets. `FakeKafka` keeps every record and confirms it, unless told to hold or to
 fail it. The engine is scripted: it accepts every connection as `accepting` says and otherwise does what the test tells it.
+
+Tests that share a gateway have client ids of their own, and look at, hold and fail only the records of these: what another
+test's device has to say may come late.
 """
 
 import asyncio
@@ -24,9 +27,9 @@ from sinks.mqtt.process import Configuration, run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import GatewayCommand
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.waiting import DEADLINE_S
 
 T = TypeVar("T")
-DEADLINE_S = 60.0
 
 
 @dataclass
@@ -128,8 +131,13 @@ class FakeKafka(ScriptedEngine):
 
         asyncio.run_coroutine_threadsafe(call(), self.loop).result(DEADLINE_S)
 
-    def uplink(self) -> list[Record]:
-        return [record for record in list(self.records) if record.topic.endswith("uplink")]
+    def records_of(self, client_id: str) -> list[Record]:
+        return [record for record in list(self.records) if record.key == client_id.encode()]
+
+    def uplink(self, client_id: str = "") -> list[Record]:
+        """The publications in the log. client_id: of one device; "" = of all, for a test that has the gateway for itself."""
+        records = self.records_of(client_id) if client_id else list(self.records)
+        return [record for record in records if record.topic.endswith("uplink")]
 
 
 @dataclass
@@ -293,3 +301,21 @@ def running_gateway(
         assert not thread.is_alive(), "the gateway does not stop"
     if failure:
         raise failure[0]
+
+
+@contextmanager
+def standing_still(gateway: GatewayUnderTest) -> Iterator[threading.Event]:
+    """Stops the gateway's loop until the event is set, and at the end."""
+    goes_on, stands_still = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        stands_still.set()
+        goes_on.wait(DEADLINE_S)
+
+    assert gateway.kafka.loop is not None
+    gateway.kafka.loop.call_soon_threadsafe(stand_still)
+    assert stands_still.wait(DEADLINE_S)
+    try:
+        yield goes_on
+    finally:
+        goes_on.set()

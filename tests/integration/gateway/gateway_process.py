@@ -38,10 +38,9 @@ from state.records.events import decode_events
 from state.session import Session
 from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import DEADLINE_S, until, wait_until
 
 _BATCH_MS: Final = 50
-_START_S: Final = 60.0
 
 
 @dataclass
@@ -79,7 +78,7 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
         command = [sys.executable, "-m", "tests.integration.gateway.gateway_process", str(directory)]
         child = start_child(command, stdout=output, stderr=output)
         try:
-            wait_until(port.exists, lambda: f"the gateway is ready: {log.read_text()[-2_000:]}", within_s=_START_S)
+            wait_until(port.exists, lambda: f"the gateway is ready: {log.read_text()[-2_000:]}")
             address = GatewayUnderTest(None, None, "127.0.0.1", int(port.read_text()), child.terminate)  # type: ignore[arg-type]
             yield GatewayProcess(child, address, directory)
         finally:
@@ -105,12 +104,12 @@ class SessionsOnKafka:
 
     def __enter__(self) -> "SessionsOnKafka":
         self._thread.start()
-        assert self._started.wait(_START_S)
+        assert self._started.wait(DEADLINE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(_START_S)
+        self._thread.join(DEADLINE_S)
         abandon(self._producer)
 
     def of(self, client_id: str, kind: type[Any]) -> list[Any]:

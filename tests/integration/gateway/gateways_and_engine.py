@@ -1,4 +1,4 @@
-"""A Kafka, `inflight engine` and `inflight gateway` as an operator runs them, for tests that restart gateways properly."""
+"""Runs a Kafka, `inflight engine` and `inflight gateway` as an operator does, for tests that restart gateways properly."""
 
 import signal
 import subprocess

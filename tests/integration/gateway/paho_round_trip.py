@@ -5,8 +5,8 @@ import paho.mqtt.client as paho
 from state.commands import SendPublish
 from state.events import ClientDisconnected, PublishReceived
 from state.model import QoS
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest
-from tests.support.waiting import wait_until
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def publishes_and_receives(client: paho.Client, client_id: str, gateway: GatewayUnderTest, *, listener: int) -> None:

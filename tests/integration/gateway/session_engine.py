@@ -24,7 +24,8 @@ from state.records.commands import encode_command_batch
 from state.records.events import decode_events
 from state.session import Session
 from state.settings import SessionSettings
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, carry_out
+from tests.integration.gateway.gateway_fakes import carry_out
+from tests.support.waiting import DEADLINE_S
 
 BATCH_S = 0.1
 EXECUTED_TWICE = 0.1

@@ -28,7 +28,7 @@ MINUTE_S, HOUR_S = 60, 3_600
 
 @pytest.fixture(scope="module")
 def settings(kafka: SharedKafka) -> GatewaySettings:
-    return settings_on(kafka, "order", connect_timeout_ms=1_000)
+    return settings_on(kafka, "order", connect_timeout_ms=4_000)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def connack(gateway: GatewayProcess, client_id: str) -> tuple[RawClient, bytes]:
     return device, device.packet()
 
 
-def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_no_clock_of_a_gateway_doubles_or_loses_anything(kafka: SharedKafka, tmp_path: Path) -> None:
     """[MQTT-4.3.3-10] From a gateway that is an hour ahead to one that is right, which is then stepped back a day."""
     once = publish("up", b"once", first_byte=0x34, packet_id=7)
     again = publish("up", b"once", first_byte=0x3C, packet_id=7)
@@ -92,7 +92,7 @@ def test_no_clock_of_a_gateway_doubles_a_publication_or_loses_a_subscription(kaf
         assert [forwarded.payload for forwarded in engine.of("moving", ForwardPublication)] == [b"once"]
 
 
-def test_where_kafka_says_the_time_a_clock_that_is_an_hour_ahead_makes_no_difference(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_where_kafka_says_the_time_a_wrong_clock_makes_no_difference(kafka: SharedKafka, tmp_path: Path) -> None:
     create_topics(kafka.bootstrap_servers, "timed.leases", message_timestamp_type="LogAppendTime")
     settings = settings_on(kafka, "timed", leases_topic="timed.leases")
     with (
@@ -123,7 +123,7 @@ def test_a_connect_that_waited_for_a_short_time_does_not_win_either(
         late = opened(freezes, name, flags=flags)
         device, answer = connack(other, name)
         assert answer == ACCEPTED
-        assert device.is_silent(settings.connect_timeout_ms / 1_000 / 2)
+        assert device.is_silent(0.5), "a fraction of the time for a CONNECT"
     answers = [late.packet(), late.packet()]
     # CONNACK of a clean start does not wait for the session.
     assert answers == [ACCEPTED if flags == CLEAN else BUSY, b""]

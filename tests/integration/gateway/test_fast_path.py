@@ -5,7 +5,6 @@ So everything that a device receives here was sent without a micro-batch.
 
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -89,7 +88,7 @@ class GrantingEngine(Engine):
             self.grant(client_id, position)
             return False
 
-        wait_until(arrives, f"a message reaches {client_id} by the fast path", within_s=60)
+        wait_until(arrives, f"a message reaches {client_id} by the fast path")
 
     def send_fast(self, client_id: str, device: RawClient, payload: bytes) -> None:
         """A message that is on its way to the device when this returns. An offer may be lost, as when routers share out their
@@ -124,7 +123,7 @@ def device_of(engine: GrantingEngine, gateway: GatewayUnderTest, client_id: str)
         yield device
 
 
-def told(engine: GrantingEngine, client_id: str, kind: type[GatewayEvent], count: int = 1) -> list[Any]:
+def events_of(engine: GrantingEngine, client_id: str, kind: type[GatewayEvent], count: int = 1) -> list[Any]:
     return engine.wait_for(client_id, kind, count)
 
 
@@ -138,39 +137,22 @@ def test_a_message_reaches_its_device_without_a_micro_batch(settings: GatewaySet
             assert (fast.packet_id, fast.qos, fast.message.payload) == (packet_id, qos, b"%d" % number)
             assert fast.message.message_id == f"{settings.fast_path.messages_topic}-{position.partition}-{position.offset}"
         device.send(ack(0x40, FIRST))
-        assert told(engine, "d1", PubAckReceived)[-1].packet_id == FIRST
+        assert events_of(engine, "d1", PubAckReceived)[-1].packet_id == FIRST
         device.send(ack(0x50, FIRST + 1))
         device.expect(ack(0x62, FIRST + 1))
         device.send(ack(0x70, FIRST + 1))
-        assert told(engine, "d1", PubCompReceived)[-1].packet_id == FIRST + 1
+        assert events_of(engine, "d1", PubCompReceived)[-1].packet_id == FIRST + 1
         # What the micro-batch has to say about these comes later, and is known.
         engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"0", qos=QoS(1), position=fast.position)
         wait_until(lambda: gateway.counters.copies_dropped == 1, "the copy is known")
         assert device.is_silent()
 
 
-def test_it_takes_milliseconds(settings: GatewaySettings) -> None:
-    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
-        waits = []
-        for number in range(20):
-            started = time.monotonic()
-            engine.backend.send("d1", b"%d" % number)
-            device.expect(sent(FIRST + number, b"%d" % number))
-            waits.append(time.monotonic() - started)
-            device.send(ack(0x40, FIRST + number))
-        assert sorted(waits)[10] < 0.2, waits
-
-
 def test_devices_go_on_receiving_while_the_engine_is_silent(settings: GatewaySettings) -> None:
     with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
         for number in range(300):
             last = engine.backend.send("d1", b"%d" % number)
-            try:
-                device.expect(sent(FIRST + number, b"%d" % number))
-            except TimeoutError as error:
-                counters = gateway.counters
-                told = f"taken {counters.offers_taken}, ignored {counters.offers_ignored}, refused {counters.offers_refused}"
-                raise AssertionError(f"message {number} at {last} did not come; offers: {told}") from error
+            device.expect(sent(FIRST + number, b"%d" % number))
             device.send(ack(0x40, FIRST + number))
         engine.fast_sent("d1", last)
         fast = engine.of("d1", FastSent)[-301:]
@@ -182,7 +164,7 @@ def test_a_grant_that_ends_leaves_the_rest_to_the_session(settings: GatewaySetti
         engine.backend.send("d1", b"1")
         device.expect(sent(FIRST, b"1"))
         engine.command("d1", CloseFastPath)
-        told(engine, "d1", FastPathClosed)
+        events_of(engine, "d1", FastPathClosed)
         position = engine.backend.send("d1", b"2")
         assert device.is_silent(1.0)
         engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"2", qos=QoS(1), position=position)
@@ -192,8 +174,9 @@ def test_a_grant_that_ends_leaves_the_rest_to_the_session(settings: GatewaySetti
         wait_until(lambda: gateway.counters.commands_applied > applied, "the grant is there")
         engine.backend.send("d1", b"3")
         device.expect(sent(FIRST + 1, b"3"))
-        told(engine, "d1", FastSent, before + 1)
-        kinds = [type(event) for _, event in engine.events if isinstance(event, FastSent | FastPathClosed)]
+        events_of(engine, "d1", FastSent, before + 1)
+        mine = [event for client_id, event in engine.events if client_id == "d1"]
+        kinds = [type(event) for event in mine if isinstance(event, FastSent | FastPathClosed)]
         assert kinds[-3:] == [FastSent, FastPathClosed, FastSent]
 
 
@@ -265,5 +248,5 @@ def test_a_router_that_is_behind_goes_on_at_the_end(settings: GatewaySettings) -
             engine.grant("d1", position)
             return False
 
-        wait_until(current, "what is sent now arrives", within_s=60)
+        wait_until(current, "what is sent now arrives")
         assert gateway.counters.offers_taken < 1_500

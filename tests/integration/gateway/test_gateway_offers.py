@@ -63,8 +63,8 @@ def test_an_offer_for_anybody_else_is_ignored_and_ends_no_connection() -> None:
             assert gateway.kafka.of(client_id, ConnectionLost) == []
 
 
-class Asking:
-    """A router that reads nothing: a test asks the gateway in its place."""
+class IdleRouter:
+    """A router that reads nothing: a test asks the gateway instead."""
 
     def start(self, listener: OfferListener) -> None:
         self.listener = listener
@@ -73,8 +73,8 @@ class Asking:
         pass
 
 
-def test_who_only_names_a_client_does_not_get_in_the_way_of_its_offers(tmp_path: Path) -> None:
-    users, router = tmp_path / "users", Asking()
+def test_a_refused_login_does_not_get_in_the_way_of_a_clients_offers(tmp_path: Path) -> None:
+    users, router = tmp_path / "users", IdleRouter()
     write_password_file(users, {"ada": HASHER.hash("right")})
     login = LoginSettings(password_file=str(users), max_failures=0)
     with running_gateway(GatewaySettings(fast_path=CALM, login=login), router=router) as gateway:
@@ -104,7 +104,7 @@ def test_nothing_is_written_before_kafka_has_confirmed_it() -> None:
         device.expect(publish("t", b"5"))
 
 
-def test_a_gateway_that_waits_for_kafka_leaves_messages_to_the_engine_for_a_while() -> None:
+def test_a_gateway_that_waits_for_kafka_refuses_offers_for_a_while() -> None:
     settings = replace(CALM, pressure_unconfirmed=2, pressure_hold_ms=300)
     with running_gateway(GatewaySettings(fast_path=settings)) as gateway, granted(gateway, "d1") as device:
         gateway.kafka.holding = lambda record: record.topic.endswith("events")
@@ -138,7 +138,7 @@ def test_a_gateway_whose_lease_has_passed_writes_nothing_that_it_has_taken() -> 
     def lost(record: Record) -> bool:
         return record.topic.endswith("leases")
 
-    with running_gateway(GatewaySettings(fast_path=CALM, lease_ms=1_000)) as gateway, granted(gateway, "d1") as device:
+    with running_gateway(GatewaySettings(fast_path=CALM, lease_ms=3_000)) as gateway, granted(gateway, "d1") as device:
         gateway.kafka.holding = lambda record: record.topic.endswith("events")
         offer(gateway, "d1", 5)
         gateway.kafka.failing = lost
@@ -149,7 +149,7 @@ def test_a_gateway_whose_lease_has_passed_writes_nothing_that_it_has_taken() -> 
         assert len(gateway.kafka.of("d1", FastSent)) == 1
 
 
-def test_a_clean_start_waits_for_the_engine_after_the_engine_has_said_something_else() -> None:
+def test_a_clean_start_waits_after_the_engine_has_said_something_else() -> None:
     with running_gateway() as gateway:
         gateway.kafka.accepting.fields = {"max_awaiting_rel": 7, "send_quota": 32}
         with gateway.socket() as device:

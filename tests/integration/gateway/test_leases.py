@@ -16,14 +16,14 @@ from inflight.demo.up import UpProcess
 from inflight.local.child_process import start_child
 from inflight.local.endpoints import Endpoints
 from tests.integration.bridge.bridge_fakes import FakeBroker, Peer
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.session_engine import running_loop
 from tests.integration.up.topics_of_up import records_of
 from tests.support.processes import frozen
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(400)]
 
 LEASE_S = 3
 EXPIRY_S = 4
@@ -63,16 +63,16 @@ def wills(up: UpProcess, client_id: str) -> list[bytes | None]:
     return [record.value for record in records_of(up, "inflight.uplink") if record.key == client_id.encode()]
 
 
-def story(up: UpProcess, client_id: str) -> list[str]:
-    """What the ledger says of a client's connections and its session."""
+def transitions(up: UpProcess, client_id: str) -> list[str]:
+    """The transitions of a client's connections and its session in the ledger."""
     records = [record for record in records_of(up, "inflight.ledger") if record.key == client_id.encode()]
     return [row["transition"] for record in records for row in msgspec.json.decode(record.value or b"")]
 
 
 def await_end(up: UpProcess, client_id: str) -> None:
     """The will is published once, and then the session ends."""
-    wait_until(lambda: wills(up, client_id), lambda: f"the will of {client_id}; {up.log_tail('engine')}", within_s=60)
-    wait_until(lambda: "session_ended" in story(up, client_id), f"the end of the session of {client_id}", within_s=60)
+    wait_until(lambda: wills(up, client_id), lambda: f"the will of {client_id}; {up.log_tail('engine')}")
+    wait_until(lambda: "session_ended" in transitions(up, client_id), f"the end of the session of {client_id}")
     assert wills(up, client_id) == [f"{client_id} is gone".encode()]
 
 
@@ -84,7 +84,7 @@ def test_a_killed_gateway_takes_nobodys_session_along(up: UpProcess) -> None:
         killed = time.monotonic()
         await_end(up, "idle")
         print(f"will and end of the session {time.monotonic() - killed:.1f} s after the gateway's death")
-    assert story(up, "idle") == ["connected", "disconnected", "publication_forwarded", "session_ended"]
+    assert transitions(up, "idle") == ["connected", "disconnected", "publication_forwarded", "session_ended"]
 
 
 def test_a_frozen_gateway_finds_its_connections_ended_and_closes_them(up: UpProcess) -> None:
@@ -115,11 +115,11 @@ def test_a_killed_bridge_takes_its_devices_offline(up: UpProcess, tmp_path: Path
         with (tmp_path / "bridge.log").open("wb") as log:
             bridge = start_child(command, stdout=log, stderr=log)
             try:
-                wait_until(lambda: story(up, "lonely") == ["connected"], "the device is connected", within_s=60)
+                wait_until(lambda: transitions(up, "lonely") == ["connected"], "the device is connected")
             finally:
                 bridge.kill()
                 bridge.wait()
-        wait_until(lambda: story(up, "lonely") == ["connected", "disconnected"], "it is offline", within_s=60)
+        wait_until(lambda: transitions(up, "lonely") == ["connected", "disconnected"], "it is offline")
         loop.call_soon_threadsafe(server.close)
 
 

@@ -17,9 +17,9 @@ from sinks.mqtt.process import run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import ForwardPublication
 from state.settings import SessionSettings
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, RawClient
+from tests.integration.gateway.gateway_fakes import RawClient
 from tests.integration.gateway.session_engine import Port, SessionEngine, on_loop, running_loop
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
 COUNT = 500
@@ -87,7 +87,6 @@ def test_a_device_of_mqtt_3_1_1_finishes_500_publications_at_once(clean_session:
             wait_until(
                 lambda: len(done) == COUNT,
                 lambda: f"{len(done)} PUBCOMPs of {COUNT}, {len(connections)} connections",
-                within_s=DEADLINE_S,
             )
         finally:
             client.disconnect()
@@ -98,8 +97,8 @@ def test_a_device_of_mqtt_3_1_1_finishes_500_publications_at_once(clean_session:
         assert not broker.counters.protocol_errors
 
 
-def test_what_mqtt_5_accepts_before_an_overflow_is_answered_before_the_disconnect() -> None:
-    """[MQTT-3.3.4-7]; all of it in one write, so that accepted and excessive publications are read together."""
+def test_mqtt_5_answers_what_it_accepted_before_an_overflow() -> None:
+    """[MQTT-3.3.4-7] However the publications are divided when they are read."""
     with running() as broker, RawClient(socket.create_connection(broker.address, DEADLINE_S)) as device:
         device.send(connect(level=5, properties=b"\x11\x00\x00\x0e\x10"))
         assert device.packet()[0] == 0x20

@@ -13,8 +13,8 @@ from state.commands import SendPublish
 from state.events import PublishReceived, Subscribed
 from state.model import QoS
 from tests.integration.gateway.certificates import Authority
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, running_gateway
-from tests.support.waiting import wait_until
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -86,7 +86,7 @@ def test_mosquitto_sub_receives(gateway: GatewayUnderTest, authority: Authority,
     client_id = f"ada/sub-{version}"
     call = command("mosquitto_sub", gateway, authority.file, client_id, version, listener=PASSWORDS)
     with subprocess.Popen([*call, "-t", "down/#", "-u", "ada", "-P", "right", "-C", "1"], stdout=subprocess.PIPE) as child:
-        wait_until(lambda: gateway.kafka.of(client_id, Subscribed), "it has subscribed", within_s=DEADLINE_S)
+        wait_until(lambda: gateway.kafka.of(client_id, Subscribed), "it has subscribed")
         gateway.kafka.command(client_id, SendPublish, packet_id=1, topic="down/x", payload=b"to mosquitto", qos=QoS(1))
         output, _ = child.communicate(timeout=DEADLINE_S)
     assert output == b"to mosquitto\n"

@@ -1,4 +1,4 @@
-"""Listeners behind a load balancer: the address of the device, and who may say it."""
+"""Listeners behind a load balancer know the address of a device, from a balancer that may say it."""
 
 import socket
 import ssl
@@ -12,8 +12,8 @@ from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.certificates import Authority
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
-from tests.support.waiting import wait_until
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
 SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")

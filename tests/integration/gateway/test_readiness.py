@@ -32,7 +32,7 @@ def test_a_gateway_is_not_ready_when_its_lease_has_passed() -> None:
         wait_until(lambda: gateway.health.not_ready() == (), "it has another lease")
 
 
-def test_a_bridge_is_ready_while_it_is_connected_to_the_broker_and_owns_partitions() -> None:
+def test_a_bridge_is_ready_while_it_has_its_broker_and_partitions() -> None:
     broker = FakeBroker()
     with running_bridge(broker) as bridge:
         assert bridge.health.not_ready() == (), "it has said that it is ready"

@@ -31,27 +31,27 @@ SETTINGS = (
 
 
 class SlowDevice:
-    """Takes what it is sent only after `take` was called, and then one message every few milliseconds."""
+    """Acknowledges nothing before `go_on` was called."""
 
     def __init__(self, host: str, port: int) -> None:
         self.payloads: list[bytes] = []
-        self._may_take = threading.Event()
+        self._may_go_on = threading.Event()
         self._client = Client(CallbackAPIVersion.VERSION2, client_id="slow", clean_session=False)
         self._client.on_message = self._received
         self._client.connect(host, port)
         self._client.loop_start()
 
-    def take(self) -> None:
-        self._may_take.set()
+    def go_on(self) -> None:
+        self._may_go_on.set()
 
     def stop(self) -> None:
-        self._may_take.set()
+        self._may_go_on.set()
         self._client.disconnect()
         self._client.loop_stop()
 
     def _received(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
         # paho acknowledges when this returns.
-        self._may_take.wait()
+        self._may_go_on.wait()
         self.payloads.append(message.payload)
 
 
@@ -73,7 +73,7 @@ def outcomes(bootstrap_servers: str) -> dict[str, str]:
     return found
 
 
-def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tmp_path: Path) -> None:
+def test_a_slow_device_throttles_only_its_own_backends(tmp_path: Path) -> None:
     options = [part for setting in SETTINGS for part in ("--set", setting)]
     with UpProcess(tmp_path / "data", *options) as up:
         kafka, device = up.kafka, SlowDevice(*up.mqtt)
@@ -93,7 +93,7 @@ def test_a_slow_device_throttles_its_own_backends_only_and_nothing_is_dropped(tm
             assert backend.is_alive()
             others = [producer.send("fast", "t", b"x") for _ in range(50)]
             assert all(len(result.attempts) == 1 for result in others), "other clients are slowed"
-            device.take()
+            device.go_on()
             backend.join(timeout=240)
             assert not backend.is_alive()
         wait_until(lambda: len(device.payloads) >= MESSAGES, "everything arrives")

@@ -17,8 +17,8 @@ from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from tests.integration.gateway.gateway_fakes import DEADLINE_S, GatewayUnderTest, RawClient, running_gateway
-from tests.support.waiting import wait_until
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
 pytestmark = [pytest.mark.integration, pytest.mark.interop]
