@@ -1,4 +1,4 @@
-"""Collects the commands of one activation in order, and keeps the rule that whatever leaves a session leaves with an outcome."""
+"""Collects the commands of one activation in order. A message that leaves a session always leaves with an outcome."""
 
 from dataclasses import dataclass, field
 
@@ -18,28 +18,36 @@ from state.settings import SessionSettings
 
 
 @dataclass(slots=True)
-class FastPathNews:
-    """What an activation has to say about the fast path at its end (state/outbound/fast_path/grants.py).
+class FastPathChanges:
+    """Collects what an activation changes for the fast path; its last step applies it (state/outbound/fast_path/grants.py).
 
-    handled: it has handled a message that no gateway had sent before. remembered: digests of the message ids that it remembered
-    from such messages, and from dead letters that came back. subscriptions: they have changed.
-    waits_for_fence: something has to end that a gateway may be sending. fence_fell: the queue may be cut to its limit again.
+    Attributes:
+        has_handled: The session has handled a message that no gateway had sent before.
+        new_digests: Digests of message ids remembered from such messages, and from returned dead letters.
+        subscriptions_changed: Subscriptions were added or removed.
+        waits_for_fence: A message that a gateway may be sending has to end, so the path must close first.
+        fence_lifted: The limits of the queue apply again.
     """
 
-    handled: bool = False
-    remembered: list[bytes] = field(default_factory=list)
-    subscriptions: bool = False
+    has_handled: bool = False
+    new_digests: list[bytes] = field(default_factory=list)
+    subscriptions_changed: bool = False
     waits_for_fence: bool = False
-    fence_fell: bool = False
+    fence_lifted: bool = False
 
     @property
-    def is_news(self) -> bool:
-        """For a gateway that has a grant."""
-        return self.handled or self.subscriptions or bool(self.remembered)
+    def changes_grant(self) -> bool:
+        """Says that a gateway with a grant needs a new one."""
+        return self.has_handled or self.subscriptions_changed or bool(self.new_digests)
 
 
 class Activation:
-    """now_ms: the time of the activation, stamped on all that is recorded in it. settings: policy and exchanges are used here."""
+    """One activation.
+
+    Args:
+        now_ms: Time of the activation, and of everything that it records.
+        settings: Policy and exchanges are used here.
+    """
 
     __slots__ = ("client_id", "commands", "fast_path", "now_ms", "settings")
 
@@ -48,7 +56,7 @@ class Activation:
         self.now_ms = now_ms
         self.settings = settings
         self.commands: list[Command] = []
-        self.fast_path = FastPathNews()
+        self.fast_path = FastPathChanges()
 
     def add(self, command: Command) -> None:
         self.commands.append(command)
@@ -65,7 +73,11 @@ class Activation:
         detail: str = "",
         time_ms: int | None = None,
     ) -> None:
-        """One row of the ledger. time_ms: of what had happened before the session heard of it; None = now."""
+        """Adds a ledger row.
+
+        Args:
+            time_ms: Time of a transition that happened before the session read of it; None = now.
+        """
         self.commands.append(
             RecordTransition(
                 transition=transition,
@@ -89,8 +101,11 @@ class Activation:
         qos: QoS,
         dup: bool,
     ) -> None:
-        """Send the delivery's message and record it as `transition`. What the backend wrote is not altered: [MQTT-3.3.2-4]
-        [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]."""
+        """Sends the message and records it as `transition`.
+
+        The fields of the backend are unchanged: [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]
+        [MQTT-3.3.2-20].
+        """
         message = delivery.message
         expires_at_ms = message.expires_at_ms
         self.commands.append(
@@ -104,7 +119,7 @@ class Activation:
                 qos=qos,
                 dup=dup,
                 retain=message.retain,
-                # What is left [MQTT-3.3.2-6], rounded up: 0 would mean "already over" (MQTT 5, 3.3.2.3.3).
+                # The rest of the time to live [MQTT-3.3.2-6] is rounded up: 0 would mean "expired" (MQTT 5, 3.3.2.3.3).
                 expiry_interval_s=None if expires_at_ms is None else max(1, -(-(expires_at_ms - self.now_ms) // 1_000)),
                 properties=message.properties,
                 message_id=message.message_id,
@@ -121,7 +136,7 @@ class Activation:
         *,
         reason_code: int = ReasonCode.SUCCESS,
     ) -> None:
-        """Send PUBREL under the id of its PUBLISH [MQTT-2.2.1-5], and record it."""
+        """Sends PUBREL under the id of its PUBLISH [MQTT-2.2.1-5], and records it."""
         self.commands.append(
             SendPubRel(
                 connection_id=connection.connection_id,
@@ -143,9 +158,10 @@ class Activation:
         detail: str = "",
         payload_kept: bool = True,
     ) -> None:
-        """The message leaves the session: a ledger row, a receipt and, where the outcome says so, dead letters.
+        """Ends a message: a ledger row, a receipt and, depending on the outcome, dead letters.
 
-        payload_kept: False once the client has taken a QoS 2 message over (PUBREC): there is nothing left to dead-letter.
+        Args:
+            payload_kept: False after PUBREC of a QoS 2 message: the client has it, so nothing is left to dead-letter.
         """
         died = NOT_DEAD
         if payload_kept and wants_dead_letter(

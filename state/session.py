@@ -260,10 +260,10 @@ class Session:
                 self.inbound.release(event, activation)
             case Subscribed():
                 for subscription in event.subscriptions:
-                    activation.fast_path.subscriptions |= self.outbound.subscriptions.add(subscription)
+                    activation.fast_path.subscriptions_changed |= self.outbound.subscriptions.add(subscription)
             case Unsubscribed():
                 for topic_filter in event.topic_filters:
-                    activation.fast_path.subscriptions |= self.outbound.subscriptions.discard(topic_filter)
+                    activation.fast_path.subscriptions_changed |= self.outbound.subscriptions.discard(topic_filter)
             case _:
                 assert_never(event)
 

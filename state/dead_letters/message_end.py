@@ -1,4 +1,4 @@
-"""Builds what is said when a message leaves its session: a ledger row, its dead letters and its receipt.
+"""Builds the commands for a message that leaves its session: a ledger row, its dead letters and its receipt.
 
 Every end of a message is built here. The engine counts ends by their receipts (streaming/engine/outcome_counts.py).
 """
@@ -26,10 +26,10 @@ def message_end(
     """Yields the commands for a message that leaves the session of `client_id`, in order.
 
     Args:
-        died: the dead letters of the message.
-        packet_id: of its last exchange, None = it has none.
-        reason_code: the client's, 0 = success or none.
-        detail: for people.
+        died: The dead letters of the message.
+        packet_id: Of its last exchange; None = it has none.
+        reason_code: The client's reason code; 0 = success or none.
+        detail: Text for people.
     """
     message_id = delivery.message.message_id
     yield RecordTransition(
@@ -44,7 +44,7 @@ def message_end(
     )
     if died is not NOT_DEAD:
         yield from _dead_letters(message_id, outcome, died, now_ms)
-    if outcome is not Outcome.DUPLICATE:  # its receipt is that of the message it repeats
+    if outcome is not Outcome.DUPLICATE:  # the message that it repeats has the receipt
         yield receipt_command(
             delivery, outcome, client_id=client_id, now_ms=now_ms, died=died, reason_code=reason_code, detail=detail
         )
@@ -83,7 +83,7 @@ def receipt_command(
 
 
 def properties_for_receipt(properties: PublishProperties) -> PublishProperties:
-    """Returns the properties that the receipt of a message needs, for when the others can be forgotten."""
+    """Returns the properties that the receipt needs, so that the others can be dropped."""
     if properties.response_topic is None:
         return NO_PROPERTIES
     return PublishProperties(response_topic=properties.response_topic, correlation_data=properties.correlation_data)

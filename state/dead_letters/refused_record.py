@@ -1,7 +1,7 @@
-"""What leaves when a record never reaches a session, because nobody can read it or its key names no client: its commands.
+"""Builds the commands for a record that reaches no session, because it is unreadable or its key is no client id.
 
-The ledger says REFUSED, the whole record becomes a dead letter with the reason `invalid`, and a message gets its receipt, too. A
-message that breaks the contract but names its client is refused by that client's session instead.
+The ledger gets REFUSED, and the whole record becomes a dead letter with the reason `invalid`. A message gets a receipt too. If a
+message breaks the contract but its key is a client id, that client's session refuses it instead.
 """
 
 from state.commands import Command, DeadLetter, RecordTransition, Transition
@@ -13,12 +13,21 @@ from state.outbound.inflight_window import Delivery
 
 
 def unread(value: bytes | None, *, message_id: MessageId, accepted_ms: int) -> Message:
-    """A record of which nothing is known but its bytes, as the message of its dead letter. message_id: the record's position."""
+    """Makes the message of a dead letter from an unreadable record, of which only the bytes are known.
+
+    Args:
+        message_id: The record's position.
+    """
     return Message(message_id=message_id, topic="", payload=value or b"", accepted_ms=accepted_ms)
 
 
 def refuse_event(message: Message, *, client_id: ClientId, detail: str, now_ms: int) -> tuple[Command, ...]:
-    """For a record of `inflight.events`. client_id: the record's key, empty if it is no client id. detail: for people."""
+    """Returns the commands for a record of `inflight.events`.
+
+    Args:
+        client_id: The record's key; empty if it is no client id.
+        detail: Text for people.
+    """
     dead = with_death(message, queue=client_id, reason=Outcome.INVALID, time_ms=now_ms, exchange=DEAD_LETTERS)
     return (
         RecordTransition(
@@ -33,14 +42,14 @@ def refuse_event(message: Message, *, client_id: ClientId, detail: str, now_ms: 
 
 
 def refuse_message(message: Message, *, client_id: ClientId, detail: str, now_ms: int) -> tuple[Command, ...]:
-    """For a record of `inflight.messages`: the same, and the receipt. Arguments as in `refuse_event`."""
+    """Returns the commands for a record of `inflight.messages`: those of `refuse_event` and the receipt."""
     never_sent = Delivery(message=message, order=0, qos=message.qos)
     receipt = receipt_command(never_sent, Outcome.INVALID, client_id=client_id, now_ms=now_ms, detail=detail)
     return (*refuse_event(message, client_id=client_id, detail=detail, now_ms=now_ms), receipt)
 
 
 def fault_of_key(key: bytes | None, *, max_client_id_bytes: int) -> str:
-    """Why a key that is no client id is none, for people."""
+    """Returns why a key is no client id, for people."""
     if not key:
         return "the record has no key: the key of a record is the client id that it is for"
     try:

@@ -44,7 +44,7 @@ def submit(
     activation.record(Transition.ACCEPTED, message_id)
     accepted = _admit(outbound, delivery, connection, activation)
     if accepted and event.explicit_id:
-        activation.fast_path.remembered.append(outbound.recent_ids.remember(message_id))
+        activation.fast_path.new_digests.append(outbound.recent_ids.remember(message_id))
     return accepted
 
 
@@ -61,7 +61,7 @@ def accept_returned(
     if event.return_id or history is None:  # 1
         is_duplicate = outbound.recent_ids.contains(return_ := event.return_id or event.message.message_id)
         if not is_duplicate:
-            activation.fast_path.remembered.append(outbound.recent_ids.remember(return_))
+            activation.fast_path.new_digests.append(outbound.recent_ids.remember(return_))
     else:
         is_duplicate = not outbound.returns.admit(return_id(event.message), history.last_time_ms)
     if is_duplicate:

@@ -33,7 +33,7 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
 
 def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
     """Applies the limits of the queue again after the fence had suspended them."""
-    if activation.fast_path.fence_fell:
+    if activation.fast_path.fence_lifted:
         newest_first = outbound.settings.overflow is Overflow.REJECT
         for delivery in outbound.queue.trim(newest_first=newest_first):
             activation.finish(delivery, Outcome.MAXLEN, detail="dropped from a full queue when the fast path was closed")

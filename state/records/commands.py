@@ -1,4 +1,4 @@
-"""The records of `inflight.commands`: what a session wants a gateway or bridge to do on a connection.
+"""Defines the records of `inflight.commands`: commands of a session to a gateway or bridge on a connection.
 
 Key: the client id. Partition: the one that the connection's gateway reads. No headers. Value: the version byte, then a
 `CommandBatch` (state/commands.py) as msgpack.
@@ -24,19 +24,23 @@ from state.records.properties import properties_bytes
 from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
 _COMMAND_OVERHEAD_BYTES: Final = 128
-"""At least the encoded size of a command without its texts and payload."""
+"""Estimate of the encoded size of a command without its texts and payload; never too small."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(CommandBatch)
 
 
 def encode_command_batch(batch: CommandBatch) -> bytes:
-    """The value."""
+    """Returns the value of a record."""
     return VERSION_BYTE + _encoder.encode(batch)
 
 
 def decode_command_batch(data: bytes) -> CommandBatch:
-    """Raises UnreadableRecord for anything but the output of `encode_command_batch` of this or an older version."""
+    """Returns the commands.
+
+    Raises:
+        UnreadableRecord: `encode_command_batch` of this or an older version did not write it.
+    """
     encoded = without_version(data)
     try:
         return _decoder.decode(encoded)
@@ -53,9 +57,10 @@ def command_records(
     max_record_bytes: int,
     code: str = "",
 ) -> Iterator[SinkRecord]:
-    """One record, or as many as are needed for none to be over `max_record_bytes`; a single command never is (RecordLimits).
+    """Yields one record, or several if it would exceed `max_record_bytes`. A single command never does (RecordLimits).
 
-    code: as in CommandBatch.
+    Args:
+        code: As in CommandBatch.
     """
     key = client_id.encode()
     for part in _parts(commands, max_record_bytes):
@@ -89,7 +94,7 @@ def _ids(command: GatewayCommand) -> int:
 
 
 def _weight(command: GatewayCommand) -> int:
-    """An upper estimate of the encoded size, in bytes."""
+    """Returns an upper estimate of the encoded size, in bytes."""
     if isinstance(command, AcceptConnection):
         filters_bytes = sum(len(topic_filter.encode()) + 5 for topic_filter in command.topic_filters or ())
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + filters_bytes

@@ -1,11 +1,10 @@
-"""The records of `inflight.messages`, a public contract: what the Kafka headers of a message mean and which values are allowed.
+"""Defines the records of `inflight.messages`, a public contract: the Kafka headers of a message and their allowed values.
 
-Key: the id of the client that the message is for. Value: the payload; null is an empty one.
+Key: the client id of the recipient. Value: the payload; null is an empty one.
 
-One reader for both ends: the engine reads records with it, and the `Producer` reads what it is about to send, so that a message
-which the engine would refuse never leaves the backend. What breaks the contract raises `BrokenContract`, whose text tells the
-backend's author what to change. Text is UTF-8; a header that occurs twice counts as its last occurrence, as in Kafka's own
-`lastHeader`.
+Both ends use the same reader. The engine reads records with it, and the `Producer` checks its messages with it, so that a message
+which the engine would refuse never leaves the backend. A violation raises `BrokenContract`, whose text tells the backend's author
+what to change. Text is UTF-8. If a header occurs twice, the last one counts, as in Kafka's own `lastHeader`.
 
 | header | meaning |
 |---|---|
@@ -17,7 +16,7 @@ backend's author what to change. Text is UTF-8; a header that occurs twice count
 | `priority` | 0 (default)…255 |
 | `payload-format`, `content-type`, `response-topic`, `correlation-data` (bytes) | MQTT 5 properties |
 | `user-NAME` | MQTT 5 user property NAME, in the order given, repeatable |
-| anything else | kept as it is, for dead letters |
+| any other | kept unchanged, for dead letters |
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +55,7 @@ _T = TypeVar("_T")
 _FIELDS: Final = frozenset({TOPIC, QOS, RETAIN, MESSAGE_ID, EXPIRATION, PRIORITY})
 _PROPERTY_HEADERS: Final = frozenset(row.header for row in PROPERTIES if row.kind is not PropertyKind.TEXT_PAIRS)
 NAMED: Final = _FIELDS | _PROPERTY_HEADERS
-"""The headers that a field stands for, without those of user properties."""
+"""Headers with a field of their own, without those of user properties."""
 
 _QOS: Final = {b"0": QoS.AT_MOST_ONCE, b"1": QoS.AT_LEAST_ONCE, b"2": QoS.EXACTLY_ONCE}
 _BOOL: Final = {b"true": True, b"1": True, b"false": False, b"0": False}
@@ -66,7 +65,7 @@ _format_properties: Final = property_headers(PROPERTIES)
 
 
 class HeaderLike(Protocol):
-    """A Kafka header: name, and bytes or null."""
+    """A Kafka header: a name, and bytes or null."""
 
     @property
     def key(self) -> str: ...
@@ -76,7 +75,8 @@ class HeaderLike(Protocol):
 
 
 class BrokenContract(ValueError):
-    """What is wrong with a message and what is allowed; ends in the dead letter's `x-detail`, never stops the query."""
+    """Says what is wrong with a message and what is allowed. The text goes to the dead letter's `x-detail`; the query
+    continues."""
 
 
 def message_event(
@@ -88,10 +88,13 @@ def message_event(
     limits: RecordLimits,
     position: Position | None = None,
 ) -> MessageSubmitted | MessageRefused:
-    """The event that a record is for its session; `MessageRefused` says what breaks the contract.
+    """Returns the event of a record for its session. `MessageRefused` says what breaks the contract.
 
-    A null value (a tombstone) is an empty payload, which MQTT allows: it is how a backend clears a retained value.
-    accepted_ms, default_message_id: as in `parse_message`. position: of the record.
+    A null value (a tombstone) is an empty payload, which MQTT allows: a backend clears a retained value with it.
+
+    Args:
+        accepted_ms, default_message_id: As in `parse_message`.
+        position: Of the record.
     """
     payload = value or b""
     try:
@@ -108,9 +111,14 @@ def message_event(
 def parse_message(
     headers: Sequence[HeaderLike], *, payload: bytes, accepted_ms: int, default_message_id: str
 ) -> tuple[Message, bool]:
-    """The message, and whether the backend named its id. Raises BrokenContract.
+    """Returns the message, and True if the backend set its id.
 
-    accepted_ms: from when `expiration` counts. default_message_id: the record's position.
+    Args:
+        accepted_ms: `expiration` counts from here.
+        default_message_id: The record's position.
+
+    Raises:
+        BrokenContract: A header is missing or has a value that is not allowed.
     """
     named: dict[str, bytes] = {}
     raw_properties: dict[str, bytes] = {}
@@ -149,9 +157,9 @@ def parse_message(
 
 
 def parse_broken_message(headers: Sequence[HeaderLike], *, payload: bytes, accepted_ms: int, default_message_id: str) -> Message:
-    """What can be said about a message that breaks the contract, for its dead letter; never raises.
+    """Returns a message for the dead letter of a record that breaks the contract. It never raises.
 
-    Headers that no field can hold are kept as they came, so that the dead letter shows what the backend wrote.
+    Headers that no field can hold are kept unchanged, so that the dead letter shows what the backend wrote.
     """
     last = {header.key: header.value or b"" for header in headers}
     try:
@@ -168,9 +176,9 @@ def parse_broken_message(headers: Sequence[HeaderLike], *, payload: bytes, accep
 
 
 def format_message(message: Message) -> list[Header]:
-    """The headers that say what `message` is: what `parse_message` reads, without the time to live.
+    """Returns the headers of a message: those that `parse_message` reads, without the time to live.
 
-    A dead letter must not expire a second time, so `expiration` is left to whoever sends it again.
+    A dead letter must not expire a second time. Whoever sends it again may set `expiration`.
     """
     headers = [
         Header(TOPIC, message.topic.encode()),
@@ -236,7 +244,7 @@ def _text(header: str, raw: bytes) -> str:
 
 
 def _integer(header: str, raw: bytes, minimum: int, maximum: int) -> int:
-    # isdigit() on bytes is ASCII only: no sign, no blank, no underscore, no digits of other scripts.
+    # bytes.isdigit() accepts ASCII digits only: no sign, space, underscore or digits of other scripts.
     if not raw.isdigit() or len(raw) > 20 or not minimum <= int(raw) <= maximum:
         raise BrokenContract(f"header {header} is {_shown(raw)}: a whole number {minimum}…{maximum} is allowed")
     return int(raw)
@@ -284,4 +292,4 @@ _parse_properties: Final = cast(
         **{kind.name: read for kind, read in _KIND_READERS.items()},
     ),
 )
-"""Returns the properties that these headers and pairs say. Raises BrokenContract."""
+"""Returns the properties in these headers and pairs. Raises BrokenContract."""

@@ -33,8 +33,11 @@ class PropertyKind(Enum):
 class Property:
     """A row of the table.
 
-    field: of `PublishProperties`. header: the Kafka header, or how the headers of TEXT_PAIRS begin.
-    mqtt_id, mqtt_name: from MQTT 5, table 2-4. meaning: for people; empty = the name says it.
+    Attributes:
+        field: Name of the field of `PublishProperties`.
+        header: The Kafka header, or the prefix of the headers of TEXT_PAIRS.
+        mqtt_id, mqtt_name: Those of MQTT 5, table 2-4.
+        meaning: Text for people; empty = the name says it.
     """
 
     field: str
@@ -67,7 +70,7 @@ USER_PROPERTIES: Final = Property(
 )
 
 PROPERTIES: Final = (PAYLOAD_FORMAT, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA, USER_PROPERTIES)
-"""In the order of the fields of `PublishProperties`, so `msgspec.structs.astuple` gives the values in this order."""
+"""The rows in the order of the fields of `PublishProperties`, so `msgspec.structs.astuple` gives the values in this order."""
 
 _HEADERS_OF_KIND: Final = {
     PropertyKind.FLAG: "headers.append(Header({header!r}, b'%d' % value))",

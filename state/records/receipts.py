@@ -1,7 +1,8 @@
-"""The records of `inflight.receipts`: the last word of a session about a message. docs/receipt.schema.json is their JSON schema.
+"""Defines the records of `inflight.receipts`: the outcome of a message in a session. docs/receipt.schema.json is their JSON
+schema.
 
-Key: the client id. No headers. Value: a `Receipt` as JSON. Where the message's response topic is `client:ID`, the same value goes
-to that client as a message, too: a record of `inflight.messages` with the headers of state/records/messages.py.
+Key: the client id. No headers. Value: a `Receipt` as JSON. If the message's response topic is `client:ID`, the same value goes to
+that client as a message too: a record of `inflight.messages` with the headers of state/records/messages.py.
 """
 
 import hashlib
@@ -19,43 +20,47 @@ from state.records.record import Header, SinkRecord, TimeMs
 from state.records.settings import Topics
 
 RECIPIENT_PREFIX: Final = "client:"
-"""A response topic that begins so names the client that wants the receipt."""
+"""A response topic with this prefix names a client that gets the receipt."""
 
 OWN_TOPIC: Final = f"{DestinationKind.TOPIC}:"
-"""The destination that stands for the engine's own dead-letter topic until the record is written."""
+"""The destination that represents the engine's own dead-letter topic until the record is written."""
 
 _ID_BYTES: Final = 16
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The last word of a session about a message. Times are milliseconds since 1970."""
+    """The outcome of a message in a session. Times are milliseconds since 1970."""
 
-    message_id: Annotated[str, Meta(description="the backend's, or topic-partition-offset of its record")]
-    client_id: Annotated[str, Meta(description="in whose queue the message was; the record's key, too")]
+    message_id: Annotated[str, Meta(description="set by the backend, else topic-partition-offset of the record")]
+    client_id: Annotated[str, Meta(description="the client in whose queue the message was; the record's key too")]
     outcome: Annotated[Outcome, Meta(description="why the message left that queue")]
     reason_code: Annotated[int, Meta(description="MQTT 5 reason code of the client's acknowledgement; 0 = success or none")]
     attempts: Annotated[int, Meta(description="transmissions that the client could have received")]
-    accepted_ms: Annotated[TimeMs, Meta(description="when Kafka took the message")]
+    accepted_ms: Annotated[TimeMs, Meta(description="when Kafka stored the message")]
     first_sent_ms: Annotated[TimeMs | None, Meta(description="null = never sent")]
     outcome_ms: Annotated[TimeMs, Meta(description="when the outcome was known")]
     detail: Annotated[str, Meta(description="for people; empty = nothing to add")]
     final: Annotated[
-        bool, Meta(description="false while a copy waits in the queue of another client, whose session will give a receipt, too")
+        bool, Meta(description="false while a copy is in the queue of another client, whose session will send a receipt too")
     ]
     destinations: Annotated[tuple[str, ...], Meta(description="where its dead letters went: topic:NAME, client:ID, table:NAME")]
-    deaths: Annotated[int, Meta(description="how often the message has died by now, in all queues")]
+    deaths: Annotated[int, Meta(description="number of deaths of the message so far, in all queues")]
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
-    fast_path: Annotated[bool, Meta(description="whether a gateway sent it first, before the session had read it")]
+    fast_path: Annotated[bool, Meta(description="true if a gateway sent it before the session had read it")]
 
 
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(dict[str, object])
 _LATER_FIELDS: Final = {"fast_path": False}
-"""The fields that older versions have not written, with the value that this means."""
+"""Fields that older versions do not write, with their values there."""
 
 
 def decode_receipt(data: bytes) -> Receipt:
-    """Raises UnreadableRecord for anything but a receipt of this or an older version."""
+    """Returns the receipt.
+
+    Raises:
+        UnreadableRecord: It is no receipt of this or an older version.
+    """
     try:
         return msgspec.convert(_LATER_FIELDS | _decoder.decode(data), Receipt)
     except UNDECODABLE as error:
@@ -65,9 +70,11 @@ def decode_receipt(data: bytes) -> Receipt:
 def receipt_records(
     receipt: Receipt, response_topic: str | None, topics: Topics, *, max_client_id_bytes: int
 ) -> Iterator[SinkRecord]:
-    """Yields a record, and a second one where the response topic names a client.
+    """Yields a record, and a second one if the response topic names a client.
 
-    response_topic: of the message, None = it has none. max_client_id_bytes: a longer client id gets no receipt.
+    Args:
+        response_topic: Of the message; None = it has none.
+        max_client_id_bytes: A longer client id gets no receipt.
     """
     if OWN_TOPIC in receipt.destinations:
         own = f"{OWN_TOPIC}{topics.dead_letters}"
@@ -91,6 +98,6 @@ def receipt_records(
 
 
 def _receipt_id(receipt: Receipt) -> bytes:
-    """Returns the same id when the micro-batch is executed again, so the recipient's session recognises the copy."""
+    """Returns an id that is equal when the micro-batch is executed again, so that the recipient's session recognises the copy."""
     content = f"{receipt.message_id}\0{receipt.client_id}\0{receipt.deaths}\0{receipt.outcome_ms}"
     return b"receipt-" + hashlib.blake2b(content.encode(), digest_size=_ID_BYTES).hexdigest().encode()

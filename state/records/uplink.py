@@ -1,4 +1,4 @@
-"""The records of `inflight.uplink`: what devices publish. Gateways and bridges write QoS 0 and 1, the engine QoS 2 and wills.
+"""Defines the records of `inflight.uplink`: publications of devices. Gateways and bridges write QoS 0 and 1, the engine the rest.
 
 A public contract: names and encodings never change. Key: the client id. Value: the payload. Headers, UTF-8 text unless said
 otherwise:
@@ -8,13 +8,13 @@ otherwise:
 | `mqtt-topic` | topic name |
 | `mqtt-qos` | `0`, `1`, `2` |
 | `mqtt-retain` | `true`, `false` |
-| `client-id` | who published (also the record's key) |
-| `inflight-id` | unique per publication; a repeated one is a copy that the reader drops |
+| `client-id` | the device that published; the record's key too |
+| `inflight-id` | unique per publication; a reader drops a copy by it |
 | `content-type`, `response-topic` | MQTT 5, if given |
 | `correlation-data` | MQTT 5, if given; bytes as they came |
 | `payload-format` | `1` = the payload is UTF-8 text, as the device says |
 | `message-expiry` | MQTT 5 Message Expiry Interval in seconds, if given |
-| `username` | who had logged in on the connection; not there if nobody had |
+| `username` | the user who logged in on the connection; absent without a login |
 | `user-…` | one per MQTT 5 user property, in order, names may repeat |
 """
 
@@ -38,7 +38,7 @@ _RETAIN: Final = ((RETAIN, b"false"), (RETAIN, TRUE))
 UPLINK_PROPERTIES: Final = tuple(
     sorted(PROPERTIES, key=lambda row: (row.kind is PropertyKind.TEXT_PAIRS, row.kind is PropertyKind.FLAG))
 )
-"""The order of these headers, and of the archive's columns: every version has written flags and pairs last."""
+"""The order of these headers and of the archive's columns. Every version writes flags and pairs last."""
 
 _property_headers: Final = property_header_pairs(UPLINK_PROPERTIES)
 
@@ -54,7 +54,11 @@ def uplink_headers(
     properties: PublishProperties = NO_PROPERTIES,
     username: str = "",
 ) -> list[tuple[str, bytes]]:
-    """As kafka-python takes them. inflight_id: gateways say `client:connection:counter`, the engine the publication id."""
+    """Returns the headers in the form of kafka-python.
+
+    Args:
+        inflight_id: `client:connection:counter` from gateways, the publication id from the engine.
+    """
     headers = [
         (TOPIC, topic.encode()),
         _QOS[qos],
@@ -70,7 +74,7 @@ def uplink_headers(
 
 
 def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication) -> SinkRecord:
-    """The record that the engine writes."""
+    """Returns the record that the engine writes."""
     headers = uplink_headers(
         client_id=client_id,
         topic=command.topic,

@@ -47,12 +47,12 @@ def in_its_place(value: Any) -> Callable[[Any], Any]:
     return lambda original: value
 
 
-def grantable_whatever(**news: Any) -> Callable[[Any], Any]:
-    """`grants._grantable` that does not look at something: news of the activation, or the queue."""
+def grantable_whatever(**changes: Any) -> Callable[[Any], Any]:
+    """`grants._grantable` that ignores changes of the activation, or the queue."""
 
     def mutate(original: Any) -> Any:
         def grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Any:
-            for name, value in news.items():
+            for name, value in changes.items():
                 if hasattr(activation.fast_path, name):
                     setattr(activation.fast_path, name, value)
             return original(outbound, path, activation)
@@ -179,7 +179,7 @@ def closed_never(original: Any) -> Any:
 def slow_is_no_news(original: Any) -> Any:
     def was_adopted(outbound: SessionOutbound, position: Any, activation: Activation) -> bool:
         adopted: bool = original(outbound, position, activation)
-        activation.fast_path.handled = False
+        activation.fast_path.has_handled = False
         return adopted
 
     return was_adopted
@@ -233,10 +233,10 @@ MUTANTS = {
     "grant: with too long subscriptions": Mutant(grants, "MAX_SUBSCRIPTION_BYTES", in_its_place(10**9)),
     "grant: with too much unread": Mutant(grants, "MAX_UNREAD", in_its_place(10**9)),
     "grant: of slow messages not renewed": Mutant(grants, "was_adopted", slow_is_no_news),
-    "grant: of subscriptions not renewed": Mutant(grants, "_grantable", grantable_whatever(subscriptions=False)),
+    "grant: of subscriptions not renewed": Mutant(grants, "_grantable", grantable_whatever(subscriptions_changed=False)),
     "grant: of fast sends not renewed": Mutant(grants, "GRANT_AFTER", in_its_place(10**9)),
     "grant: renewed all the time": Mutant(grants, "GRANT_AFTER", in_its_place(0)),
-    "grant: of returned ids not told": Mutant(grants, "_grantable", grantable_whatever(remembered=[])),
+    "grant: of returned ids not told": Mutant(grants, "_grantable", grantable_whatever(new_digests=[])),
     "grant: ids of both halves": Mutant(grants, "fast_ids", ids_of_both_halves),
     "grant: adopted of another partition": Mutant(grants, "_open", adopted_is_that_of_another_partition),
     "route: with each grant": Mutant(grants, "_open", route_every_time),

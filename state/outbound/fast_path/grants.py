@@ -45,7 +45,7 @@ def was_adopted(outbound: SessionOutbound, position: Position | None, activation
     if position is None:
         return False
     if outbound.positions.mark_read(position):
-        activation.fast_path.handled = True
+        activation.fast_path.has_handled = True
         return False
     return True
 
@@ -84,7 +84,7 @@ def end_of_activation(outbound: SessionOutbound, connection: SessionConnection |
                 connection_id=connection.connection_id, partition=connection.partition, sequence=connection.next_sequence()
             )
         )
-    elif activation.fast_path.is_news or path.since_grant >= GRANT_AFTER:
+    elif activation.fast_path.changes_grant or path.since_grant >= GRANT_AFTER:
         _grant(outbound, connection, path, after, activation)
 
 
@@ -95,7 +95,7 @@ def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Act
         return None
     if activation.fast_path.waits_for_fence or len(outbound.positions.unread) > MAX_UNREAD:
         return None
-    if path.state is PathState.CLOSED or activation.fast_path.subscriptions:
+    if path.state is PathState.CLOSED or activation.fast_path.subscriptions_changed:
         subscriptions = outbound.subscriptions
         if len(subscriptions.encoded()) > MAX_SUBSCRIPTION_BYTES or len(subscriptions) > MAX_SUBSCRIPTIONS:
             return None
@@ -123,10 +123,10 @@ def _grant(
     *,
     is_first: bool = False,
 ) -> None:
-    news, recent = activation.fast_path, outbound.recent_ids
+    changes, recent = activation.fast_path, outbound.recent_ids
     # A periodic snapshot lets the gateway forget the ids that the session has forgotten.
-    is_snapshot = is_first or path.since_grant >= GRANT_AFTER or path.digests_sent + len(news.remembered) > recent.window
-    path.digests_sent = 0 if is_snapshot else path.digests_sent + len(news.remembered)
+    is_snapshot = is_first or path.since_grant >= GRANT_AFTER or path.digests_sent + len(changes.new_digests) > recent.window
+    path.digests_sent = 0 if is_snapshot else path.digests_sent + len(changes.new_digests)
     path.since_grant = 0
     activation.add(
         OpenFastPath(
@@ -137,9 +137,9 @@ def _grant(
             adopted=path.adopted,
             ids_in_use=fast_ids((entry.packet_id for entry in outbound.window), outbound.abandoned.phases),
             last_id=outbound.packet_ids.last_fast,
-            recent_ids=b"".join(recent.digests if is_snapshot else news.remembered),
+            recent_ids=b"".join(recent.digests if is_snapshot else changes.new_digests),
             is_snapshot=is_snapshot,
-            subscriptions=tuple(outbound.subscriptions) if is_first or news.subscriptions else None,
+            subscriptions=tuple(outbound.subscriptions) if is_first or changes.subscriptions_changed else None,
         )
     )
 
@@ -147,5 +147,5 @@ def _grant(
 def _close(path: SessionFastPath, activation: Activation) -> None:
     path.state = PathState.CLOSED
     path.since_grant = 0
-    activation.fast_path.fence_fell |= path.over_limit
+    activation.fast_path.fence_lifted |= path.over_limit
     path.over_limit = False

@@ -176,7 +176,7 @@ def test_a_purge_is_refused_because_a_drop_is_what_helps() -> None:
     assert isinstance(said, RecordTransition)
     assert (said.transition, said.detail) == (
         Transition.REFUSED,
-        "the client is quarantined: drop its session in place of purging it",
+        "the client is quarantined: drop its session instead of purging it",
     )
 
 
@@ -366,5 +366,5 @@ def test_the_session_that_comes_after_a_drop_does_not_take_a_message_as_new_that
 
 def test_the_payload_of_what_was_sent_counts_towards_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "MAX_KEPT_BYTES", 70)
-    with pytest.raises(UnreadableRecord, match="bytes of what its device said are kept"):
+    with pytest.raises(UnreadableRecord, match="events are kept already"):
         after(held_of(fast()), fast_sent("long name", 3, previous=2))
