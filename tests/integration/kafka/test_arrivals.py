@@ -10,12 +10,14 @@ from kafka import KafkaProducer
 from streaming.engine.pacing.arrivals import KafkaArrivals
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
+from tests.support.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
-LONG_S = 60.0
+LONG_S = DEADLINE_S
 """Only a failure waits for so long."""
-PROMPT_S = 10.0
+PROMPT_S = LONG_S / 2
+"""Long before that, even on a slow machine."""
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def waited_s(arrivals: KafkaArrivals, topic: str, ends: tuple[int, int], timeout
     return time.monotonic() - started
 
 
-def test_it_returns_when_a_record_is_there_in_any_partition_and_not_before(
+def test_it_returns_when_a_record_is_in_any_partition_and_not_before(
     arrivals: KafkaArrivals, producer: KafkaProducer, topic: str
 ) -> None:
     assert waited_s(arrivals, topic, (0, 0), 0.3) >= 0.3
@@ -58,7 +60,7 @@ def test_it_returns_when_a_record_is_there_in_any_partition_and_not_before(
 def test_a_record_that_comes_later_ends_the_wait(arrivals: KafkaArrivals, producer: KafkaProducer, topic: str) -> None:
     later = threading.Timer(0.5, lambda: producer.send(topic, b"x", partition=0))
     later.start()
-    assert 0.4 < waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
     later.join()
 
 

@@ -1,4 +1,4 @@
-"""A real broker: starts, keeps its data through everything, and dies with its parent."""
+"""A real broker starts, keeps its data through everything, and dies with its parent."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from streaming.config.topics import check_topics, ensure_topics, require_safe_to
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.processes import is_gone
 from tests.support.shared import SharedKafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.servers]
 TOPIC = "survivors"
@@ -29,7 +29,7 @@ TOPIC = "survivors"
 def append(broker: EmbeddedKafka, *values: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all", enable_idempotence=True)
     for future in [producer.send(TOPIC, value.encode()) for value in values]:
-        future.get(timeout=30)
+        future.get(DEADLINE_S)
     producer.close()
 
 
@@ -82,7 +82,7 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log(kafka: SharedKafka,
     create_topics(kafka.bootstrap_servers, "the-first-one-works")
 
 
-def test_the_topics_of_inflight_are_created_once_and_found_right_afterwards(kafka: SharedKafka) -> None:
+def test_the_topics_of_inflight_are_created_once_and_then_found_right(kafka: SharedKafka) -> None:
     settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "created"})
     assert [problem.rpartition(": ")[2] for problem in check_topics(settings).problems] == [
         "does not exist; `inflight topics` creates it"

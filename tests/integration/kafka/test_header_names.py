@@ -11,6 +11,7 @@ from sinks.kafka.group_consumer import Record
 from state.errors import UnreadableRecord
 from streaming.engine.intake.waiting_records import WaitingRecords
 from tests.support.shared import SharedKafka
+from tests.support.waiting import DEADLINE_S
 
 TOPIC = "header-names"
 
@@ -29,12 +30,12 @@ def test_it_costs_only_its_own_record(kafka: SharedKafka) -> None:
         admin.create_topics([NewTopic(TOPIC, 1, 1)])
     with closing(KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)) as producer:
         for name in ("before", NotUtf8(), "after"):
-            producer.send(TOPIC, b"value", key=b"key", headers=[(name, b"1")]).get(30)
+            producer.send(TOPIC, b"value", key=b"key", headers=[(name, b"1")]).get(DEADLINE_S)
     with closing(
         Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": TOPIC, "enable.auto.commit": False})
     ) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        before, bad, after = (Record(message) for message in consumer.consume(3, 30))
+        before, bad, after = (Record(message) for message in consumer.consume(3, DEADLINE_S))
     assert (before.headers, after.headers) == ([("before", b"1")], [("after", b"1")])
     assert (bad.key, bad.value) == (b"key", b"value")
     for _ in range(100):  # the interpreter looks less closely at a call that it knows: an error was left behind

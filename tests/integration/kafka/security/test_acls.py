@@ -18,7 +18,7 @@ from sinks.kafka.subscribing import subscribe
 from state.records.throttle import encode_throttle
 from tests.integration.kafka.security.acl_table import Rule, documented
 from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka
-from tests.integration.kafka.security.secured_plant import BOUND_TOPIC, PREFIX, Plant, plant
+from tests.integration.kafka.security.secured_testbed import BOUND_TOPIC, PREFIX, Testbed, testbed
 from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
@@ -37,11 +37,11 @@ OFFERED = Rule(principal="gateway", resource="topic", name=f"{PREFIX}.commands",
 
 
 @pytest.fixture(scope="module")
-def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Plant]:
+def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Testbed]:
     """After everything has been done that needs Kafka."""
     with (
         secure_kafka(tmp_path_factory.mktemp("secure"), jars) as (broker, _),
-        plant(broker, tmp_path_factory.mktemp("plant")) as it,
+        testbed(broker, tmp_path_factory.mktemp("testbed")) as it,
     ):
         rules = tried()
         for user in sorted({rule.principal for rule in rules}):
@@ -75,9 +75,9 @@ def tried() -> list[Rule]:
     return [rule for rule in documented(PREFIX, NAMES) if rule.principal != "bridge"]  # test_bridge_acls.py
 
 
-def throttle_somebody(plant: Plant) -> None:
+def throttle_somebody(testbed: Testbed) -> None:
     """As an engine before this one has left it: the next one takes it back."""
-    producer = KafkaProducer(bootstrap_servers=plant.broker.bootstrap_servers)
+    producer = KafkaProducer(bootstrap_servers=testbed.broker.bootstrap_servers)
     producer.send(f"{PREFIX}.throttle", key=b"somebody", value=encode_throttle("busy", 1)).get(30)
     producer.close()
 
@@ -93,9 +93,9 @@ def device(client_id: str, address: str) -> paho.Client:
     return client
 
 
-def send(plant: Plant, devices: list[paho.Client]) -> None:
+def send(testbed: Testbed, devices: list[paho.Client]) -> None:
     """To each lamp, in a transaction, to nobody, and until the fast path was gone, within a gateway and between them."""
-    settings = plant.settings("backend")
+    settings = testbed.settings("backend")
     own = producer_settings(settings)
     with Producer(settings.kafka.bootstrap_servers, settings=own, transactional_id="backend-1") as producer:
         for lamp in "lamp-away", "nobody":
@@ -108,7 +108,7 @@ def send(plant: Plant, devices: list[paho.Client]) -> None:
             for lamp in LAMPS:
                 producer.send(client_id=lamp, topic="t", payload=b"%d" % number, message_id=f"{lamp}-{number}")
             arrived(devices, number + 1)
-            if is_fast(plant) and OFFERED in plant.broker.allowed():
+            if is_fast(testbed) and OFFERED in testbed.broker.allowed():
                 break
 
 
@@ -116,12 +116,12 @@ def arrived(devices: list[paho.Client], count: int) -> None:
     wait_until(lambda: all(len(set(one.user_data_get())) == count for one in devices), "every lamp has its messages")
 
 
-def is_fast(plant: Plant) -> bool:
-    return any(b'"fast_path":true' in (record.value or b"") for record in on_topic(plant, "receipts"))
+def is_fast(testbed: Testbed) -> bool:
+    return any(b'"fast_path":true' in (record.value or b"") for record in on_topic(testbed, "receipts"))
 
 
-def read_as_backend(plant: Plant, topic: str, count: int) -> None:
-    options = plant.settings("backend").kafka.client_options()
+def read_as_backend(testbed: Testbed, topic: str, count: int) -> None:
+    options = testbed.settings("backend").kafka.client_options()
     consumer = KafkaConsumer(**options, group_id=NAMES["YOUR_GROUP"], auto_offset_reset="earliest")
     subscribe(consumer, [f"{PREFIX}.{topic}"])
     found = 0
@@ -131,51 +131,51 @@ def read_as_backend(plant: Plant, topic: str, count: int) -> None:
         found += sum(len(records) for records in consumer.poll(timeout_ms=500).values())
         return found >= count
 
-    wait_until(read, lambda: f"{count} records of {topic}, {found} are there: {on_topic(plant, topic)}")
+    wait_until(read, lambda: f"{count} records of {topic}, {found} are there: {on_topic(testbed, topic)}")
     consumer.close()
 
 
-def on_topic(plant: Plant, topic: str) -> list[Any]:
-    return read_topic(plant.broker.bootstrap_servers, f"{PREFIX}.{topic}")
+def on_topic(testbed: Testbed, topic: str) -> list[Any]:
+    return read_topic(testbed.broker.bootstrap_servers, f"{PREFIX}.{topic}")
 
 
-def look_back(plant: Plant) -> None:
+def look_back(testbed: Testbed) -> None:
     """The commands that read the topics, and one that writes: the expired message is sent again."""
-    steps = plant.documents("operator", "trace", "lamp-0-0", "--source", "kafka", "--json")
+    steps = testbed.documents("operator", "trace", "lamp-0-0", "--source", "kafka", "--json")
     assert [step["step"] for step in steps][-1] == "finished"
-    [count] = plant.documents("operator", "replay", "--all", "--source", "kafka", "--json")
+    [count] = testbed.documents("operator", "replay", "--all", "--source", "kafka", "--json")
     assert count["sent"] == 2
 
 
-def test_nothing_that_is_needed_is_missing(worked: Plant) -> None:
+def test_nothing_that_is_needed_is_missing(worked: Testbed) -> None:
     assert sorted(worked.broker.refused() - NOT_NEEDED) == []
 
 
-def test_nothing_is_allowed_that_nobody_needs(worked: Plant) -> None:
+def test_nothing_is_allowed_that_nobody_needs(worked: Testbed) -> None:
     assert sorted(set(tried()) - worked.broker.allowed()) == []
 
 
-def test_the_fast_path_was_among_what_was_tried(worked: Plant) -> None:
+def test_the_fast_path_was_among_what_was_tried(worked: Testbed) -> None:
     assert is_fast(worked)
 
 
-SECRETS: dict[str, Callable[[Plant], str]] = {
-    "command lines": lambda plant: "\n".join(sorted(plant.command_lines)),
-    "logs": lambda plant: "\n".join(path.read_text(errors="replace") for path in plant.directory.rglob("*.log*")),
-    "checkpoints and tables": lambda plant: "\n".join(
-        path.read_text(errors="replace") for path in (plant.directory / "data").rglob("*") if path.is_file()
+SECRETS: dict[str, Callable[[Testbed], str]] = {
+    "command lines": lambda testbed: "\n".join(sorted(testbed.command_lines)),
+    "logs": lambda testbed: "\n".join(path.read_text(errors="replace") for path in testbed.directory.rglob("*.log*")),
+    "checkpoints and tables": lambda testbed: "\n".join(
+        path.read_text(errors="replace") for path in (testbed.directory / "data").rglob("*") if path.is_file()
     ),
-    "`inflight config`": lambda plant: plant.run("engine", "config"),
+    "`inflight config`": lambda testbed: testbed.run("engine", "config"),
 }
 
 
 @pytest.mark.parametrize("place", SECRETS)
-def test_no_secret_is_in(worked: Plant, place: str) -> None:
+def test_no_secret_is_in(worked: Testbed, place: str) -> None:
     text = SECRETS[place](worked)
     assert text
     assert PASSWORD not in text
 
 
-def test_the_command_lines_are_those_of_all_processes(worked: Plant) -> None:
+def test_the_command_lines_are_those_of_all_processes(worked: Testbed) -> None:
     for part in "inflight\0engine", "inflight\0gateway", "org.apache.spark.deploy.SparkSubmit":
         assert any(part in line for line in worked.command_lines), part

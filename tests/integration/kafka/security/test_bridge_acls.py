@@ -9,7 +9,7 @@ from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics
 from tests.integration.kafka.security.acl_table import documented
 from tests.integration.kafka.security.secure_kafka import secure_kafka
-from tests.integration.kafka.security.secured_plant import PREFIX, plant
+from tests.integration.kafka.security.secured_testbed import PREFIX, testbed
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
@@ -21,13 +21,13 @@ def test_a_bridge_needs_exactly_its_rows(tmp_path_factory: pytest.TempPathFactor
     make = tmp_path_factory.mktemp
     with (
         secure_kafka(make("secure"), jars) as (kafka, _),
-        plant(kafka, make("plant")) as plant_,
+        testbed(kafka, make("testbed")) as bed,
         Mosquitto(make("mosquitto")) as broker,
     ):
         ensure_topics(Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": PREFIX}))
-        plant_.add("bridge")
+        bed.add("bridge")
         kafka.allow(rules)
-        plant_.start("bridge", "bridge", "--set", f"bridge.port={broker.port}")
+        bed.start("bridge", "bridge", "--set", f"bridge.port={broker.port}")
         device = paho.Client(CallbackAPIVersion.VERSION2, client_id="lamp", protocol=paho.MQTTv5)
         device.connect_timeout = 60.0
         device.connect(broker.host, broker.port)

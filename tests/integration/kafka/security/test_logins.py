@@ -87,7 +87,7 @@ def test_a_wrong_login_is_refused_and_its_secret_not_logged(
         caplog.at_level("DEBUG"),
         pytest.raises(KafkaUnreachable, match=r"the login and the certificates in \[kafka\]") as caught,
     ):
-        check_topics(Settings(kafka=broker.section(**keys) | {"options": {"bootstrap.timeout.ms": 1_500}}))
+        check_topics(Settings(kafka=broker.section(**keys) | {"options": {"bootstrap.timeout.ms": 5_000}}))
     assert "hunter3" not in str(caught.value) + caplog.text
 
 
@@ -111,7 +111,7 @@ def ask_for_topics(kafka: dict[str, Any]) -> None:
 def test_a_wrong_login_of_librdkafka_is_named_and_its_secret_not_logged(
     secured: Secured, what: str, why: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.kafka.record_producer._CONNECT_S", 2.0)
+    monkeypatch.setattr("sinks.kafka.record_producer._CONNECT_S", 5.0)
     broker, tokens = secured
     keys = {name: tokens.url if value == "TOKENS" else value for name, value in WRONG[what].items()}
     section = broker.section(**keys)
@@ -126,10 +126,10 @@ def test_a_broker_of_another_authority_is_not_talked_to(secured: Secured, tmp_pa
     other = Authority(tmp_path / "other")
     kafka = by_password("plain", "PLAIN")(*secured, tmp_path) | {"ssl_cafile": str(other.file)}
     with pytest.raises(KafkaUnreachable, match="the certificates"):
-        check_topics(Settings(kafka=kafka | {"options": {"bootstrap.timeout.ms": 1_500}}))
+        check_topics(Settings(kafka=kafka | {"options": {"bootstrap.timeout.ms": 5_000}}))
 
 
-def test_who_is_logged_in_may_do_no_more_than_its_acls(secured: Secured, tmp_path: Path) -> None:
+def test_a_user_who_is_logged_in_may_do_no_more_than_its_acls(secured: Secured, tmp_path: Path) -> None:
     broker, _ = secured
     create_topics(broker.bootstrap_servers, "forbidden")
     producer = KafkaProducer(**Settings(kafka=by_password("plain", "PLAIN")(*secured, tmp_path)).kafka.client_options())

@@ -351,12 +351,12 @@ class Told:
         self.log.append("events", KEYS[partition], value, None, done)
 
     async def failed(self, *values: bytes) -> None:
-        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told", within_s=20)
+        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told")
         self.log._timeout_s = 60.0  # from now on nothing is late, however busy this machine is
         assert all(isinstance(self.outcomes[value], AppendFailed) for value in values)
 
     async def confirmed(self, *values: bytes) -> None:
-        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told", within_s=20)
+        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told")
         assert [self.outcomes[value] for value in values] == [None] * len(values)
 
 
@@ -391,7 +391,7 @@ def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeyp
         kafka.may_abandon.clear()
         told_.append(1, b"fine 2")
         kafka.lets_in.set()
-        await until(lambda: len(kafka.producers) == 2, "the next producer", within_s=20)
+        await until(lambda: len(kafka.producers) == 2, "the next producer")
         new = kafka.producers[1]
         # Partition 2 goes over at once, partition 1 after what the old producer has of it.
         while not new.sent:
@@ -404,14 +404,14 @@ def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeyp
         assert b"fine 3" not in old.values() + new.values()
         on_another_thread(lambda: old.confirm(1))
         await told_.confirmed(b"fine 2")
-        await until(lambda: b"fine 3" in new.values(), "what waited is sent", within_s=20)
+        await until(lambda: b"fine 3" in new.values(), "what waited is sent")
         on_another_thread(lambda: new.confirm(1))
         await told_.confirmed(b"fine 3")
         # The old producer may still write what was too old: nothing goes to that partition before it has ended.
         told_.append(0, b"still too early")
         await told_.failed(b"still too early")
         kafka.may_abandon.set()
-        await until(lambda: old.closed, "the old producer ends", within_s=20)
+        await until(lambda: old.closed, "the old producer ends")
         await until(lambda: not any(partition.is_suspended for partition in told_.log._partitions.values()), "it may go on")
         told_.append(0, b"back")
         on_another_thread(lambda: new.confirm(0))
@@ -434,11 +434,11 @@ def test_when_every_partition_is_silent_each_append_fails_in_time_and_later_ones
             told_.append(partition, b"%d" % partition)
         await told_.failed(b"0", b"1", b"2")
         on_another_thread(lambda: kafka.producers[0].sent[0].answer(LATE))
-        await until(lambda: kafka.producers[0].closed, "the producer is ended although there is no other one", within_s=20)
+        await until(lambda: kafka.producers[0].closed, "the producer is ended although there is no other one")
         told_.append(1, b"nobody there")
         await told_.failed(b"nobody there")
         kafka.lets_in.set()
-        await until(lambda: told_.log._producer is not None, "the next producer", within_s=20)
+        await until(lambda: told_.log._producer is not None, "the next producer")
         for partition in KEYS:
             told_.append(partition, b"again %d" % partition)
             on_another_thread(lambda partition=partition: kafka.producers[1].confirm(partition))  # type: ignore[misc]
@@ -456,12 +456,12 @@ def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: 
         told_.append(0, b"silent")
         kafka.may_abandon.clear()
         await told_.failed(b"silent")
-        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer is in use", within_s=20)
+        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer is in use")
         told_.append(1, b"refused")
         on_another_thread(lambda: kafka.producers[1].sent[0].answer(TOO_LARGE))
         await told_.failed(b"refused")
         kafka.may_abandon.set()
-        await until(lambda: told_.log._producer in kafka.producers[2:], "the one after it", within_s=20)
+        await until(lambda: told_.log._producer in kafka.producers[2:], "the one after it")
         assert [producer.closed for producer in kafka.producers] == [True, True, False]
         for partition in KEYS:
             told_.append(partition, b"%d" % partition)
@@ -481,7 +481,7 @@ def test_a_producer_that_takes_nothing_any_more_is_replaced(monkeypatch: pytest.
         old.refuse, old.has_given_up = NotSent(LATE, "fenced"), True
         told_.append(0, b"refused")
         await told_.failed(b"refused")
-        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer", within_s=20)
+        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer")
         assert old.closed
         told_.append(0, b"fine")
         on_another_thread(lambda: kafka.producers[1].confirm(0))
@@ -502,7 +502,7 @@ def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they
         await asyncio.sleep(0.01)
         log.check()
         producer.topics = {"events": 7}
-        await until(lambda: told, "it is noticed", within_s=20)
+        await until(lambda: told, "it is noticed")
         await asyncio.sleep(0.01)
         assert told == ["added"]
         with pytest.raises(PartitionsAdded, match="events has 7 partitions now, and had 3 when this process started"):

@@ -49,7 +49,7 @@ dead_letter_exchange = "parking"
 """
 
 
-class Plant:
+class Testbed:
     """directory: of the data, configurations and logs. Processes are killed at the end."""
 
     def __init__(self, broker: SecureKafka, directory: Path) -> None:
@@ -140,8 +140,8 @@ class Plant:
 
 
 @contextlib.contextmanager
-def plant(broker: SecureKafka, directory: Path) -> Iterator[Plant]:
-    made = Plant(broker, directory)
+def testbed(broker: SecureKafka, directory: Path) -> Iterator[Testbed]:
+    made = Testbed(broker, directory)
     try:
         yield made
     finally:
