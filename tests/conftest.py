@@ -1,4 +1,4 @@
-"""Fixtures that many tests share, which tests share a process, and the rule that a skipped interoperability test is failed."""
+"""Has the fixtures of many tests, says which tests share a process, and fails interoperability tests that are skipped."""
 
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -16,27 +16,27 @@ from tests.support.shared import SharedKafka, await_stopped, shared
 
 hypothesis_profiles.load()
 
-# The JVMs live for a minute or two here, and share two cores. What is optimised for hours costs more than it saves; a small code
-# cache is swept and filled again all the time, a fifth of what Spark takes; a garbage collector needs no threads of its own.
+# The JVMs live for a minute or two here, and share two cores. Optimising for hours costs more than it saves. A small code cache
+# is swept and filled again all the time, which costs a fifth of Spark's time. A garbage collector needs no threads of its own.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
 def jars() -> Jars:
-    """The resolved jars; the first time ever this downloads them."""
+    """The jars of both class paths; downloaded if they are not in the cache."""
     return ensure_jars()
 
 
 @pytest.fixture(scope="session")
 def stopped_at_last() -> Iterator[None]:
-    """The servers that this process has started for others, too, are stopped when it ends."""
+    """Stops the servers that this process shares with others when it ends."""
     yield
     await_stopped()
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars, stopped_at_last: None) -> Iterator[SharedKafka]:
-    """A real broker for the whole test run. Tests share it: give topics and client ids names of your own."""
+    """A real broker for the whole test run. Tests share it: give topics, groups and client ids names of your own."""
 
     def start(directory: Path) -> tuple[SharedKafka, Callable[[], None]]:
         broker = EmbeddedKafka(directory, jars=jars)
@@ -49,7 +49,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars, stopped_at_last:
 
 @pytest.fixture(autouse=True)
 def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The developer's own environment must not decide how a test ends."""
+    """Keeps the developer's own environment from deciding how a test ends."""
     for name in os.environ:
         if name.startswith(ENVIRONMENT_PREFIX):
             monkeypatch.delenv(name)
@@ -60,7 +60,7 @@ GROUPS = {
     "test_refusing_devices.py": "up",
     "spark": "spark",
 }
-"""Files that run in one process, one after the other, and share what is slow to start, or need it first."""
+"""Files that run in one process, one after the other, because they share a server or have to use it first."""
 
 LONGEST_FIRST = (
     "tests/spark/",
@@ -72,18 +72,18 @@ LONGEST_FIRST = (
     "tests/integration/up/",
     "test_gateway_fuzz.py",
 )
-"""What takes long, in the order in which it is begun; all else comes afterwards. The files that share one `inflight up` run at
-the same time, because one micro-batch serves the devices of all of them, and as soon as the first has started it."""
+"""Files that take long, in the order in which they begin; all others come afterwards. The files that share one `inflight up` run
+at the same time, as soon as the first has started it: one micro-batch then serves the devices of all of them."""
 
 
 def group_of(path: str) -> str:
-    """With `pytest -n … --dist loadfile` the files of one group run in one process, so what they share is started once."""
+    """Names the group of a file. With `pytest -n … --dist loadfile` one process runs the files of a group."""
     folder, _, name = path.rpartition("/")
     return GROUPS["spark"] if folder.endswith("tests/spark") else GROUPS.get(name, path)
 
 
-def _turn_of(path: str) -> int:
-    return next((turn for turn, part in enumerate(LONGEST_FIRST) if part in path), len(LONGEST_FIRST))
+def _order_of(path: str) -> int:
+    return next((number for number, part in enumerate(LONGEST_FIRST) if part in path), len(LONGEST_FIRST))
 
 
 class Groups(LoadFileScheduling):
@@ -97,15 +97,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | Non
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        # A tracer doubles their time, and they reach no line that a test with a name of its own does not.
+        # A tracer doubles the time of these tests, and they reach no line that no other test reaches.
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
-    items.sort(key=lambda item: _turn_of(item.path.as_posix()))
+    items.sort(key=lambda item: _order_of(item.path.as_posix()))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """`make test-interop` sets INFLIGHT_NO_SKIPS: there a missing tool is an error, not a reason to look away."""
+    """Fails a skipped test if INFLIGHT_NO_SKIPS is set: in `make test-interop` a missing tool is an error."""
     report = yield
     if report.skipped and os.environ.get("INFLIGHT_NO_SKIPS") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

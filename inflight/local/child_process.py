@@ -1,10 +1,10 @@
 """Starts programs that do not outlive us, and picks ports for them.
 
 This file is also run as a script, as a wrapper around each child: it asks Linux to kill the process when its parent dies
-(PR_SET_PDEATHSIG, prctl(2)) and then becomes the program by exec, so the child keeps the process id that the parent saw. It is a
-wrapper and not a `preexec_fn`, because code between fork and exec may deadlock in a process with threads. The signal is SIGKILL:
-nothing here needs a goodbye to be safe (Kafka and the checkpoint survive kill -9), and what hangs would ignore anything else.
-Elsewhere than on Linux the children are only stopped by a parent that stops properly.
+(PR_SET_PDEATHSIG, prctl(2)) and then becomes the program by exec, so the child keeps the process id that the parent saw. A
+`preexec_fn` would not do: code between fork and exec may deadlock in a process with threads. The signal is SIGKILL: Kafka and the
+checkpoint survive it, and a process that hangs would ignore any other signal.
+On other systems only a parent that stops properly stops its children.
 
 The kernel takes the *thread* that started the child for its parent: start children from a thread that lives as long as they may.
 """
@@ -30,8 +30,10 @@ _AUTOGROUP_PAUSE_S: Final = 0.1
 
 
 def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """The same command, run so that it dies with the calling process. nice: how much it stands back behind other processes, also
-    behind those of other sessions when it is started in a session of its own.
+    """Returns a command that dies with the calling process.
+
+    Args:
+        nice: Added to its nice value. A command that leads a session of its own gives way to other sessions, too.
     """
     # -I: the wrapper's own directory stays off sys.path, where our settings.py and others would shadow foreign modules.
     return [sys.executable, "-I", __file__, str(os.getpid()), str(nice), *command]
@@ -58,10 +60,10 @@ def start_child(
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on right now; somebody may take it before you do, so be ready to try another.
+    """Returns a TCP port that nobody listens on right now. Another process may take it before you: be ready to try again.
 
-    It lies below the range that the kernel gives to outgoing connections: a client that keeps dialling a dead port *inside* that
-    range can be given the same port as its source, connect to itself, and keep the server from coming back.
+    The port lies below the range that the kernel gives to outgoing connections. A client that keeps dialling a dead port *inside*
+    that range can be given the same port as its source, connect to itself, and keep the server from coming back.
     """
     highest = _ephemeral_start() - 1
     for _ in range(_PORT_ATTEMPTS if highest > _LOWEST_PORT else 0):
@@ -86,7 +88,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def tail(path: Path, lines: int = 20, limit_bytes: int = 16_384) -> str:
-    """The last lines of a log, indented; a sentence if there is no log."""
+    """Returns the last lines of a log, indented; a sentence if there is no log."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - limit_bytes))
@@ -109,7 +111,7 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
         if os.getppid() != parent:  # it died before the call above, and no signal will come
             os._exit(1)
     if nice:
-        _stand_back(nice)
+        _lower_priority(nice)
     try:
         os.execvp(command[0], list(command))  # noqa: S606  # nosec B606
     except OSError as error:
@@ -117,15 +119,18 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
         os._exit(127)
 
 
-def _stand_back(nice: int) -> None:
-    """Linux with autogroups shares the processor among sessions first, where only the value of the session counts (sched(7))."""
+def _lower_priority(nice: int) -> None:
+    """Raises the nice value of this process and of its session.
+
+    Linux with autogroups shares the processor among sessions first, and there only the session's value counts (sched(7)).
+    """
     os.nice(nice)
     if os.getsid(0) != os.getpid():
         return
     for _ in range(_AUTOGROUP_ATTEMPTS):
         try:
             Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
-        except BlockingIOError:  # ten times a second on the whole machine, but for root
+        except BlockingIOError:  # the kernel allows ten changes a second on the whole machine, more for root
             time.sleep(_AUTOGROUP_PAUSE_S)
         except OSError:  # a kernel without autogroups
             return

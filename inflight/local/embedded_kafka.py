@@ -1,8 +1,8 @@
-"""A real Kafka broker as a child process: one KRaft node, for `inflight up`, tests and benchmarks.
+"""Runs a real Kafka broker as a child process: one KRaft node, for `inflight up`, tests and benchmarks.
 
-It is the broker that everybody runs, from the jars of conf/ivy.xml, with settings for one small node. What it cannot give is a
-second disk: acknowledged records survive killed processes (also SIGKILL: they are in the page cache), but not a lost disk, and
-those of the last moments not a power cut. For that use a cluster with replication and `kafka.bootstrap_servers`.
+It is the broker that everybody runs, from the jars of conf/jars.txt, with settings for one small node. It has one disk:
+acknowledged records survive killed processes (even SIGKILL: they are in the page cache), but not a lost disk, and the newest ones
+not a power cut. For that use a cluster with replication and `kafka.bootstrap_servers`.
 
 Under the data directory: `kafka/data` (records), `kafka/server.properties` (written at every start), `logs/kafka.log`.
 """
@@ -34,7 +34,7 @@ _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.02
 _META: Final = "meta.properties"
 _PORT_ATTEMPTS: Final = 5
-# No optimizing compiler, and a collector that stops the broker for 4 ms in place of 13: see
+# No optimizing compiler, and a collector that stops the broker for 4 ms instead of 13: see
 # docs/decisions/0031-no-optimizing-compiler.md. Java refuses to start with two collectors; JDK_JAVA_OPTIONS may have named one.
 _JVM: Final = (
     "-Xms256m",
@@ -94,9 +94,12 @@ num.io.threads=4
 class EmbeddedKafka:
     """One broker, on loopback, with its data under `data_dir`.
 
-    port: where clients connect; 0 = a free one, chosen at the first start and kept while this object lives. Another port at the
-    next start of the same data is fine. Use it as a context manager, or call `start` and `stop`. Start it from the main thread:
-    on Linux the broker is killed when the thread that started it ends (inflight/local/child_process.py).
+    Use it as a context manager, or call `start` and `stop`. Start it from the main thread: on Linux the broker is killed when the
+    thread that started it ends (inflight/local/child_process.py).
+
+    Args:
+        port: Where clients connect; 0 = a free one, chosen at the first start and kept while this object lives. The next start of
+            the same data may use another port.
     """
 
     def __init__(self, data_dir: Path, *, port: int = 0, jars: Jars) -> None:
@@ -116,7 +119,7 @@ class EmbeddedKafka:
 
     @property
     def pid(self) -> int:
-        """The broker's process id. Raises ChildProcessFailed when it was never started."""
+        """The broker's process id. Raises ChildProcessFailed if it was never started."""
         if self._process is None:
             raise ChildProcessFailed("Kafka has not been started: call start() first.")
         return self._process.pid
@@ -136,7 +139,7 @@ class EmbeddedKafka:
             try:
                 self.await_ready()
             except ChildProcessFailed:
-                # Somebody took the free port between our look and the broker's bind; a port that was asked for is kept.
+                # Another process took the free port before the broker could bind it; a port that was asked for is kept.
                 if attempt == _PORT_ATTEMPTS or self._requested_port or not self._failed_to_bind():
                     raise
                 self._port = 0
@@ -144,7 +147,7 @@ class EmbeddedKafka:
                 return
 
     def spawn(self) -> None:
-        """The first half of `start`: formats the storage if it is new, starts the process, does not wait for it.
+        """Does the first half of `start`: formats new storage and starts the process, without waiting for it.
 
         Raises ChildProcessFailed.
         """
@@ -168,7 +171,7 @@ class EmbeddedKafka:
             self._process = start_child(command, stdout=output, stderr=subprocess.STDOUT, cwd=self._directory)
 
     def await_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """The second half of `start`: returns when a metadata request has been answered. Raises ChildProcessFailed."""
+        """Does the second half of `start`: waits for the answer to a metadata request. Raises ChildProcessFailed."""
         deadline = time.monotonic() + timeout_s
         while not self._answers():
             if not self.is_running:
@@ -181,7 +184,7 @@ class EmbeddedKafka:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Stops the broker cleanly; kills it when it takes longer than 20 s. Does nothing when it does not run."""
+        """Stops the broker cleanly; kills it after 20 s. Does nothing if it does not run."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -191,7 +194,7 @@ class EmbeddedKafka:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, for tests. `start` brings the broker back with its data."""
+        """Sends SIGKILL. `start` brings the broker back with its data."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -287,7 +290,7 @@ class EmbeddedKafka:
         )  # fmt: skip
 
     def _advice(self) -> str:
-        """What to do, for people."""
+        """Says what to do, for people."""
         if is_full(str(self._directory / "data")):
             return f"The disk of {self._directory} is full: make room there. Nothing that Kafka has confirmed is lost."
         return f"If the port is taken, choose another; if the data is damaged, move {self._directory} away."

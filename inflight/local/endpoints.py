@@ -1,4 +1,4 @@
-"""DATA_DIR/endpoints.json: how another process finds a running `inflight up`, and which of its processes is which."""
+"""Reads and writes DATA_DIR/endpoints.json, by which other processes find a running `inflight up` and its processes."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,12 @@ _NAME: Final = "endpoints.json"
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """mqtt, kafka: host:port. pids: by name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while one is being restarted.
+    """The content of the file.
 
-    metrics: host:port of those processes that serve them. console: the address of the page.
+    mqtt, kafka: host:port.
+    pids: by name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while a process is being restarted.
+    metrics: host:port of the processes that serve metrics, by name.
+    console: the address of the page.
     """
 
     mqtt: str = ""
@@ -23,7 +26,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, data_dir: Path) -> Self:
-        """What runs on this data directory; an empty value when nothing does, also after `up` was killed."""
+        """Reads what runs on this data directory; returns an empty value if nothing does, or if `up` was killed."""
         try:
             found = msgspec.json.decode((data_dir / _NAME).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""What can go wrong around the processes: this machine, its ports, our child processes. Each text ends with what to do next."""
+"""Errors of this machine, its ports and our child processes. Each text ends with what to do next."""
 
 from state.errors import InflightError
 
@@ -8,7 +8,7 @@ class MissingPrerequisite(InflightError):
 
 
 class JarsNotFetched(InflightError):
-    """The jars of conf/ivy.xml could not be resolved; the text has the last lines of Ivy."""
+    """The jars of conf/jars.txt could not be fetched; the text has the last lines of Ivy."""
 
 
 class ChildProcessFailed(InflightError):
@@ -20,4 +20,4 @@ class DataDirectoryInUse(InflightError):
 
 
 class CannotListen(InflightError):
-    """A port of ours (MQTT, metrics) is taken or not ours to use."""
+    """A port of ours (MQTT, metrics) is taken, or we may not use it."""

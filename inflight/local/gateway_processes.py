@@ -1,7 +1,7 @@
-"""A gateway of several processes (`gateway.processes`): all listen on the same ports, and the kernel shares the connections out.
+"""Runs a gateway of several processes (`gateway.processes`): all listen on the same ports, and the kernel shares connections out.
 
-To Kafka each is a gateway of its own, with partitions and a lease. This process holds the ports, starts the others, starts one
-again that has ended, and passes signals on; it reads no packet.
+For Kafka each process is a gateway of its own, with partitions and a lease. This one holds the ports, starts the
+others, restarts one that has ended, and passes signals on; it reads no packet.
 """
 
 import asyncio
@@ -22,26 +22,34 @@ from streaming.config.mqtt_sections import AUTO
 from streaming.config.settings import Settings
 
 _FREE_WITHIN_S: Final = 3.0
-"""When this process was killed its children need a moment to notice."""
+"""Children of a process that was killed need a moment to notice."""
 _FREE_POLL_S: Final = 0.05
 _LONGER_S: Final = 10.0
 
 
 def process_count(settings: Settings) -> int:
-    """What gateway.processes comes to on this machine."""
+    """Returns how many processes `gateway.processes` means on this machine."""
     wanted = settings.gateway.processes
     return min(os.cpu_count() or 1, settings.topics.partitions.commands) if wanted == AUTO else wanted
 
 
 def metrics_port(port: int, number: int) -> int:
-    """Of the process with this number, from 1 on. port: metrics.gateway_port; any free one, or none, is that for each."""
+    """Returns the metrics port of one process.
+
+    Args:
+        port: `metrics.gateway_port`. "Any free port" and "off" hold for each process.
+        number: The process's number, from 1 on.
+    """
     return port + number - 1 if port > 0 else port
 
 
 class GatewayProcesses:
-    """arguments: of `inflight gateway`, for each of `count` processes. say: told what happens, for people.
+    """Supervises `count` processes of `inflight gateway`.
 
-    announce: told the address and the metrics addresses, once all are ready.
+    Args:
+        arguments: Arguments of the command, for each process.
+        say: Told what happens, for people.
+        announce: Told the MQTT address and the metrics addresses, once all are ready.
     """
 
     def __init__(
@@ -65,7 +73,9 @@ class GatewayProcesses:
     async def run(self) -> None:
         """Returns after a clean stop (SIGINT, SIGTERM; a second one makes it short). SIGHUP is passed on.
 
-        Raises OSError when something else listens on one of the ports, ChildProcessFailed when a process could not start.
+        Raises:
+            OSError: Something else listens on one of the ports.
+            ChildProcessFailed: A process could not start.
         """
         loop = asyncio.get_running_loop()
         with ExitStack() as held:
@@ -93,7 +103,7 @@ class GatewayProcesses:
     def _arguments_of(self, number: int) -> list[str]:
         words = ["gateway", *self._arguments, "--number", str(number)]
         served = self._children[number - 1].words.get("metrics")
-        if served:  # whoever reads the numbers of one that is started again finds them where they were, if any free port would do
+        if served:  # a restarted process serves its metrics where it did before, even if any free port would do
             first = int(served.rpartition(":")[2]) - (number - 1)
             words += ["--set", f"metrics.gateway_port={first}"]
         return words
@@ -109,7 +119,7 @@ class GatewayProcesses:
 
 
 async def _hold(listener: ListenerSettings) -> socket.socket:
-    """The address, bound so that only processes of ours can listen there. Raises OSError."""
+    """Binds the address so that only processes of ours can listen there. Raises OSError."""
     deadline = time.monotonic() + _FREE_WITHIN_S
     while True:
         try:
@@ -124,7 +134,7 @@ def _bound(listener: ListenerSettings) -> socket.socket:
     family, kind, _, _, address = socket.getaddrinfo(
         listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    if listener.port:  # somebody else may listen, and share the port with whoever asks
+    if listener.port:  # another program may listen and share its port
         socket.create_server(address[:2], family=family).close()
     held = socket.socket(family, kind)
     try:

@@ -22,17 +22,18 @@ _INSTALL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
-    """A usable Java. executable: absolute path of `java`; version: its major version."""
+class JavaInstallation:
+    """A usable Java. executable: absolute path of `java`. version: its major version."""
 
     executable: Path
     version: int
 
 
-def find_java() -> Java:
-    """The Java of $JAVA_HOME, else the first on the PATH, as spark-submit would choose.
+def find_java() -> JavaInstallation:
+    """Returns the Java of $JAVA_HOME, else the first on the PATH, as spark-submit would choose.
 
-    Raises MissingPrerequisite, with how to install one, when there is none or it is older than MINIMUM_JAVA.
+    Raises:
+        MissingPrerequisite: There is no Java, or it is older than MINIMUM_JAVA; the text says how to install one.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -46,11 +47,11 @@ def find_java() -> Java:
     version = parse_version(answer.stderr + answer.stdout)
     if version is None or version < MINIMUM_JAVA:
         raise MissingPrerequisite(f"{found} is Java {version or 'of an unknown version'}, too old. {_INSTALL}")
-    return Java(executable=Path(found).absolute(), version=version)
+    return JavaInstallation(executable=Path(found).absolute(), version=version)
 
 
 def parse_version(output: str) -> int | None:
-    """The major version in what `java -version` prints ("1.8.0" is 8), or None."""
+    """Returns the major version in what `java -version` prints ("1.8.0" is 8), or None."""
     match = _VERSION.search(output)
     if match is None:
         return None

@@ -1,10 +1,10 @@
-"""`inflight up`: Kafka, engine, gateway and console as child processes, in order, until somebody says stop.
+"""Runs `inflight up`: Kafka, engine, gateway and console as child processes, in order, until it is told to stop.
 
 Start: 1. lock the data directory; 2. Kafka; 3. topics; 4. engine and gateway together; 5. say `ready`; 6. the console.
-Stop: console, gateway (devices see a goodbye), engine (its last micro-batch ends), Kafka.
+Stop: console, gateway (devices get DISCONNECT), engine (its last micro-batch ends), Kafka.
 
-A child that ends although nobody stopped it is started again (inflight/local/supervised_child.py): the engine goes on from its
-checkpoint, the gateway's devices reconnect, Kafka keeps its port. Without a console the others go on.
+A child that ends by itself is started again (inflight/local/supervised_child.py): the engine goes on from its checkpoint, the
+gateway's devices reconnect, Kafka keeps its port. If the console cannot be started, the others go on.
 """
 
 import asyncio
@@ -34,11 +34,15 @@ _KAFKA_POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """data_dir: everything is kept there. mqtt_port: None = as configured; 0 = any free one, for both ports.
+    """Options of `inflight up`.
 
-    config, overrides: passed on to the children, so that all read the same configuration. defaults: overrides that give way to
-    those. console: whether the page is served. nice: how much the engine stands back behind the gateway, which is what somebody
-    waits for.
+    data_dir: everything is kept there.
+    mqtt_port: None = as configured; 0 = any free port.
+    kafka_port: 0 = any free port.
+    config, overrides: passed on to the children, so that all read the same configuration.
+    defaults: overrides that give way to `overrides`.
+    console: whether the page is served.
+    nice: nice value of the engine, so that the gateway, for which devices wait, goes first.
     """
 
     data_dir: Path
@@ -52,7 +56,12 @@ class UpOptions:
 
 
 class Supervisor:
-    """Runs everything. say: told what happens, for people; announce: told once, when a device can connect."""
+    """Runs everything.
+
+    Args:
+        say: Told what happens, for people.
+        announce: Told once, when a device can connect.
+    """
 
     def __init__(
         self, options: UpOptions, jars: Jars, *, say: Callable[[str], None], announce: Callable[[Endpoints], None]
@@ -69,7 +78,7 @@ class Supervisor:
         self._console = self._child("console", self._console_arguments)
 
     async def run(self) -> None:
-        """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError when something could not be started."""
+        """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError if something could not be started."""
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         with locked(self._data_dir):  # 1
@@ -106,7 +115,7 @@ class Supervisor:
             await child.ready.wait()
 
     async def _serve_console(self) -> None:
-        """Not before the others are ready: it would only slow them. They go on without it."""
+        """Serves the console once the others are ready, because it would slow their start. They go on without it."""
         if not self._options.console:
             return
         await self._devices_can_connect()
@@ -141,7 +150,7 @@ class Supervisor:
                 self._say("Kafka is back")
 
     async def _stop_all(self) -> None:
-        """Console, gateway, engine, Kafka: each only when the one that writes to it has gone."""
+        """Stops console, gateway, engine and Kafka, each after the one that writes to it."""
         for child in self._console, self._gateway, self._engine:
             await child.stop(_STOP_TIMEOUT_S)
         self._say("stopping Kafka")
@@ -149,9 +158,9 @@ class Supervisor:
         Endpoints.remove(self._data_dir)
 
     def _full_disk(self) -> str:
-        """For people, because a log on a full disk says nothing; empty when there is room."""
-        places = (self._data_dir, self._data_dir / "kafka" / "data", self._data_dir / "checkpoint")
-        full = next((place for place in places if is_full(str(place))), None)
+        """Names a full disk, for people, because a log on it says nothing; empty if there is room."""
+        folders = (self._data_dir, self._data_dir / "kafka" / "data", self._data_dir / "checkpoint")
+        full = next((folder for folder in folders if is_full(str(folder))), None)
         return "" if full is None else f". The disk of {full} is full: make room there, and it goes on by itself"
 
     def _engine_arguments(self) -> list[str]:
@@ -165,7 +174,7 @@ class Supervisor:
         return ["gateway", *self._common_arguments(), *([] if port is None else ["--set", f"gateway.port={port}"])]
 
     def _console_arguments(self) -> list[str]:
-        # As the gateway: a page that is open finds the next one where the first one was.
+        # As with the gateway: an open page finds a restarted console where the first one was.
         port = self._console.words.get("console", "").rstrip("/").rpartition(":")[2]
         return ["console", *self._common_arguments(), *(["--set", f"console.port={port}"] if port else [])]
 
@@ -177,7 +186,7 @@ class Supervisor:
         return [
             # A gateway that comes back under its old name gets its partitions at once; a flag of the user comes later and wins.
             "gateway.group_instance_id=up",
-            "gateway.drain_ms=0",  # there is no other gateway that its devices could go to
+            "gateway.drain_ms=0",  # its devices have no other gateway
             *self._options.defaults,
             *self._options.overrides,
             f"engine.data_dir={self._data_dir}",
@@ -212,7 +221,7 @@ class Supervisor:
         return self._engine, self._gateway, self._console
 
     def _write_endpoints(self) -> None:
-        """Only once everything has been ready: the file says that there is something to talk to."""
+        """Writes the file once everything has been ready: other processes may then talk to us."""
         if self._engine.ready.is_set() and self._gateway.ready.is_set():
             try:
                 self._endpoints().write(self._data_dir)
@@ -222,7 +231,7 @@ class Supervisor:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Holds DATA_DIR/lock; the kernel lets go of it when the process ends, however it ends. Raises DataDirectoryInUse."""
+    """Holds DATA_DIR/lock; the kernel releases it when the process ends, however it ends. Raises DataDirectoryInUse."""
     data_dir.mkdir(parents=True, exist_ok=True)
     with (data_dir / "lock").open("a+", encoding="ascii") as file:
         try:

@@ -1,6 +1,6 @@
-"""`python -m inflight.local.warm_up DIRECTORY`: Kafka and the engine run until one message has gone through, and stop.
+"""`python -m inflight.local.warm_up DIRECTORY`: runs Kafka and the engine until one message has gone through, and stops them.
 
-The program behind inflight/local/class_data_sharing.py: everything that a JVM needs on the way of a message is loaded then.
+inflight/local/class_data_sharing.py runs it: by then a JVM has loaded every class that the way of a message needs.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""One server for the tests of several processes: the first that asks starts it, and stops it when nobody uses it any more."""
+"""Shares a server among test processes: the first that needs it starts it, and stops it when it is unused."""
 
 import fcntl
 import os
@@ -23,9 +23,9 @@ class SharedKafka:
     bootstrap_servers: str
 
 
-_LOOK_EVERY_S = 0.2
+_CHECK_EVERY_S = 0.2
 _UNUSED_S = 2.0
-"""For so long nobody has it before it is stopped: between two files of tests nobody has it either."""
+"""A server is stopped when nobody has used it for so long: between two files of tests nobody uses it either."""
 _pool = ThreadPoolExecutor(thread_name_prefix="stops what is shared")
 _stopping: "list[Future[None]]" = []
 
@@ -34,43 +34,45 @@ _stopping: "list[Future[None]]" = []
 def shared(
     factory: pytest.TempPathFactory, name: str, addresses: type[T], server: Callable[[Path], tuple[T, Callable[[], None]]]
 ) -> Iterator[T]:
-    """Where it listens. server: starts it in a new directory, and returns that and how to stop it. addresses: a dataclass.
+    """Yields where the server listens. The process that started it stops it in the background, beside its tests.
 
-    It is stopped by the process that started it, in the background: that process goes on with its tests (`await_stopped`).
+    Args:
+        addresses: The dataclass of what is yielded.
+        server: Starts the server in a new directory; returns its addresses and how to stop it.
     """
     own = factory.getbasetemp()
     directory = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    told, starting, users = (directory / f"{name}.{what}" for what in ("addresses", "starting", "users"))
+    addresses_file, starting, users = (directory / f"{name}.{what}" for what in ("addresses", "starting", "users"))
     stop: Callable[[], None] | None = None
     with ExitStack() as use:
         with _locked(starting, fcntl.LOCK_EX):
-            if not told.exists():
+            if not addresses_file.exists():
                 where, stop = server(factory.mktemp(name))
-                told.write_bytes(msgspec.json.encode(where))
+                addresses_file.write_bytes(msgspec.json.encode(where))
             use.enter_context(_locked(users, fcntl.LOCK_SH))
-        yield msgspec.json.decode(told.read_bytes(), type=addresses)
+        yield msgspec.json.decode(addresses_file.read_bytes(), type=addresses)
     if stop is not None:
-        _stopping.append(_pool.submit(_stop_unused, told, starting, users, stop))
+        _stopping.append(_pool.submit(_stop_unused, addresses_file, starting, users, stop))
 
 
 def await_stopped() -> None:
-    """Until all that this process has started is stopped. Raises what stopping raised."""
+    """Returns when all that this process has started is stopped. Raises what stopping raised."""
     while _stopping:
         _stopping.pop().result()
 
 
-def _stop_unused(told: Path, starting: Path, users: Path, stop: Callable[[], None]) -> None:
+def _stop_unused(addresses_file: Path, starting: Path, users: Path, stop: Callable[[], None]) -> None:
     unused_since_s = time.monotonic()
     while True:
-        with _locked(starting, fcntl.LOCK_EX):  # nobody begins to use it meanwhile
+        with _locked(starting, fcntl.LOCK_EX):  # no other process begins to use it meanwhile
             try:
                 with _locked(users, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     if time.monotonic() - unused_since_s >= _UNUSED_S:
-                        told.unlink()
+                        addresses_file.unlink()
                         return stop()
             except BlockingIOError:
                 unused_since_s = time.monotonic()
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_CHECK_EVERY_S)
 
 
 @contextmanager
