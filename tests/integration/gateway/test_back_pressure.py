@@ -1,14 +1,13 @@
 """Kafka that does not confirm, and devices that go on sending, on real sockets."""
 
 import contextlib
-import socket
 
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ConnectionLost
 from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until
-from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 DEVICES = 10
 MESSAGES = 500
@@ -60,19 +59,3 @@ def test_what_a_device_sent_before_it_went_counts_when_there_is_room() -> None:
         gateway.kafka.wait_for("going", ConnectionLost)
         assert len(gateway.kafka.uplink()) == 20
         assert gateway.counters.connections_lost == {"socket": 1}
-
-
-def test_subscribes_that_are_refused_are_not_read_without_end() -> None:
-    limits = DeviceLimits(max_packet_rate=0, max_byte_rate=0)  # which would slow it down, and so hide what is looked for
-    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as device:
-        device.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
-        device.send(connect())
-        device.expect("20020000")
-        gateway.kafka.holding = lambda record: record.topic.endswith("uplink")
-        device.send(publish("t", first_byte=0x32, packet_id=1))
-        refused = packet(0x82, b"\x00\x07", text("a/#/b"), b"\x00")
-        flood = refused * (64 << 20 >> 4)
-        sent = send_until_nobody_reads(device, flood)
-        assert sent < len(flood) // 2, "what is not read fills the socket"
-        assert gateway.counters.packets_received["Subscribe"] <= GatewaySettings().max_unconfirmed_appends
-        gateway.kafka.release()  # or its stop would wait for that

@@ -148,20 +148,6 @@ def test_connects_wait_for_a_silent_engine_and_those_that_left_are_dropped() -> 
         assert not [record for record in gateway.kafka.records if record.key == b"gone"]
 
 
-def test_a_device_that_gives_up_and_comes_back_is_not_told_of_each_time() -> None:
-    """Its first CONNECT was told of and not answered: what comes then waits."""
-    with running_gateway(limited(max_unanswered_connects=1)) as gateway:
-        gateway.kafka.accepting.fields = None
-        for attempt in range(5):
-            with gateway.socket() as device:
-                device.send(connect(flags=0x00, payload=text("d")))
-                if attempt == 0:
-                    gateway.kafka.wait_for("d", ClientConnected)
-                else:
-                    assert device.is_silent()
-        assert len(gateway.kafka.of("d", ClientConnected)) == 1
-
-
 def test_when_too_many_wait_the_others_are_told_to_come_later() -> None:
     with running_gateway(limited(max_unanswered_connects=1, max_waiting_connects=1)) as gateway:
         gateway.kafka.accepting.fields = None

@@ -14,8 +14,8 @@ import pytest
 from kafka import KafkaProducer
 
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseFastPath, OpenFastPath, SendPublish, SetRoute
-from state.events import ClientConnected, FastPathClosed, FastSent, GatewayEvent, PubAckReceived, PubCompReceived
+from state.commands import OpenFastPath, SendPublish, SetRoute
+from state.events import ClientConnected, FastSent, GatewayEvent, PubAckReceived, PubCompReceived
 from state.model import Position, QoS
 from state.records.routes import route_record
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
@@ -157,27 +157,6 @@ def test_devices_go_on_receiving_while_the_engine_is_silent(settings: GatewaySet
         engine.fast_sent("d1", last)
         fast = engine.of("d1", FastSent)[-301:]
         assert [event.previous for event in fast[1:]] == [event.position.offset for event in fast[:-1]]
-
-
-def test_a_grant_that_ends_leaves_the_rest_to_the_session(settings: GatewaySettings) -> None:
-    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
-        engine.backend.send("d1", b"1")
-        device.expect(sent(FIRST, b"1"))
-        engine.command("d1", CloseFastPath)
-        events_of(engine, "d1", FastPathClosed)
-        position = engine.backend.send("d1", b"2")
-        assert device.is_silent(1.0)
-        engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"2", qos=QoS(1), position=position)
-        device.expect(sent(1, b"2"))
-        applied, before = gateway.counters.commands_applied, len(engine.of("d1", FastSent))
-        engine.grant("d1", position, ids_in_use=(FIRST,))
-        wait_until(lambda: gateway.counters.commands_applied > applied, "the grant is there")
-        engine.backend.send("d1", b"3")
-        device.expect(sent(FIRST + 1, b"3"))
-        events_of(engine, "d1", FastSent, before + 1)
-        mine = [event for client_id, event in engine.events if client_id == "d1"]
-        kinds = [type(event) for event in mine if isinstance(event, FastSent | FastPathClosed)]
-        assert kinds[-3:] == [FastSent, FastPathClosed, FastSent]
 
 
 def await_shared(first: GatewayUnderTest, second: GatewayUnderTest) -> None:

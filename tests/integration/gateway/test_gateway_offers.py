@@ -12,10 +12,10 @@ from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CommandBatch, OfferPublish, OpenFastPath
-from state.events import ClientConnected, ConnectionLost, FastSent
+from state.events import ClientConnected, ConnectionLost
 from state.model import Position
 from state.records.commands import encode_command_batch
-from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, Record, running_gateway
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -94,16 +94,6 @@ def test_a_refused_login_does_not_get_in_the_way_of_a_clients_offers(tmp_path: P
         wait_until(lambda: router.listener.connection_of("ada") is None, "it is gone")
 
 
-def test_nothing_is_written_before_kafka_has_confirmed_it() -> None:
-    with running_gateway(GatewaySettings(fast_path=CALM)) as gateway, granted(gateway, "d1") as device:
-        gateway.kafka.holding = lambda record: record.topic.endswith("events")
-        offer(gateway, "d1", 5)
-        gateway.kafka.wait_for("d1", FastSent)
-        assert device.is_silent()
-        gateway.kafka.release()
-        device.expect(publish("t", b"5"))
-
-
 def test_a_gateway_that_waits_for_kafka_refuses_offers_for_a_while() -> None:
     settings = replace(CALM, pressure_unconfirmed=2, pressure_hold_ms=300)
     with running_gateway(GatewaySettings(fast_path=settings)) as gateway, granted(gateway, "d1") as device:
@@ -132,21 +122,6 @@ def test_a_gateway_that_waits_for_kafka_refuses_offers_for_a_while() -> None:
             return not device.is_silent(0.05)
 
         wait_until(is_taken_again, "the pressure has passed")
-
-
-def test_a_gateway_whose_lease_has_passed_writes_nothing_that_it_has_taken() -> None:
-    def lost(record: Record) -> bool:
-        return record.topic.endswith("leases")
-
-    with running_gateway(GatewaySettings(fast_path=CALM, lease_ms=3_000)) as gateway, granted(gateway, "d1") as device:
-        gateway.kafka.holding = lambda record: record.topic.endswith("events")
-        offer(gateway, "d1", 5)
-        gateway.kafka.failing = lost
-        wait_until(lambda: gateway.counters.leases_lost, "the lease passes")
-        gateway.kafka.release()
-        assert device.rest() == b""
-        offer(gateway, "d1", 6)
-        assert len(gateway.kafka.of("d1", FastSent)) == 1
 
 
 def test_a_clean_start_waits_after_the_engine_has_said_something_else() -> None:

@@ -1,15 +1,11 @@
 """Passwords and tokens at a gateway on real sockets: who gets in, as whom, and what the log says of the others."""
 
-import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
-from argon2 import PasswordHasher
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -18,7 +14,7 @@ from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
-from tests.support.waiting import DEADLINE_S, wait_until
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 KEY = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
@@ -107,21 +103,6 @@ def test_a_clean_start_is_answered_when_its_connect_is_in_the_log(login: LoginSe
             assert [type(event) for _, event in gateway.kafka.events] == [ClientConnected]
 
 
-def test_a_forbidden_topic_is_refused_and_a_forbidden_filter_too(gateway: GatewayUnderTest) -> None:
-    with gateway.socket() as device:
-        device.send(login_bytes("ada", "ada", "right"))
-        assert device.packet()[3] == 0
-        device.send(publish("devices/bob/up", b"p", first_byte=0x32, packet_id=1, v5=b""))
-        device.expect("4003000187")
-        device.send(bytes.fromhex("82070002000001") + b"#" + b"\x01")
-        assert device.packet().endswith(b"\x87")
-    with gateway.socket() as old:
-        old.send(login_bytes("ada", "ada", "right", level=4))
-        old.expect("20020000")
-        old.send(publish("devices/bob/up", b"p", first_byte=0x32, packet_id=1))
-        old.expect_closed()
-
-
 def test_a_connection_ends_with_its_token(gateway: GatewayUnderTest) -> None:
     for over_for_s in (9, 7, 0):  # it counts for ten seconds more, because clocks differ; a slow machine needs some of these
         with gateway.socket() as device:
@@ -149,39 +130,3 @@ def test_removed_users_and_new_passwords_count_at_once(tmp_path: Path) -> None:
         write_password_file(users, {})
         gateway.reload()
         wait_until(lambda: connack("new") == 0x86, "the user is gone")
-
-
-def test_connected_devices_are_answered_while_many_log_in(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred wrong passwords take the threads seconds; here, as long as the connected device needs."""
-    goes_on = threading.Event()
-    verify = PasswordHasher.verify
-
-    def slowly(self: PasswordHasher, *arguments: Any) -> Any:
-        goes_on.wait(DEADLINE_S)
-        return verify(self, *arguments)
-
-    with gateway.socket() as device, contextlib.ExitStack() as stack:
-        device.send(login_bytes("ada/here", "ada", "right"))
-        assert device.packet()[3] == 0
-        monkeypatch.setattr(PasswordHasher, "verify", slowly)
-        guessers = [stack.enter_context(gateway.socket()) for _ in range(100)]
-        for number, guesser in enumerate(guessers):
-            guesser.send(login_bytes("ada", "ada", f"guess {number}"))
-        for _ in range(20):
-            device.send("c000")
-            device.expect("d000")
-        goes_on.set()
-        for guesser in guessers:
-            assert guesser.packet()[3] in (BAD_LOGIN, 0x89)
-
-
-def test_a_guesser_is_slowed_down_and_known_devices_beside_it_are_not(login: LoginSettings) -> None:
-    slow = LoginSettings(password_file=login.password_file, max_failures=3, failure_wait_ms=60_000)
-    with running_gateway(GatewaySettings(login=slow)) as gateway:
-        answers = []
-        for password in ("right", "a", "b", "c", "d", "right"):
-            with gateway.socket() as device:
-                device.send(login_bytes("ada", "ada", password))
-                answers.append(device.packet()[3])
-        assert answers == [0, 0x86, 0x86, 0x86, 0x89, 0]
-        assert gateway.counters.logins_refused == {"wrong user name or password": 3, "too many failures": 1}

@@ -45,17 +45,6 @@ def publish(*parts: str) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_mosquitto_pub_logs_in_with_a_password(gateway: GatewayUnderTest, authority: Authority, version: str) -> None:
-    client_id = f"ada/{version}"
-    call = [*command("mosquitto_pub", gateway, authority.file, client_id, version, listener=PASSWORDS), "-t", "devices/ada/up"]
-    assert publish(*call, "-u", "ada", "-P", "right") == 0
-    assert [event.username for event in gateway.kafka.of(client_id, PublishReceived)] == ["ada"]
-    assert publish(*call, "-u", "ada", "-P", "wrong") != 0
-    assert publish(*call) != 0
-    assert len(gateway.kafka.of(client_id, PublishReceived)) == 1
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_mosquitto_pub_logs_in_with_a_certificate(
     gateway: GatewayUnderTest, authority: Authority, tmp_path: Path, version: str
 ) -> None:
@@ -66,19 +55,6 @@ def test_mosquitto_pub_logs_in_with_a_certificate(
     assert [event.username for event in gateway.kafka.of(client_id, PublishReceived)] == ["bob"]
     assert publish(*call, "-t", "devices/bob/up", "--cert", str(strange), "--key", str(strange)) != 0
     assert len(gateway.kafka.of(client_id, PublishReceived)) == 1
-
-
-def test_mosquitto_pub_hears_that_it_may_not(gateway: GatewayUnderTest, authority: Authority) -> None:
-    call = command("mosquitto_pub", gateway, authority.file, "ada/forbidden", "mqttv5", listener=PASSWORDS)
-    done = subprocess.run(
-        [*call, "-t", "devices/eve/up", "-u", "ada", "-P", "right", "-m", "p"],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert "Not authorized" in done.stderr + done.stdout
-    assert gateway.kafka.of("ada/forbidden", PublishReceived) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)

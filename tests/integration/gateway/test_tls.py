@@ -11,8 +11,6 @@ import pytest
 from cryptography import x509
 from paho.mqtt.enums import CallbackAPIVersion
 
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.users.password_file import write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
 from state.events import ClientConnected
@@ -190,16 +188,3 @@ def packets_until_full(device: RawClient, packet: bytes) -> int:
         except TimeoutError:
             return sent
     raise AssertionError("the gateway reads without an end")
-
-
-def test_two_listeners_let_different_devices_in(authority: Authority, tmp_path: Path) -> None:
-    """Plain on loopback for whoever is on this machine, TLS with a login for all others."""
-    users = tmp_path / "users"
-    write_password_file(users, {})
-    listener = authority.listener(anonymous=False)
-    settings = GatewaySettings(anonymous=True, listeners=(listener,), login=LoginSettings(password_file=str(users)))
-    with running_gateway(settings) as gateway:
-        for client, answer in ((gateway.socket(), CONNACK), (over_tls(gateway, authority), "20020004")):
-            with client as device:
-                device.send(connect())
-                device.expect(answer)
