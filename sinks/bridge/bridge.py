@@ -10,14 +10,14 @@ Rules
    attempts that cannot arrive. They go offline in the session when the broker goes, and get their replay when it is back.
 3. What the broker delivers is acknowledged to it after Kafka has confirmed the record. When Kafka does not, the connection is
    dropped, and the broker delivers again.
-4. Devices are connected only while the bridge holds its lease (sinks/lease.py).
+4. Devices are connected only while the bridge holds its lease (sinks/host/lease.py).
 5. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too
    (sinks/bridge/outbound.py).
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,7 +26,6 @@ import structlog
 from sinks.bridge.broker.incoming import Incoming
 from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.broker.reconnector import BrokerReconnector
-from sinks.bridge.counted_appends import CountedAppends
 from sinks.bridge.device import DeviceConnection
 from sinks.bridge.inbound import Inbound
 from sinks.bridge.metrics import BridgeCounters
@@ -35,25 +34,22 @@ from sinks.bridge.presence import PresenceTracker
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.bridge.topics import is_addressable
-from sinks.command_order import OTHER_CODE
-from sinks.connection_ids import ConnectionIds, ConnectionKind
-from sinks.ended_connections import EndedConnections
-from sinks.health import NO_BROKER, NO_LEASE, NO_PARTITION, UnmetCondition
-from sinks.kafka.append import Confirmation, EventLog
-from sinks.lease import HeldLease
-from state.commands import CloseConnection, GatewayCommand, OfferPublish, SendPublish
-from state.errors import UnreadableRecord
+from sinks.health import NO_BROKER, UnmetCondition
+from sinks.host.command_host import CommandHost
+from sinks.host.command_order import BUILD_MISMATCH
+from sinks.host.connection_ids import ConnectionKind
+from sinks.kafka.append import Confirmation, EventLog, Headers
+from state.commands import GatewayCommand, SendPublish
 from state.events import ClientConnected, GatewayEvent
 from state.model import ClientId, MessageId, ReasonCode
-from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 
 _log: Final = structlog.get_logger(__name__)
 _REOPEN_S: Final = 1.0
 
 
-class Bridge:
-    """All devices that one bridge holds. Implements CommandListener for the command tail."""
+class Bridge(CommandHost[DeviceConnection]):
+    """All devices that one bridge holds. Implements DevicesOfBridge for Inbound."""
 
     def __init__(
         self,
@@ -65,30 +61,15 @@ class Bridge:
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """clock_ns: by which connections are numbered."""
+        holder = f"bridge {settings.name}"
+        super().__init__(ConnectionKind.BRIDGE, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
         self.counters = counters
-        self.ready = asyncio.Event()
-        self._records = CountedAppends(settings, log, counters, settled=self._end_lease)
-        self._loop = asyncio.get_running_loop()
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
-        self._ids = ConnectionIds(ConnectionKind.BRIDGE, clock_ns=clock_ns)
-        self._owned: frozenset[int] = frozenset()
         self._by_client: dict[ClientId, DeviceConnection] = {}
-        self._by_id: dict[int, DeviceConnection] = {}
-        self._ended = EndedConnections(ConnectionKind.BRIDGE, self._records.append_event)
-        self._lease = HeldLease(
-            log,
-            topic=settings.leases_topic,
-            holder=f"bridge {settings.name}",
-            duration_ms=settings.lease_ms,
-            taken=self._lease_taken,
-            passed=self._lease_passed,
-            renewing=self._ended.say_again,
-        )
         self._outbound = Outbound(settings, self._routes, counters, answered=self._broker_answered)
-        self._inbound = Inbound(settings, self._routes, counters, self._records, bridge=self, run_id=self._ids.next())
-        self._is_stopping = False
+        self._inbound = Inbound(settings, self._routes, counters, bridge=self, run_id=self._ids.next())
         self._subscriber = BrokerReconnector(
             settings,
             client_id=settings.name,
@@ -112,7 +93,7 @@ class Bridge:
 
     async def run_connections(self) -> None:
         """Until cancelled."""
-        self._lease.start()
+        self.lease.start()
         async with asyncio.TaskGroup() as connections:
             connections.create_task(self._subscriber.run())
             connections.create_task(self._publisher.run())
@@ -122,37 +103,72 @@ class Bridge:
         return (
             self._subscriber.connection is not None
             and self._publisher.connection is not None
-            and not self._is_stopping
-            and self._lease.holds()
+            and not self.is_stopping
+            and self.lease.holds()
         )
 
+    @property
+    def _is_serving(self) -> bool:
+        return self._is_up and bool(self.partitions)
+
     def missing(self) -> Iterator[UnmetCondition]:
-        """What devices need and is not there."""
         if self._subscriber.connection is None or self._publisher.connection is None:
             yield NO_BROKER
-        if not self._owned:
-            yield NO_PARTITION
-        if not self._lease.holds():
-            yield NO_LEASE
+        yield from super().missing()
 
-    # --- the lease comes and goes ----------------------------------------------------------------------------------------------
+    # --- CommandHost -----------------------------------------------------------------------------------------------------------
 
     def _lease_taken(self) -> None:
-        self._connect_known(self._owned)
-        self._tell_ready()
+        self._connect_known(self.partitions)
+        super()._lease_taken()
 
-    def _lease_passed(self) -> None:
-        """Others may speak for our connections soon."""
-        self.counters.leases_lost += 1
-        self.ready.clear()
+    def _close_all(self) -> None:
+        self._end_all("the lease of the bridge has passed")
+
+    def _partitions_gained(self, partitions: frozenset[int]) -> None:
+        self.counters.partitions_owned = len(self.partitions)
+        self._connect_known(partitions)
+
+    def _partitions_lost(self, partitions: frozenset[int]) -> None:
+        self.counters.partitions_owned = len(self.partitions)
         for device in list(self._by_client.values()):
-            self._end(device, "the lease of the bridge has passed")
+            if device.partition in partitions:
+                self._end(device, "another bridge takes over")
+
+    def _carry_out(self, connection: DeviceConnection, commands: Sequence[GatewayCommand], code: str) -> None:
+        device = connection
+        if not self.lease.holds():  # this process may have stood still, and the connection is over
+            return
+        for command in commands:
+            device.apply(command, code)
+            self.counters.commands_applied += 1
+        self._work_off(device)
+        if device.closed_for is not None:
+            self._closed_by_engine(device, device.closed_for)
+        elif device.has_build_mismatch:
+            self.counters.closed_for_other_code += 1
+            _log.warning("connection_closed", client_id=device.client_id, reason=BUILD_MISMATCH)
+            self._end(device, BUILD_MISMATCH)
+            self._reconnect_later(device.client_id)
+
+    def _closed_by_engine(self, device: DeviceConnection, reason_code: int) -> None:
+        self._end(device, "closed by the engine", tell_engine=False)
+        if reason_code == ReasonCode.SESSION_TAKEN_OVER:
+            self._presence.went_offline(device.client_id)  # it has gone to a gateway, until its next birth message
+        else:
+            self._reconnect_later(device.client_id)
+
+    def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
+        if self._ended.tell_lost_once(client_id, command, "no bridge holds this connection"):
+            self.counters.commands_without_connection += 1
+            if self._presence.is_inherited and is_addressable(client_id):
+                self.came_online(client_id)
 
     # --- the broker comes and goes ---------------------------------------------------------------------------------------------
 
     def _broker_up(self) -> None:
         self.counters.broker_connections += 1
-        self._connect_known(self._owned)
+        self._connect_known(self.partitions)
         self._tell_ready()
 
     def _broker_refused(self) -> None:
@@ -161,18 +177,13 @@ class Bridge:
     def _broker_down(self, reason: str, *, heard_nothing: bool) -> None:
         self.counters.broker_losses[reason[:80]] += 1
         self.ready.clear()
-        for device in list(self._by_client.values()):
-            self._end(device, f"the broker is away: {reason}")
+        self._end_all(f"the broker is away: {reason}")
         if heard_nothing:
             self._presence.connection_lost()
 
-    def _tell_ready(self) -> None:
-        if self._is_up and self._owned:
-            self.ready.set()
-
     # --- devices come and go ---------------------------------------------------------------------------------------------------
 
-    def _connect_known(self, partitions: frozenset[int]) -> None:
+    def _connect_known(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             for client_id in self._presence.online(partition):
                 self._connect(client_id)
@@ -181,7 +192,7 @@ class Bridge:
         """Tell the session that its client is there, if it is ours and is not connected yet."""
         partition = self._presence.partition(client_id)
         publisher = self._publisher.connection
-        if not self._is_up or publisher is None or partition not in self._owned or client_id in self._by_client:
+        if not self._is_up or publisher is None or partition not in self.partitions or client_id in self._by_client:
             return
         device = DeviceConnection(
             client_id,
@@ -189,7 +200,7 @@ class Bridge:
             partition=partition,
             acknowledgement=self.settings.acknowledgement,
         )
-        self._by_client[client_id] = self._by_id[device.connection_id] = device
+        self._by_client[client_id] = self.connections[device.connection_id] = device
         self.counters.devices += 1
         self._tell(
             device,
@@ -201,15 +212,19 @@ class Bridge:
                 clean_start=False,
                 session_expiry_interval_s=None,
                 maximum_packet_size_bytes=self._outbound.largest_message(client_id, publisher.limits),
-                lease_id=self._lease.lease_id,
+                lease_id=self.lease.lease_id,
             ),
         )
+
+    def _end_all(self, reason: str) -> None:
+        for device in list(self._by_client.values()):
+            self._end(device, reason)
 
     def _end(self, device: DeviceConnection, reason: str, *, tell_engine: bool = True) -> None:
         if self._by_client.get(device.client_id) is not device:
             return
         del self._by_client[device.client_id]
-        del self._by_id[device.connection_id]
+        del self.connections[device.connection_id]
         self.counters.devices -= 1
         self.counters.resends_dropped += device.resends_dropped
         self.counters.commands_repeated += device.repeated_commands
@@ -225,72 +240,6 @@ class Bridge:
     def _connect_if_online(self, client_id: ClientId) -> None:
         if self._presence.is_online(client_id):
             self._connect(client_id)
-
-    # --- CommandListener -------------------------------------------------------------------------------------------------------
-
-    def partitions_assigned(self, partitions: frozenset[int]) -> None:
-        self._owned |= partitions
-        self.counters.partitions_owned = len(self._owned)
-        _log.info("partitions_assigned", owned=sorted(self._owned))
-        self._connect_known(partitions)
-        self._tell_ready()
-
-    def partitions_revoked(self, partitions: frozenset[int]) -> None:
-        self._owned -= partitions
-        self.counters.partitions_owned = len(self._owned)
-        _log.info("partitions_revoked", owned=sorted(self._owned))
-        if not self._owned:
-            self.ready.clear()
-        for device in list(self._by_client.values()):
-            if device.partition in partitions:
-                self._end(device, "another bridge takes over")
-
-    def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
-        not_here: list[Callable[[], None]] = []
-        self._lease.holds()  # before anything is sent: this process may have stood still
-        touched: dict[int, DeviceConnection] = {}
-        for value in values:
-            try:
-                batch = decode_command_batch(value)
-            except UnreadableRecord as error:
-                self.counters.unreadable_commands += 1
-                _log.warning("unreadable_command", partition=partition, error=str(error))
-                continue
-            for command in batch.commands:
-                if isinstance(command, OfferPublish):
-                    continue  # for gateways
-                if isinstance(command, CloseConnection):
-                    self._ids.rise_above(command.newest_connection_id)
-                device = self._by_id.get(command.connection_id)
-                if device is None or device.client_id != batch.client_id:
-                    not_here.append(partial(self._not_here, batch.client_id, command))
-                    continue
-                device.apply(command, batch.code)
-                self.counters.commands_applied += 1
-                touched[command.connection_id] = device
-        for device in touched.values():
-            self._work_off(device)
-            if device.closed_for is not None:
-                self._closed_by_engine(device, device.closed_for)
-            elif device.is_mixed:
-                self.counters.closed_for_other_code += 1
-                _log.warning("connection_closed", client_id=device.client_id, reason=OTHER_CODE)
-                self._end(device, OTHER_CODE)
-                self._reconnect_later(device.client_id)
-        return not_here
-
-    def _closed_by_engine(self, device: DeviceConnection, reason_code: int) -> None:
-        self._end(device, "closed by the engine", tell_engine=False)
-        if reason_code == ReasonCode.SESSION_TAKEN_OVER:
-            self._presence.went_offline(device.client_id)  # it has gone to a gateway, until its next birth message
-        else:
-            self._reconnect_later(device.client_id)
-
-    def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
-        if self._ended.tell_lost_once(client_id, command, "no bridge holds this connection"):
-            self.counters.commands_without_connection += 1
-            if self._presence.is_inherited and is_addressable(client_id):
-                self.came_online(client_id)
 
     # --- to the broker ---------------------------------------------------------------------------------------------------------
 
@@ -310,7 +259,7 @@ class Bridge:
                 self._tell(device, event)
 
     def _broker_answered(self, device: DeviceConnection, command: SendPublish, reason_code: int) -> None:
-        if self._by_id.get(device.connection_id) is device:
+        if self.connections.get(device.connection_id) is device:
             device.broker_answered(command, reason_code)
             self._work_off(device)
 
@@ -343,10 +292,13 @@ class Bridge:
         """A record did not get into the log: the broker sends what is not acknowledged to it on the next connection."""
         self._subscriber.drop(reason)
 
+    def append_uplink(self, key: bytes, value: bytes, headers: Headers, done: Confirmation) -> None:
+        self.append(self.settings.uplink_topic, key, value, headers, done)
+
     # --- to Kafka --------------------------------------------------------------------------------------------------------------
 
     def _tell(self, device: DeviceConnection, event: GatewayEvent, done: Confirmation | None = None) -> None:
-        self._records.append_event(device.key, encode_event(event), partial(self._told, device, done))
+        self.append_event(device.key, encode_event(event), partial(self._told, device, done))
 
     def _told(self, device: DeviceConnection, done: Confirmation | None, error: Exception | None) -> None:
         if error is not None and self._by_client.get(device.client_id) is device:
@@ -360,15 +312,9 @@ class Bridge:
 
     def stop(self) -> None:
         """Tell the engine that everybody is offline; another bridge takes them."""
-        self._is_stopping = True
-        for device in list(self._by_client.values()):
-            self._end(device, "the bridge stops")
+        self.is_stopping = True
+        self._end_all("the bridge stops")
         self._end_lease()
-
-    def _end_lease(self) -> None:
-        """Once everything is said; else the lease passes by itself."""
-        if self._is_stopping and not self.counters.appends_unconfirmed:
-            self._lease.end(all_told=self._ended.all_told)
 
 
 def _nothing(limits: BrokerLimits) -> Sequence[str]:

@@ -6,7 +6,7 @@ Theory of operation
 2. An answer names a message by its id, never by a packet id of the broker: the broker has its own, others at every hop. Here the
    id finds the packet id of the session's exchange. An answer to an older copy, also one from before a reconnect, counts: the
    device has the message.
-3. The window is kept by the same `WireMeter` as on a gateway's socket: at most `send_quota` messages are out and unanswered.
+3. The window is kept by the same `Outbox` as on a gateway's socket: at most `send_quota` messages are out and unanswered.
 4. A QoS 2 exchange is two steps in the session and one for the device: its answer is PUBREC and PUBCOMP at once. A PUBREL of the
    session, sent when only the first of the two got into the log, is answered here.
 5. A copy is not given to the broker while the broker still has an earlier one to confirm.
@@ -15,8 +15,9 @@ Theory of operation
 from typing import Final
 
 from sinks.bridge.settings import Acknowledgement
-from sinks.command_order import CommandOrder, Order
-from sinks.flow_control.wire_meter import WireMeter
+from sinks.host.command_order import CommandOrder, CommandStatus
+from sinks.host.outbox import FastPublish, Outbox
+from sinks.host.wire_table import WireAction
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -30,6 +31,8 @@ from state.events import GatewayEvent, PubAckReceived, PubCompReceived, PubRecRe
 from state.model import ClientId, MessageId, PacketId, QoS, ReasonCode
 
 _REFUSED_FROM: Final = 0x80
+_NO_CLOCK: Final = 0
+"""The broker counts the time of a message's expiry."""
 
 
 class DeviceConnection:
@@ -39,15 +42,15 @@ class DeviceConnection:
         "_acknowledgement",
         "_events",
         "_exchanges",
-        "_meter",
         "_order",
+        "_outbox",
         "_packet_ids",
         "_publications",
         "_with_broker",
         "client_id",
         "closed_for",
         "connection_id",
-        "is_mixed",
+        "has_build_mismatch",
         "key",
         "partition",
         "repeated_commands",
@@ -61,13 +64,13 @@ class DeviceConnection:
         self.partition = partition
         self.closed_for: int | None = None
         """The reason code with which the session has ended the connection; None = it has not."""
-        self.is_mixed = False
-        """Commands have come again from other code: this connection has to end (sinks/command_order.py)."""
+        self.has_build_mismatch = False
+        """Commands have come again from other code: this connection has to end (sinks/host/command_order.py)."""
         self.repeated_commands = 0
         self.resends_dropped = 0
         self._acknowledgement = acknowledgement
         self._order = CommandOrder()
-        self._meter: WireMeter | None = None
+        self._outbox: Outbox | None = None
         self._exchanges: dict[PacketId, SendPublish] = {}
         self._packet_ids: dict[MessageId, PacketId] = {}
         self._with_broker: set[PacketId] = set()
@@ -77,7 +80,7 @@ class DeviceConnection:
     @property
     def unacknowledged(self) -> int:
         """QoS 1 and 2 messages that are out and not answered."""
-        return 0 if self._meter is None else self._meter.on_wire
+        return 0 if self._outbox is None else self._outbox.on_wire
 
     def take_publications(self) -> list[SendPublish]:
         """Give each to the broker in this order, and call `broker_answered` once for each of QoS 1 and 2."""
@@ -93,53 +96,51 @@ class DeviceConnection:
 
     def apply(self, command: GatewayCommand, code: str) -> None:
         """Carry a command out, once. code: of its record."""
-        order = self._order.take(command.sequence, code)
-        if order is not Order.NEW:
+        status = self._order.status_of(command.sequence, code)
+        if status is not CommandStatus.NEW:
             self.repeated_commands += 1
-            self.is_mixed |= order is Order.OTHER_CODE
+            self.has_build_mismatch |= status is CommandStatus.BUILD_MISMATCH
             return
-        meter = self._meter
+        outbox = self._outbox
         match command:
-            case AcceptConnection() if meter is None:
-                self._meter = WireMeter(command.send_quota)
+            case AcceptConnection() if outbox is None:
+                self._outbox = Outbox(command.send_quota)
             case CloseConnection():
                 self.closed_for = command.reason_code
-            case _ if meter is None or self.closed_for is not None:
+            case _ if outbox is None or self.closed_for is not None:
                 pass
             case SendPublish(qos=QoS.AT_MOST_ONCE):
                 self._publications.append(command)
             case SendPublish():
-                self._send(command, meter)
+                self._send(command, outbox)
             case SendPubRel(packet_id=packet_id):
-                dropped = meter.resends_dropped
-                meter.release(packet_id)
-                self.resends_dropped += meter.resends_dropped - dropped
-                meter.completed(packet_id)
+                self.resends_dropped += outbox.release(packet_id) is WireAction.DROP
+                outbox.completed(packet_id)
                 self._forget(packet_id)
                 self._events.append(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id))
-                self._send_due(meter)
+                self._send_due(outbox)
             case WithdrawPublish(packet_ids=packet_ids):
-                meter.withdraw(packet_ids)
+                outbox.withdraw(packet_ids)
                 for packet_id in packet_ids:
                     self._forget(packet_id)
-                self._send_due(meter)
+                self._send_due(outbox)
             case AcceptConnection() | DropAwaitingRel():
                 pass  # a bridge takes no QoS 2 publications of devices, so nothing awaits their PUBREL
 
-    def _send(self, command: SendPublish, meter: WireMeter) -> None:
-        packet_id = command.packet_id
-        dropped = meter.resends_dropped
-        resend = meter.admit(command)
-        self.resends_dropped += meter.resends_dropped - dropped
-        if meter.resends_dropped == dropped:
-            self._exchanges[packet_id] = command
-            self._packet_ids[command.message_id] = packet_id
-        if resend:
+    def _send(self, command: SendPublish, outbox: Outbox) -> None:
+        action = outbox.send(command, _NO_CLOCK)
+        if action is WireAction.DROP:
+            self.resends_dropped += 1
+            return
+        self._exchanges[command.packet_id] = command
+        self._packet_ids[command.message_id] = command.packet_id
+        if action is WireAction.WRITE_PUBLISH:
             self._publish(command)
-        self._send_due(meter)
 
-    def _send_due(self, meter: WireMeter) -> None:
-        while (command := meter.next_due()) is not None:
+    def _send_due(self, outbox: Outbox) -> None:
+        while (due := outbox.next_due(_NO_CLOCK)) is not None:
+            command, _ = due
+            assert not isinstance(command, FastPublish)  # a bridge has no fast path
             self._publish(command)
 
     def _publish(self, command: SendPublish) -> None:
@@ -170,25 +171,25 @@ class DeviceConnection:
             self._answered(packet_id, reason_code)
 
     def _answered(self, packet_id: PacketId, reason_code: int) -> None:
-        meter, connection_id = self._meter, self.connection_id
-        if meter is None:
+        outbox, connection_id = self._outbox, self.connection_id
+        if outbox is None:
             return
         qos = self._exchanges[packet_id].qos
         self._forget(packet_id)
         refused = reason_code >= _REFUSED_FROM
         if qos == QoS.AT_LEAST_ONCE:
-            meter.acknowledged(packet_id)
+            outbox.acknowledged(packet_id)
             self._events.append(PubAckReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code))
         else:
-            meter.received(packet_id, reason_code)
+            outbox.received(packet_id, reason_code)
             self._events.append(
                 PubRecReceived(connection_id=connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=not refused)
             )
             if not refused:
-                meter.completed(packet_id)
+                outbox.completed(packet_id)
                 self._events.append(PubCompReceived(connection_id=connection_id, packet_id=packet_id))
-        meter.withdraw((packet_id,))  # still held back here when the answer is to a copy from before a reconnect
-        self._send_due(meter)
+        outbox.withdraw((packet_id,))  # still held back here when the answer is to a copy from before a reconnect
+        self._send_due(outbox)
 
     def _forget(self, packet_id: PacketId) -> None:
         exchange = self._exchanges.pop(packet_id, None)

@@ -10,14 +10,13 @@ from typing import Final, Protocol
 import structlog
 
 from sinks.bridge.broker.incoming import Incoming
-from sinks.bridge.counted_appends import CountedAppends
 from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.presence import read_client_event
 from sinks.bridge.routes import Route, Routes
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
-from sinks.kafka.append import Confirmation, RecordTooLarge
+from sinks.kafka.append import Confirmation, Headers, RecordTooLarge
 from state.model import ClientId, MessageId, QoS
 from state.records.uplink import uplink_headers
 
@@ -35,6 +34,9 @@ class DevicesOfBridge(Protocol):
 
     def went_offline(self, client_id: ClientId) -> None: ...
 
+    def append_uplink(self, key: bytes, value: bytes, headers: Headers, done: Confirmation) -> None:
+        """A record for backends. done: once, when it is in the log or never will be."""
+
     def deliver_again(self, reason: str) -> None:
         """A record did not get into the log."""
 
@@ -47,7 +49,6 @@ class Inbound:
         settings: BridgeSettings,
         routes: Routes,
         counters: BridgeCounters,
-        records: CountedAppends,
         *,
         bridge: DevicesOfBridge,
         run_id: int,
@@ -55,7 +56,6 @@ class Inbound:
         self._settings = settings
         self._routes = routes
         self._counters = counters
-        self._records = records
         self._bridge = bridge
         self._run_id = run_id
         self._taken = 0
@@ -113,7 +113,7 @@ class Inbound:
             expiry_interval_s=incoming.expiry_interval_s,
             properties=incoming.properties,
         )
-        self._records.append_uplink(client_id.encode(), incoming.payload, headers, partial(self._confirm, incoming))
+        self._bridge.append_uplink(client_id.encode(), incoming.payload, headers, partial(self._confirm, incoming))
 
     def _confirm(self, incoming: Incoming, error: Exception | None) -> None:
         if error is None:

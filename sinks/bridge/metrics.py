@@ -32,7 +32,7 @@ class BridgeCounters:
     commands_applied: int = 0
     commands_repeated: int = 0
     commands_without_connection: int = 0
-    closed_for_other_code: int = 0  # devices' connections (sinks/command_order.py)
+    closed_for_other_code: int = 0  # devices' connections (sinks/host/command_order.py)
     resends_dropped: int = 0
     unreadable_commands: int = 0
     leases_lost: int = 0  # each took all devices offline

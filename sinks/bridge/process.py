@@ -10,8 +10,8 @@ from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
-from sinks.broker_clock import BrokerClock
 from sinks.health import LoopHealth
+from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError

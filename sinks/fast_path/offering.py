@@ -31,7 +31,7 @@ class MessageRecord(Protocol):
     def timestamp(self) -> int: ...
 
 
-class PathHere(Enum):
+class FastPathState(Enum):
     """What a connection of this process would do with an offer."""
 
     OPEN = "open"
@@ -41,14 +41,14 @@ class PathHere(Enum):
     """Ignore it."""
 
 
-class ConnectionHere(Protocol):
+class LocalConnection(Protocol):
     """Asked on the router's thread. What it says may be over when the offer comes: that costs latency and nothing else."""
 
     @property
     def connection_id(self) -> int: ...
 
     @property
-    def fast_path(self) -> PathHere: ...
+    def fast_path(self) -> FastPathState: ...
 
 
 class Elsewhere(NamedTuple):
@@ -61,7 +61,7 @@ class Elsewhere(NamedTuple):
 
 class Offers:
     """Of one poll. The numbers are of messages for connections here or elsewhere that are not offered: dropped, because the
-    gateway is under pressure; broken, closed: for want of a path (PathHere)."""
+    gateway is under pressure; broken, closed: for want of a path (FastPathState)."""
 
     __slots__ = ("broken", "closed", "dropped", "elsewhere", "here")
 
@@ -71,7 +71,7 @@ class Offers:
         self.dropped = self.broken = self.closed = 0
 
 
-class Offering:
+class OfferRouter:
     """connection_of: the newest connection of a client in this process, None = there is none.
 
     A message that is not offered is remembered all the same: the next offer of its client says that something lies before it.
@@ -81,7 +81,7 @@ class Offering:
         self,
         memory: RouterMemory,
         routes: RouteTable,
-        connection_of: Callable[[ClientId], ConnectionHere | None],
+        connection_of: Callable[[ClientId], LocalConnection | None],
         *,
         max_payload_bytes: int,
     ) -> None:
@@ -111,10 +111,10 @@ class Offering:
                     continue
                 # In a burst this is most of what is read: to make an offer of it costs more than all the rest of reading it.
                 path = here.fast_path
-                if path is PathHere.CLOSED:
+                if path is FastPathState.CLOSED:
                     offers.closed += 1
                     continue
-                if path is PathHere.BROKEN:
+                if path is FastPathState.BROKEN:
                     offers.broken += 1
                     continue
             if under_pressure:

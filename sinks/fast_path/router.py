@@ -7,7 +7,7 @@ offer: the session reads every message all the same, and an offer says what came
 1. Routers share the partitions out as a consumer group, and commit nothing: where one begins, its memory begins (RouterMemory).
 2. A router that has fallen behind goes on at the end. What is old has been handled by the micro-batches, which read the same log.
 3. While the gateway is under pressure nothing is offered, here or elsewhere; and nothing at any time to a connection of this
-   process that would not take it (PathHere).
+   process that would not take it (FastPathState).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sinks.fast_path.offering import ConnectionHere, Offering, Offers
+from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
@@ -41,7 +41,7 @@ _MOST_RECORDS: Final = 100
 class OfferListener(Protocol):
     """Who holds connections."""
 
-    def connection_of(self, client_id: ClientId) -> ConnectionHere | None:
+    def connection_of(self, client_id: ClientId) -> LocalConnection | None:
         """The newest connection here on which this client has logged in, None = there is none. On any thread."""
 
     @property
@@ -134,7 +134,7 @@ class KafkaRouter:
 
     def _consume(self) -> None:
         assert self._listener is not None
-        offering = Offering(
+        offer_router = OfferRouter(
             self._memory, self._routes, self._listener.connection_of, max_payload_bytes=self._settings.max_payload_bytes
         )
         consumer = self._new_consumer()
@@ -145,7 +145,7 @@ class KafkaRouter:
                 offers, under_pressure = Offers(), self._is_under_pressure()
                 for partition, records in batches.items():
                     if partition in self._owned and not self._skip_if_behind(consumer, partition, records[-1].offset):
-                        offering.read(partition, records, offers, under_pressure=under_pressure)
+                        offer_router.read(partition, records, offers, under_pressure=under_pressure)
                 for offer in offers.elsewhere:
                     self._send(*offer)
                 self._hand_over(offers)

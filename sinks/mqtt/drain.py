@@ -1,7 +1,7 @@
 """A gateway gives its devices up: slowly enough for the others to take them, and with everything in the log that was said.
 
 1. `/readyz` says that it stops, and neither a CONNECT nor a socket is taken any more.
-2. The connections are let go, a slice after the other (sinks/mqtt/connection/connection.py, 6). Their devices connect elsewhere.
+2. The connections are let go, a slice after the other (sinks/mqtt/connection/connection.py, 8). Their devices connect elsewhere.
    Until its turn a connection works as before, the fast path too: nobody waits for micro-batches as long as the drain takes.
 3. When nobody is left and Kafka has confirmed everything, or the time is over, or whoever stops it is in a hurry: what is left is
    closed at once.
@@ -29,13 +29,13 @@ class Drainable(Protocol[S]):
 
     def refuse_newcomers(self) -> None: ...
 
-    def connections(self) -> Sequence[S]: ...
+    def all_connections(self) -> Sequence[S]: ...
 
     def let_go(self, connection: S) -> None:
         """Close it when its end is in the log."""
 
-    async def until_nobody_is_left(self) -> None:
-        """… and Kafka has confirmed everything."""
+    async def until_drained(self) -> None:
+        """Nobody is left, and Kafka has confirmed everything."""
 
     def stop(self) -> None:
         """Close what is left."""
@@ -62,26 +62,26 @@ class Drain(Generic[S]):
     async def run(self, hurry: asyncio.Event) -> None:
         """Steps 2 and 3. Cancelling it is step 3."""
         loop = asyncio.get_running_loop()
-        began_s, count = loop.time(), len(self._gateway.connections())
+        began_s, count = loop.time(), len(self._gateway.all_connections())
         _log.info("draining", connections=count, within_ms=self._drain_ms)
         leaving = asyncio.ensure_future(self._let_all_go())
         hurrying = asyncio.ensure_future(hurry.wait())
         try:
             await asyncio.wait({leaving, hurrying}, timeout=self._longest_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            left = len(self._gateway.connections())
+            left = len(self._gateway.all_connections())
             leaving.cancel()
             hurrying.cancel()
             self._gateway.stop()
             _log.info("drained", connections=count, closed_at_once=left, took_ms=int(1_000 * (loop.time() - began_s)))
 
     async def _let_all_go(self) -> None:
-        for number, connections in enumerate(slices(self._gateway.connections(), within_ms=self._drain_ms)):
+        for number, connections in enumerate(slices(self._gateway.all_connections(), within_ms=self._drain_ms)):
             if number:
                 await asyncio.sleep(_SLICE_MS / 1_000)
             for connection in connections:
                 self._gateway.let_go(connection)
-        await self._gateway.until_nobody_is_left()
+        await self._gateway.until_drained()
 
 
 def slices(connections: Sequence[S], *, within_ms: int) -> Iterator[Sequence[S]]:

@@ -49,7 +49,7 @@ class GatewayCounters:
     commands_applied: int = 0
     commands_repeated: int = 0
     commands_without_connection: int = 0
-    closed_for_other_code: int = 0  # connections (sinks/command_order.py)
+    closed_for_other_code: int = 0  # connections (sinks/host/command_order.py)
     unreadable_commands: int = 0
     leases_lost: int = 0  # each cost all connections
     appends_unconfirmed: int = 0  # gauge

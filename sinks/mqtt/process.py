@@ -8,9 +8,9 @@ from typing import Final, Literal, Protocol
 
 import structlog
 
-from sinks.broker_clock import BrokerClock
 from sinks.fast_path.router import KafkaRouter, Router
 from sinks.health import LoopHealth
+from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.append import EventLog, KafkaEventLog
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.drain import Drain
@@ -174,7 +174,7 @@ async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Ev
     """Every second, and when `reload` is set."""
 
     def take(settings: GatewaySettings) -> None:
-        gateway.take(settings)
+        gateway.reconfigure(settings)
         listeners.take(gateway.settings)
 
     while True:

@@ -3,7 +3,7 @@
 The wire is ordered, and what is on it is lost with the connection. Both follow the rules that the session relies on:
 
  1. A gateway applies each command of its connection once, in order, and drops commands of connections that it does not hold.
- 2. It meters the wire and drops resends that have come too late, by the gateway's own code (sinks/flow_control/wire_meter.py).
+ 2. It meters the wire and drops resends that have come too late, by the gateway's own code (sinks/host/outbox.py).
  3. What the device says is in the log before the device is answered.
  4. A device keeps its half of the session for as long as the session lives.
 """
@@ -12,7 +12,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinks.flow_control.wire_meter import WireMeter
+from sinks.host.outbox import FastPublish, Outbox
+from sinks.host.wire_table import WireAction
 from state.commands import (
     AcceptConnection,
     CloseConnection,
@@ -110,7 +111,7 @@ class Gateway:
         self.accepted = False
         self.sequence = 0
         self.receive_maximum = receive_maximum
-        self.meter = WireMeter(1)
+        self.outbox = Outbox(1)
         self.unanswered: set[int] = set()  # packet ids as the device counts them
         self.released: set[int] = set()  # those for which PUBREL is on the wire and PUBCOMP has not come
 
@@ -126,19 +127,19 @@ class Gateway:
             case AcceptConnection():
                 assert not self.accepted
                 self.accepted = True
-                self.meter = WireMeter(command.send_quota, self.receive_maximum if self.version == 5 else None)
+                self.outbox = Outbox(command.send_quota, self.receive_maximum if self.version == 5 else None)
                 self.wire.append(command)
             case SendPublish(qos=QoS.AT_MOST_ONCE):
                 self.wire.append(command)
             case SendPublish():
-                if self.meter.admit(command):
+                if self.outbox.send(command, 0) is WireAction.WRITE_PUBLISH:
                     self._write(command)
             case SendPubRel():
-                self.meter.release(command.packet_id)
+                self.outbox.release(command.packet_id)
                 self.released.add(command.packet_id)
                 self.wire.append(command)
             case WithdrawPublish():
-                self.meter.withdraw(command.packet_ids)
+                self.outbox.withdraw(command.packet_ids)
             case CloseConnection():
                 self.open = False
             case DropAwaitingRel():
@@ -146,9 +147,10 @@ class Gateway:
         self._fill()
 
     def _fill(self) -> None:
-        while (publish := self.meter.next_due()) is not None:
-            self._write(publish)
-        assert self.meter.on_wire - self.meter.owed <= self.meter.send_quota
+        while (due := self.outbox.next_due(0)) is not None:
+            assert not isinstance(due[0], FastPublish)
+            self._write(due[0])
+        assert self.outbox.on_wire - self.outbox.owed <= self.outbox.send_quota
 
     def _write(self, publish: SendPublish) -> None:
         assert publish.packet_id not in self.released, "PUBLISH after PUBREL"
@@ -161,13 +163,13 @@ class Gateway:
     def puback(self, packet_id: int, reason_code: int) -> None:
         self.log.append(PubAckReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code))
         self.unanswered.discard(packet_id)
-        self.meter.acknowledged(packet_id)
+        self.outbox.acknowledged(packet_id)
         self._fill()
 
     def pubrec(self, packet_id: int, reason_code: int) -> None:
         if reason_code >= 0x80:
             self.unanswered.discard(packet_id)
-        answers = self.meter.received(packet_id, reason_code) and self.answers_pubrec
+        answers = self.outbox.received(packet_id, reason_code) and self.answers_pubrec
         self.log.append(
             PubRecReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=answers)
         )
@@ -180,7 +182,7 @@ class Gateway:
         self.log.append(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code))
         self.unanswered.discard(packet_id)
         self.released.discard(packet_id)
-        self.meter.completed(packet_id)
+        self.outbox.completed(packet_id)
         self._fill()
 
     def publish(self, publication: Publication, publication_id: str) -> None:

@@ -51,7 +51,7 @@ class Gateway:
         self.unanswered: list[bytes] = []
 
     def carry_out(self, command: GatewayCommand, code: str) -> None:
-        self.harness.connection.apply(command, self.harness.now_ms, code)
+        self.harness.feed("apply", (command,), code)
         self._written(self.harness.settle())
 
     def events(self) -> list[Event]:

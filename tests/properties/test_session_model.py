@@ -30,7 +30,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sinks.connection_ids import ConnectionIds, ConnectionKind, kind_of
+from sinks.host.connection_ids import ConnectionIds, ConnectionKind, kind_of
 from state.commands import (
     AcceptConnection,
     CloseConnection,

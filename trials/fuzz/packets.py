@@ -71,11 +71,11 @@ class Packets(Target):
             for piece in pieces(dice, said if dice.random() < 0.4 else mutated(dice, said, known)):
                 device.send(piece)
             device.pass_ms(dice.choice((0, 0, 1, 3_000)))
-        device.connection.peer_closed(device.now_ms)
+        device.feed("peer_closed")
         device.settle()
         until_ms = device.now_ms + _PATIENCE_MS
         while not device.connection.is_closed:  # what is read no faster than it may come is worked off first
-            assert device.connection.next_deadline_ms() is not None, "nothing will happen any more"
+            assert device.effects.deadline_ms is not None, "nothing will happen any more"
             assert device.now_ms < until_ms
             device.pass_ms(1_000)
         assert not device.waiting

@@ -1,117 +1,160 @@
-"""One device's connection, without sockets, Kafka or a clock: bytes, commands, confirmations and time come in by method calls.
+"""One device's connection, without sockets, Kafka, randomness or a clock.
+
+Bytes, commands, confirmations, answers and time come in by method calls. Each call returns `Effects`: all that the connection
+wants done. It calls nobody.
 
 Theory of operation
-1. After every call the host takes `take_output()` (bytes for the device) and `take_appends()` (records for Kafka), closes the
-   socket when `is_closed`, reads from it only while `wants_data`, and calls `tick` when `next_deadline_ms()` has come.
-2. CONNECT is judged, registered with the host (so that the answer finds us) and waits for its turn; when the host says what the
-   login allows, at once or later by `logged_in`, it is told to the engine. Everything else waits in the buffer until
-   `AcceptConnection`. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then it is a clock that
-   is wrong and not the CONNECT that is late: it is registered again, above that id.
-   With Clean Start nothing old is owed to the device, so CONNACK does not wait for the engine but for Kafka's confirmation of the
-   CONNECT, which comes after the login: what it says is known from the configuration. What the device then sends waits for
+1. The host carries out the effects of each call before the next one (sinks/mqtt/device_socket.py): records to Kafka, reading on
+   or off, the timer, bytes to the device, the end, and requests, whose answers are calls again.
+2. A CONNECT goes `receive` → Register → `registered` → LogIn → `logged_in` → the record `ClientConnected`. Its id is that of the
+   time when it came, and commands for that id reach the connection from then on; its turn may come later (`turn_has_come`).
+   Everything else waits in the buffer until `AcceptConnection`.
+3. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then a clock is wrong and the CONNECT is
+   not late: it is registered again, above that id.
+4. With Clean Start nothing old is owed to the device. So CONNACK does not wait for the engine but for Kafka's confirmation of the
+   CONNECT, which comes after the login: its content is known from the configuration. What the device then sends waits for
    `AcceptConnection` all the same.
-3. From then on packets and commands go to `ConnectedDevice`. Records are confirmed in any order, and answers leave in the order
-   of the requests (`AppendQueue`).
-4. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
+5. A packet of an accepted device becomes a record first. Its answer goes out when Kafka has confirmed the record, in the order of
+   the requests (`AppendQueue`), whatever the order of the confirmations [MQTT-4.6.0-2].
+6. Packet ids, retries and the judgement of acknowledgements are the session's. Kept here are only what is on this wire
+   (`Outbox`), the session's grant (`WireFastPath`), the packet ids that await PUBREL (`Publications`) and which topic filters
+   exist (`SubscriptionJudge`).
+7. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
    ends. Otherwise a device that overruns our Receive Maximum would send it all again, and never come to the end of it.
-5. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`. Nothing after a `CloseConnection` that
-   says that the client has another connection, or in place of CONNACK: nobody needs it then.
-6. A gateway that stops, or gives a partition away, lets a connection go (`let_go`): the engine is told first, the device when
+8. A gateway that stops, or gives a partition away, lets a connection go (`let_go`): the engine is told first, the device when
    Kafka has that and all that was said before. So the end is in the log before the device can be back, and what it has said is
    answered.
+9. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`. Nothing after a `CloseConnection` that
+   says that the client has another connection, or that comes instead of CONNACK: nobody needs it then.
 """
 
-from typing import Final, Protocol
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
 
-from sinks.command_order import OTHER_CODE, CommandOrder, Order
-from sinks.fast_path.offering import PathHere
+from sinks.fast_path.offering import FastPathState
+from sinks.host.command_order import BUILD_MISMATCH, CommandOrder, CommandStatus
+from sinks.host.outbox import FastPublish, Outbox
+from sinks.host.wire_table import WireAction
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
+from sinks.mqtt.codec import framing
+from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_acknowledgement
 from sinks.mqtt.codec.framing import FrameBuffer
-from sinks.mqtt.codec.packets import ConnAck, Connect
-from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connected_device import ConnectedDevice
-from sinks.mqtt.connection.deadlines import Deadlines
+from sinks.mqtt.codec.packets import (
+    PING_RESP,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    ServerPacket,
+    Subscribe,
+    Unsubscribe,
+)
+from sinks.mqtt.connection.append_queue import Append, AppendQueue
+from sinks.mqtt.connection.effects import ANNOUNCE, Effects, LogIn, Register, Registration, Request
+from sinks.mqtt.connection.fast_path import OfferRefusal, WireFastPath
 from sinks.mqtt.connection.handshake import (
     V5,
     V311,
     ConnectionRefused,
-    Registration,
     connack,
     connected_event,
     expected_accept,
+    limited_keep_alive_s,
     read_connect,
 )
-from sinks.mqtt.connection.output import ConnectionOutput
-from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, LOGIN_ENDED, OPEN, OVERDUE, Going, Phase
+from sinks.mqtt.connection.phases import (
+    AWAITING_ACCEPT,
+    BEFORE_CONNACK,
+    LOGIN_ENDED,
+    OPEN,
+    OVERDUE,
+    PEER_CLOSED,
+    CloseReason,
+    Phase,
+)
+from sinks.mqtt.connection.publications import Publications
+from sinks.mqtt.connection.subscribing import SubscriptionJudge
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.packet_rates import PacketRates
+from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
+from state.commands import (
+    AcceptConnection,
+    CloseConnection,
+    CloseFastPath,
+    DropAwaitingRel,
+    GatewayCommand,
+    OfferPublish,
+    OpenFastPath,
+    SendPublish,
+    SendPubRel,
+    WithdrawPublish,
+)
 from state.errors import ProtocolViolation
-from state.events import ConnectionLost
-from state.model import ReasonCode
+from state.events import ClientDisconnected, ConnectionLost, FastPathClosed, GatewayEvent, Subscribed, Unsubscribed
+from state.model import PacketId, ReasonCode
+from state.records.events import encode_event, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 
 _PROMPT_MS: Final = 1_000
-"""From reading a CONNECT to Kafka's confirmation of what was told of it. What the log had before that is not later."""
+"""From reading a CONNECT to Kafka's confirmation of its record. What the log had before that is not later."""
+_KEEP_ALIVE_MS: Final = 1_500
+"""One and a half times the Keep Alive, which is in seconds [MQTT-3.1.2-22]."""
 OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
+_VIOLATION: Final = "protocol error"
+_NO_APPENDS: Final[list[Append]] = []
 
 
-class Registrar(Protocol):
-    """The host's part in a CONNECT."""
+class WireConnection:
+    """See the module. Every call with `now_ms` returns what the host must do next; all times are of one monotonic clock.
 
-    def await_turn(self, connection: "Connection") -> Turn:
-        """CONNECT was read. LATER: `turn_has_come` will be called."""
-
-    def register(self, connection: "Connection") -> Registration | None:
-        """None if the connection cannot be held here now.
-
-        From now on commands for that id reach the connection.
-        """
-
-    def log_in(self, connection: "Connection", connect: Connect) -> Grant | LoginRefused | None:
-        """None: it takes a while, and `logged_in` will be called."""
-
-    def admitted(self, connection: "Connection") -> None:
-        """The login holds, and the engine is told of it. Also for one that was registered again."""
-
-    def new_client_id(self) -> str:
-        """For a client that leaves the choice to the server."""
-
-
-class Connection:
-    """See the module. All times are milliseconds of one monotonic clock. total: what all connections have told Kafka, fair:
-    what each may send; None = there is no other."""
+    Args:
+        counters: the gateway's.
+        total: what all connections have told Kafka; fair: what each may send; None = there is no other connection.
+    """
 
     __slots__ = (
         "_answer",
-        "_assigned_client_id",
+        "_asked_for_client_id",
+        "_blocked_since_ms",
         "_codec",
         "_connect",
         "_connect_append",
         "_connect_read_ms",
         "_counters",
-        "_deadlines",
-        "_device",
+        "_fast_path",
         "_frames",
-        "_going",
-        "_grant",
+        "_handshake_ms",
+        "_is_end_told",
         "_is_late",
+        "_keep_alive_ms",
         "_knows_settings",
+        "_last_received_ms",
         "_lease_id",
+        "_login",
+        "_login_ends_ms",
         "_order",
-        "_output",
+        "_outbox",
         "_packets",
         "_peer_gone",
+        "_pending_close",
+        "_publications",
         "_rates",
         "_records",
-        "_registrar",
         "_settings",
-        "_violation",
+        "_stalled_write_ms",
+        "_subscriptions",
         "_was_prompt",
         "client_id",
         "connection_id",
@@ -123,7 +166,6 @@ class Connection:
     def __init__(
         self,
         settings: GatewaySettings,
-        registrar: Registrar,
         counters: GatewayCounters,
         now_ms: int,
         total: Unconfirmed | None = None,
@@ -135,335 +177,189 @@ class Connection:
         self.connection_id = 0
         self.partition = -1
         self._settings = settings
-        self._registrar = registrar
         self._counters = counters
         self._frames = FrameBuffer(min(settings.device_limits.max_connect_bytes, settings.max_packet_size_bytes))
         self._rates = PacketRates(settings.device_limits, counters, now_ms, fair)
+        self._packets: list[bytes] = []
+        """For the device, encoded, in their order."""
+        self._records = AppendQueue(settings, total)
+        # CONNECT and its way to the engine.
         self._codec = V311  # until CONNECT says
         self._connect = _NO_CONNECT
-        self._grant = EVERYTHING
+        self._connect_read_ms = 0
+        self._connect_append: Append | None = None
+        """The record with ClientConnected; None = the engine has never heard of the connection."""
+        self._was_prompt = self._is_late = self._knows_settings = False
+        self._login = EVERYTHING
         self._lease_id = ""
-        self._assigned_client_id: str | None = None
+        self._order = CommandOrder()
         self._answer: ConnAck | None = None
         """The CONNACK that was sent in the phase ANSWERED."""
-        self._output = ConnectionOutput(settings, total)
-        self._packets = self._output.packets
-        self._records = self._output.records
-        self._deadlines = Deadlines(settings, now_ms)
-        self._device: ConnectedDevice | None = None
-        """There in the phase CONNECTED, and in no other."""
-        self._violation: ProtocolViolation | None = None
-        """The connection ends with it as soon as everything before it is answered; what the device sends now is dropped."""
-        self._going: Going | None = None
-        """What the device is told when Kafka has everything; what it sends now is dropped."""
+        # What an accepted connection has; None in every other phase.
+        self._outbox: Outbox | None = None
+        self._fast_path: WireFastPath | None = None
+        self._publications: Publications | None = None
+        self._subscriptions: SubscriptionJudge | None = None
+        # The end.
         self._peer_gone = False
-        self._order = CommandOrder()
-        self._connect_read_ms = 0
-        self._is_late = False
-        self._connect_append: Append | None = None
-        self._was_prompt = False
-        self._knows_settings = False
-
-    # --- what the host takes ------------------------------------------------------------------------------------------------
+        self._pending_close: CloseReason | None = None
+        """The connection ends by it when everything before it is answered, or confirmed; what the device sends now is dropped."""
+        self._is_end_told = False
+        """The engine knows that the connection ends."""
+        # Time.
+        self._handshake_ms: int | None = now_ms + settings.connect_timeout_ms
+        """Until when the present step of the handshake may take; None = there is none."""
+        self._last_received_ms = now_ms
+        self._keep_alive_ms = 0
+        self._stalled_write_ms = settings.stalled_write_timeout_ms
+        self._blocked_since_ms: int | None = None
+        """Since when the device takes nothing; None = it does."""
+        self._login_ends_ms: int | None = None
 
     @property
     def is_closed(self) -> bool:
         return self.phase is Phase.CLOSED
 
-    @property
-    def wants_data(self) -> bool:
-        """Whether to read from the socket. False is our back pressure on the device."""
-        if self._device is not None or self._records.is_full:
-            return self._has_room and self._deadlines.blocked_since_ms is None
-        return self.phase is Phase.AWAITING_CONNECT or len(self._frames) < self._frames.max_packet_size_bytes
+    def is_low_rate(self, now_ms: int) -> bool:
+        """The device is connected and sends little, so others are slowed down for it. See FairShare."""
+        return self._outbox is not None and self._rates.is_modest(now_ms)
 
     @property
-    def _has_room(self) -> bool:
-        return not self._records.is_full and self._rates.paused_until_ms is None
-
-    @property
-    def _listens(self) -> bool:
-        """What the device sends counts."""
-        return self._violation is None and self._going is None
-
-    @property
-    def held_bytes(self) -> int:
-        """Received, and no whole packet yet or not worked off; and messages that wait for the device. See Buffered."""
-        return len(self._frames) + (0 if self._device is None else self._device.held_bytes)
-
-    def is_modest(self, now_ms: int) -> bool:
-        """It is connected, and others are slowed down for it. See FairShare."""
-        return self._device is not None and self._rates.is_modest(now_ms)
-
-    def take_output(self) -> bytes:
-        return self._output.take()
-
-    def take_appends(self) -> list[Append]:
-        """Hand each to Kafka in this order, under `key`; then call `confirm` once for each."""
-        return self._records.take_new()
-
-    def next_deadline_ms(self) -> int | None:
-        """When to call `tick`; calling it earlier does nothing. Ask again after every call."""
-        deadlines = self._deadlines
-        return deadlines.handshake_ms if self._device is None else deadlines.connected_ms(self._rates.paused_until_ms)
-
-    # --- what happens -------------------------------------------------------------------------------------------------------
-
-    def receive(self, data: bytes, now_ms: int) -> None:
-        if self.phase is Phase.CLOSED or not self._listens:
-            return
-        self._deadlines.last_received_ms = now_ms
-        self._frames.feed(data)
-        self._process(now_ms)
-
-    def peer_closed(self, now_ms: int) -> None:
-        """No byte will come any more. What has come is still worked off, as far as Kafka keeps pace."""
-        self._peer_gone = True
-        if self._device is not None:
-            self._process(now_ms)
-        elif self.phase is not Phase.ANSWERED:  # there, what it has said before counts
-            self._end("the client closed the socket", cause="socket")
-
-    def confirm(self, append: Append, error: Exception | None, now_ms: int, *, too_large: bool = False) -> None:
-        """Kafka has the record, or (error) will never have it."""
-        records = self._records
-        was_full = records.is_full
-        records.settle(append, confirmed=error is None)
-        if error is not None:
-            reason_code = ReasonCode.PACKET_TOO_LARGE if too_large else ReasonCode.SERVER_BUSY
-            self._end("Kafka did not take a record", cause="append", reason_code=reason_code)
-            return
-        if append is self._connect_append:
-            self._was_prompt = not self._is_late and now_ms - self._connect_read_ms <= _PROMPT_MS
-            self._answer_clean_start()
-        if self._device is not None:
-            if append.fast_send is not None:
-                self._device.confirmed(append.fast_send, now_ms)
-            records.take_answers(self._packets)
-            if self._violation is not None:
-                self._end_when_answered(self._violation)
-            elif was_full:
-                self.resume(now_ms)
-        if self._going is not None and not records.unconfirmed:
-            self._end(self._going.reason, cause="gateway", reason_code=self._going.reason_code)
-
-    def resume(self, now_ms: int) -> None:
-        """There may be room for more: Kafka has confirmed records, of this connection or of others, or time has passed."""
-        if self._device is not None and not self._records.is_full:
-            self._deadlines.last_received_ms = now_ms  # until now we did not listen
-            self._process(now_ms)
-
-    def writing_blocked(self, blocked: bool, now_ms: int) -> None:
-        """The device does not take what we write (True), or does again (False)."""
-        self._deadlines.blocked_since_ms = now_ms if blocked else None
-        if self._device is not None:
-            self._device.block(blocked, now_ms)
-
-    def tick(self, now_ms: int) -> None:
-        """Time has passed."""
-        if self._rates.resume(now_ms):
-            self.resume(now_ms)
-        if not self._has_room or not self._listens:  # we do not listen, so we cannot say that it is silent
-            self._deadlines.last_received_ms = now_ms
-        deadline_ms = self.next_deadline_ms()
-        if deadline_ms is None or now_ms < deadline_ms:
-            return
-        overdue = OVERDUE.get(self.phase)  # [MQTT-3.1.2-22]
-        if self._device is not None and now_ms >= (self._deadlines.login_ends_ms or now_ms + 1):
-            overdue = LOGIN_ENDED
-        if overdue is not None:
-            self._end(overdue.reason, cause=overdue.cause, reason_code=overdue.reason_code)
-
-    def shut(self, reason: str, reason_code: ReasonCode, *, at_once: bool = False, reconnect_grace_ms: int = 0) -> None:
-        """The gateway stops, or loses its lease or the partition over which the engine speaks to this connection.
-
-        at_once: what is not written yet is not written any more. reconnect_grace_ms: see ConnectionLost.
-        """
-        if at_once and not self.is_closed and self._output.drop_packets():
-            self._output.refuse(reason_code)  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
-            reason_code = ReasonCode.SUCCESS
-        self._end(reason, cause="gateway", reason_code=reason_code, reconnect_grace_ms=reconnect_grace_ms)
-
-    def let_go(self, reason: str, reason_code: ReasonCode, *, reconnect_grace_ms: int) -> None:
-        """See the module, 6. The caller goes on with the connection as before until it `is_closed`."""
-        if self._connect_append is None:  # the engine has never heard of it
-            self.shut(reason, reason_code)
-        elif self._going is None and not self.is_closed:
-            self._tell_lost(reason, reconnect_grace_ms)
-            self._going = Going(reason, reason_code)
-            self._frames.clear()
-
-    @property
-    def fast_path(self) -> PathHere:
+    def fast_path(self) -> FastPathState:
         """What `offer` would do. On any thread."""
-        device = self._offered_to
-        return PathHere.CLOSED if device is None else device.fast_path
+        fast_path = self._fast_path
+        if fast_path is None or self._pending_close is not None or self._peer_gone:
+            return FastPathState.CLOSED
+        return fast_path.state
 
-    @property
-    def _offered_to(self) -> ConnectedDevice | None:
-        return self._device if self._listens and not self._peer_gone else None
-
-    def offer(self, offer: OfferPublish, now_ms: int, wall_ms: int, *, under_pressure: bool) -> None:
-        """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.
-
-        wall_ms: since 1970. under_pressure: messages are better left to the session.
-        """
-        device = self._offered_to
-        if device is None:
-            self._counters.offers_ignored += 1
-            return
-        device.offer(offer, now_ms, wall_ms, under_pressure=under_pressure)
-
-    def apply(self, command: GatewayCommand, now_ms: int, code: str) -> None:
-        """Carry a command of the engine out, once. code: of its record."""
-        order = self._order.take(command.sequence, code)
-        if order is not Order.NEW:
-            self._counters.commands_repeated += 1
-            if order is Order.OTHER_CODE and not self.is_closed:
-                self._counters.closed_for_other_code += 1
-                self._end(OTHER_CODE, cause="other code", reason_code=ReasonCode.SERVER_BUSY)
-            return
-        self._counters.commands_applied += 1
-        device = self._device
-        if isinstance(command, CloseConnection):
-            if command.newest_connection_id and self._register_again():
-                return
-            has_another = command.reason_code == ReasonCode.SESSION_TAKEN_OVER or command.newest_connection_id > 0
-            self._end(
-                command.reason,
-                cause="engine",
-                reason_code=command.reason_code,
-                tell_engine=self.phase in OPEN and not has_another,
-                tell_device=command.reason,
-            )
-        elif device is not None:
-            device.apply(command, now_ms)
-        elif isinstance(command, AcceptConnection) and self.phase in AWAITING_ACCEPT:
-            self._accept(command, now_ms)
-
-    # --- from CONNECT to the end ----------------------------------------------------------------------------------------------
-
-    def _process(self, now_ms: int) -> None:
-        """Work off the buffer, as far as the phase and Kafka allow."""
-        frames, records = self._frames, self._records
-        try:
-            while (device := self._device) is not None and not records.is_full and self._listens:
-                if len(frames) and not self._rates.may_read(now_ms):
-                    return
-                packet = frames.next_packet()
-                if packet is None:
-                    if self._peer_gone:
-                        self._end("the client closed the socket", cause="socket")
-                    return
-                self._rates.read(*packet, is_v5=self._codec is V5)
-                answers = device.answers
-                if not device.handle(*packet, now_ms):
-                    self._close()
-                elif device.answers != answers:
-                    self._rates.give_back(packet[0])
-            if self.phase is Phase.AWAITING_CONNECT:
-                packet = frames.next_packet()
-                if packet is not None:
-                    self._open(*packet, now_ms=now_ms)
-        except ConnectionRefused as refusal:
-            self._refuse(refusal)
-        except ProtocolViolation as violation:
-            self._counters.protocol_errors[violation.reason_code] += 1
-            self._violation = violation.with_traceback(None)  # else it would hold us, by this frame
-            frames.clear()
-        if self._violation is not None:
-            self._end_when_answered(self._violation)
-
-    def _end_when_answered(self, violation: ProtocolViolation) -> None:
-        if self._peer_gone or not self._records.owes_answers:
-            self._end(violation.reason, cause="protocol error", reason_code=violation.reason_code)
-
-    def _open(self, packet: bytes, body_start: int, *, now_ms: int) -> None:
-        """1. judge, 2. register, 3. wait for the turn, 4. log in, 5. `logged_in` tells the engine; 6. CONNACK is `_accept`."""
-        self._codec, connect = read_connect(packet, body_start, self._settings, self._rates.parts)
-        if not connect.client_id:
-            self._assigned_client_id = self._registrar.new_client_id()  # [MQTT-3.1.3-6]
-        self.client_id = self._assigned_client_id or connect.client_id
-        self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
-        self._connect = connect
-        self._output.client_said(self._codec, connect.maximum_packet_size_bytes)
-        self._connect_read_ms = now_ms
-        if not self._register():
-            raise ConnectionRefused("nobody is taken in now", reason_code=ReasonCode.SERVER_UNAVAILABLE, codec=self._codec)
-        self.phase = Phase.QUEUED
-        turn = self._registrar.await_turn(self)
-        if turn is Turn.NEVER:
-            raise ConnectionRefused("too many CONNECTs wait", reason_code=ReasonCode.SERVER_BUSY, codec=self._codec)
-        if turn is Turn.NOW:
-            self.turn_has_come(now_ms)
-
-    def turn_has_come(self, now_ms: int) -> None:
-        """Of a CONNECT that waited. Nothing happens if the connection has ended meanwhile, or its time is over."""
-        self.tick(now_ms)
-        if self.phase is not Phase.QUEUED:
-            return
-        self.phase = Phase.AUTHENTICATING
-        login = self._registrar.log_in(self, self._connect)
-        if login is not None:
-            self.logged_in(login, now_ms)
-
-    def logged_in(self, login: Grant | LoginRefused, now_ms: int) -> None:
-        """What the host has found out. Nothing happens if the connection has ended meanwhile, or its time is over."""
-        self.tick(now_ms)
-        if self.phase is not Phase.AUTHENTICATING:
-            return
-        if isinstance(login, LoginRefused):  # [MQTT-3.1.4-2]
-            self._refuse(ConnectionRefused(str(login.refusal), reason_code=login.reason_code, codec=self._codec))
-            return
-        self._grant = login
-        if login.valid_ms is not None:
-            self._deadlines.login_ends_ms = now_ms + login.valid_ms
-        self._tell_connected()
-        self.phase = Phase.AWAITING_ACCEPT
-        self._deadlines.connect_received(now_ms)
-
-    def _register(self) -> bool:
-        """False: the connection cannot be held here now."""
-        registered = self._registrar.register(self)
-        if registered is None:
-            return False
-        self.connection_id, self.partition, self._lease_id, self._knows_settings, self._is_late = registered
-        self._order = CommandOrder()
-        return True
-
-    def _tell_connected(self) -> None:
-        self._registrar.admitted(self)
-        self._was_prompt = False
-        self._connect_append = self._output.tell(
-            connected_event(
-                self._connect,
-                connection_id=self.connection_id,
-                partition=self.partition,
-                lease_id=self._lease_id,
-                has_fast_path=self._settings.fast_path.enabled,
-                username=self._grant.username,
-            )
+    def _effects(self, requests: tuple[Request, ...] = ()) -> Effects:
+        packets, records, outbox = self._packets, self._records, self._outbox
+        deadline_ms, write = self._next_deadline_ms(), b""
+        if packets:
+            write = packets[0] if len(packets) == 1 else b"".join(packets)
+            packets.clear()
+        held_bytes, is_full = len(self._frames), records.is_full
+        if outbox is not None or is_full:
+            wants_data = not is_full and self._rates.paused_until_ms is None and self._blocked_since_ms is None
+        else:
+            wants_data = self.phase is Phase.AWAITING_CONNECT or held_bytes < self._frames.max_packet_size_bytes
+        if outbox is not None:
+            held_bytes += outbox.held_bytes
+        return Effects(
+            write,
+            records.take_new() if records.new else _NO_APPENDS,
+            requests,
+            wants_data,
+            deadline_ms,
+            self.phase is Phase.CLOSED,
+            held_bytes,
         )
 
-    def _register_again(self) -> bool:
-        """With an id above the one that the engine has told; see the module, 2."""
-        if self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._listens and self._register():
-            self._tell_connected()
-            return True
-        return False
+    # --- CONNECT: 1. read it, 2. register, 3. wait for the turn, 4. log in, 5. tell the engine, 6. CONNACK ----------------------
+
+    def receive(self, data: bytes, now_ms: int) -> Effects:
+        """Bytes of the device."""
+        if self.phase is Phase.AWAITING_CONNECT:
+            return self._read_connect(data, now_ms)
+        if self.phase is not Phase.CLOSED and self._pending_close is None:
+            self._last_received_ms = now_ms
+            self._frames.feed(data)
+            if self._outbox is not None:
+                self._work_off(now_ms)
+        return self._effects()
+
+    def _read_connect(self, data: bytes, now_ms: int) -> Effects:
+        frames = self._frames
+        frames.feed(data)
+        try:
+            packet = frames.next_packet()
+            if packet is None:
+                return self._effects()
+            self._codec, self._connect = read_connect(*packet, self._settings, self._rates.parts)
+        except ConnectionRefused as refusal:
+            self._counters.connections_refused[refusal.reason_code] += 1
+            self._packets.append(refusal.answer)
+            self._close()
+            return self._effects()
+        except ProtocolViolation as violation:
+            self._counters.protocol_errors[violation.reason_code] += 1
+            self._close()
+            return self._effects()
+        self.phase = Phase.QUEUED
+        self._connect_read_ms = now_ms
+        request = Register(self._connect.client_id)
+        return Effects(b"", _NO_APPENDS, (request,), wants_data=True, deadline_ms=self._handshake_ms, close=False, held_bytes=0)
+
+    def registered(self, request: Register, registration: Registration | None, turn: Turn, now_ms: int) -> Effects:
+        """The answer to Register. registration: None = the connection cannot be held here now. turn: of a first request."""
+        refusal = request.refusal
+        if registration is None:
+            if refusal is None:
+                self._end(CloseReason("nobody is taken in now", "", ReasonCode.SERVER_UNAVAILABLE))
+            else:
+                self._close_for_engine(refusal)
+            return self._effects()
+        self.connection_id, self.client_id, self.partition, self._lease_id, self._knows_settings, self._is_late = registration
+        self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
+        if refusal is not None:
+            self._order = CommandOrder()
+            return self._tell_connected()
+        if turn is Turn.NEVER:
+            self._end(CloseReason("too many CONNECTs wait", "", ReasonCode.SERVER_BUSY))
+        return self.turn_has_come(now_ms) if turn is Turn.NOW else self._effects()
+
+    def turn_has_come(self, now_ms: int) -> Effects:
+        """The turn of a CONNECT that waited. Nothing happens if the connection has ended, or its time is over."""
+        self._expire(now_ms)
+        if self.phase is not Phase.QUEUED:
+            return self._effects()
+        self.phase = Phase.AUTHENTICATING
+        return self._effects((LogIn(self._connect, self.client_id),))
+
+    def logged_in(self, login: Grant | LoginRefused, now_ms: int) -> Effects:
+        """The answer to LogIn. Nothing happens if the connection has ended meanwhile, or its time is over."""
+        self._expire(now_ms)
+        if self.phase is not Phase.AUTHENTICATING:
+            return self._effects()
+        if isinstance(login, LoginRefused):  # [MQTT-3.1.4-2]
+            self._end(CloseReason(str(login.refusal), "", login.reason_code))
+            return self._effects()
+        self._login = login
+        if login.valid_ms is not None:
+            self._login_ends_ms = now_ms + login.valid_ms
+        self.phase = Phase.AWAITING_ACCEPT
+        self._handshake_ms = now_ms + self._settings.accept_timeout_ms
+        return self._tell_connected()
+
+    def _tell_connected(self) -> Effects:
+        self._was_prompt = False
+        event = connected_event(
+            self._connect,
+            connection_id=self.connection_id,
+            partition=self.partition,
+            lease_id=self._lease_id,
+            has_fast_path=self._settings.fast_path.enabled,
+            username=self._login.username,
+        )
+        self._connect_append = Append(encode_event(event))
+        self._records.add(self._connect_append)
+        return self._effects((ANNOUNCE,))
 
     def _answer_clean_start(self) -> None:
-        """CONNECT is in the log: every later one comes behind it. See the module, 2."""
-        if self.phase is not Phase.AWAITING_ACCEPT or not self._connect.clean_start or not self._knows_settings:
-            return
-        expected = expected_accept(self._connect, self._settings.session_of(self.client_id), connection_id=self.connection_id)
-        self._answer = connack(self._connect, expected, self._settings, assigned_client_id=self._assigned_client_id)
-        self._say_accepted(self._answer, Phase.ANSWERED)
+        """CONNECT is in the log: every later one comes behind it. See the module, 4."""
+        if self.phase is Phase.AWAITING_ACCEPT and self._connect.clean_start and self._knows_settings:
+            session = self._settings.session_of(self.client_id)
+            self._answer = self._connack(expected_accept(self._connect, session, connection_id=self.connection_id))
+            self._say_accepted(self._answer, Phase.ANSWERED)
+
+    def _connack(self, accept: AcceptConnection) -> ConnAck:
+        assigned_client_id = None if self._connect.client_id else self.client_id  # [MQTT-3.1.3-6]
+        return connack(self._connect, accept, self._settings, assigned_client_id=assigned_client_id)
 
     def _say_accepted(self, answer: ConnAck, phase: Phase) -> bool:
         """CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1]. False: it does not fit."""
-        if not self._output.write_if_it_fits(answer):
-            self._end("no room for CONNACK", cause="protocol error", reason_code=ReasonCode.PACKET_TOO_LARGE)
+        if not self._write_if_it_fits(answer):
+            self._end(CloseReason("no room for CONNACK", _VIOLATION, ReasonCode.PACKET_TOO_LARGE))
             return False
         self.phase = phase
         self._counters.connections_accepted += 1
@@ -471,72 +367,515 @@ class Connection:
         return True
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
-        answer = connack(self._connect, accept, self._settings, assigned_client_id=self._assigned_client_id)
+        connect, settings = self._connect, self._settings
+        limits, is_v5 = settings.device_limits, self._codec is V5
+        answer = self._connack(accept)
         if self._answer is not None and answer != self._answer:
-            self._end("the engine has another configuration", cause=OTHER_CONFIGURATION, reason_code=ReasonCode.SERVER_BUSY)
+            self._end(CloseReason("the engine has another configuration", OTHER_CONFIGURATION, ReasonCode.SERVER_BUSY))
             return
         if self._answer is None and not self._say_accepted(answer, Phase.CONNECTED):
             return
         self.phase = Phase.CONNECTED
-        self._device = ConnectedDevice(
-            self._connect,
-            accept,
-            client_id=self.client_id,
-            codec=self._codec,
-            grant=self._grant,
-            output=self._output,
-            counters=self._counters,
-            settings=self._settings,
-            is_blocked=self._deadlines.blocked_since_ms is not None,
-            now_ms=now_ms,
+        self._outbox = Outbox(
+            accept.send_quota,
+            connect.receive_maximum if is_v5 else None,
+            max_qos0_bytes=limits.max_blocked_qos0_bytes,
+            is_blocked=self._blocked_since_ms is not None,
         )
-        self._frames.max_packet_size_bytes = self._settings.max_packet_size_bytes
-        self._deadlines.accepted(self._connect.keep_alive_s, now_ms)
-        self._process(now_ms)
+        self._fast_path = WireFastPath(
+            connect, self.connection_id, encode=self._codec.encode_publish, outbox=self._outbox, settings=settings
+        )
+        self._publications = Publications(
+            client_id=self.client_id,
+            connection_id=self.connection_id,
+            is_v5=is_v5,
+            grant=self._login,
+            counters=self._counters,
+            publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
+            topic_alias_maximum=settings.topic_alias_maximum,
+            max_topic_levels=limits.max_topic_levels,
+            awaiting_rel=accept.awaiting_rel,
+            max_awaiting_rel=accept.max_awaiting_rel,
+        )
+        self._subscriptions = SubscriptionJudge(
+            accept.topic_filters,
+            grant=self._login,
+            max_subscriptions=accept.max_subscriptions,
+            max_subscription_bytes=accept.max_subscription_bytes,
+            max_topic_levels=limits.max_topic_levels,
+        )
+        if not is_v5 and accept.max_awaiting_rel:
+            self._records.max_unanswered = accept.max_awaiting_rel
+        self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
+        self._handshake_ms = None
+        self._keep_alive_ms = limited_keep_alive_s(connect.keep_alive_s, limits.max_keep_alive_s) * _KEEP_ALIVE_MS
+        self._stalled_write_ms = connect.keep_alive_s * _KEEP_ALIVE_MS or self._stalled_write_ms
+        self._last_received_ms = now_ms
+        self._work_off(now_ms)
 
-    def _refuse(self, refusal: ConnectionRefused) -> None:
-        self._counters.connections_refused[refusal.reason_code] += 1
-        self._packets.append(refusal.answer)
+    # --- from the engine and from routers ---------------------------------------------------------------------------------------
+
+    def apply(self, commands: Iterable[GatewayCommand], code: str, now_ms: int) -> Effects:
+        """Carry commands out, each once. code: of their record."""
+        requests: tuple[Request, ...] = ()
+        for command in commands:
+            status = self._order.status_of(command.sequence, code)
+            if status is CommandStatus.NEW:
+                self._counters.commands_applied += 1
+                request = self._apply(command, now_ms)
+                if request is not None:
+                    requests = (request,)
+                continue
+            self._counters.commands_repeated += 1
+            if status is CommandStatus.BUILD_MISMATCH and self.phase is not Phase.CLOSED:
+                self._counters.closed_for_other_code += 1
+                self._end(CloseReason(BUILD_MISMATCH, "other code", ReasonCode.SERVER_BUSY))
+        return self._effects(requests)
+
+    def _apply(self, command: GatewayCommand, now_ms: int) -> Request | None:
+        outbox, fast_path = self._outbox, self._fast_path
+        if isinstance(command, CloseConnection):
+            is_prompt = self.phase is Phase.AWAITING_ACCEPT and self._was_prompt and self._pending_close is None
+            if command.newest_connection_id and is_prompt:
+                return Register(self.client_id, command)
+            self._close_for_engine(command)
+        elif outbox is None or fast_path is None:
+            if isinstance(command, AcceptConnection) and self.phase in AWAITING_ACCEPT:
+                self._accept(command, now_ms)
+        elif isinstance(command, SendPublish):
+            self._send(command, outbox, fast_path, now_ms)
+        elif isinstance(command, SendPubRel):
+            self._counters.resends_dropped += outbox.release(command.packet_id) is WireAction.DROP
+            self._write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
+        elif isinstance(command, WithdrawPublish):
+            outbox.withdraw(command.packet_ids)
+            self._write_due(outbox, now_ms)
+        elif isinstance(command, OpenFastPath):
+            adopted = fast_path.open(command, now_ms)
+            self._counters.adoptions += adopted.messages
+            self._counters.adoption_delay_ms += adopted.delay_ms
+        elif isinstance(command, CloseFastPath):
+            fast_path.close()
+            self._tell(FastPathClosed(connection_id=self.connection_id))  # behind what was sent under the grant
+        elif isinstance(command, DropAwaitingRel) and self._publications is not None:
+            self._publications.forget(command.packet_ids)
+        return None
+
+    def _close_for_engine(self, command: CloseConnection) -> None:
+        has_another = command.reason_code == ReasonCode.SESSION_TAKEN_OVER or command.newest_connection_id > 0
+        self._is_end_told |= has_another or self.phase not in OPEN
+        self._end(CloseReason(command.reason, "engine", command.reason_code), words=command.reason)
+
+    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> Effects:
+        """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.
+
+        under_pressure: messages are better left to the session. wall_ms: since 1970.
+        """
+        fast_path, counters = self._fast_path, self._counters
+        if fast_path is None or self._pending_close is not None or self._peer_gone:
+            counters.offers_ignored += 1
+            return self._effects()
+        taken = fast_path.offer(offer, under_pressure or self._records.is_full, wall_ms, now_ms)
+        if taken is None:
+            counters.offers_ignored += 1
+        elif isinstance(taken, OfferRefusal):
+            counters.offers_refused[taken] += 1
+        else:
+            counters.offers_taken += 1
+            self._tell(taken.sent).fast_publish = taken.publish
+        return self._effects()
+
+    # --- from Kafka -------------------------------------------------------------------------------------------------------------
+
+    def confirm(self, append: Append, failure: ReasonCode, now_ms: int) -> Effects:
+        """Kafka has the record (SUCCESS), or will never have it; then failure is what the device is told."""
+        records, outbox = self._records, self._outbox
+        was_full = records.is_full
+        records.settle(append, confirmed=not failure)
+        if failure:
+            self._end(CloseReason("Kafka did not take a record", "append", failure))
+            return self._effects()
+        if append is self._connect_append:
+            self._was_prompt = not self._is_late and now_ms - self._connect_read_ms <= _PROMPT_MS
+            self._answer_clean_start()
+        if outbox is not None:
+            if append.fast_publish is not None:
+                append.fast_publish.is_confirmed = True
+                self._write_due(outbox, now_ms)
+            records.take_answers(self._packets)
+            if was_full:
+                self._resume(now_ms)
+        if self._pending_close is not None:
+            self._close_if_settled(self._pending_close)
+        return self._effects()
+
+    def resume(self, now_ms: int) -> Effects:
+        """Whether there is room may have changed: the records of other connections count, too."""
+        self._resume(now_ms)
+        return self._effects()
+
+    def _resume(self, now_ms: int) -> None:
+        if self._outbox is not None and not self._records.is_full:
+            self._last_received_ms = now_ms  # until now we did not listen
+            self._work_off(now_ms)
+
+    # --- from the device --------------------------------------------------------------------------------------------------------
+
+    def peer_closed(self, now_ms: int) -> Effects:
+        """No byte will come any more. What has come is still worked off, as far as Kafka keeps pace."""
+        self._peer_gone = True
+        if self._outbox is not None:
+            self._work_off(now_ms)
+        elif self.phase is not Phase.ANSWERED:  # there, what it has said before counts
+            self._end(PEER_CLOSED)
+        return self._effects()
+
+    def writing_blocked(self, blocked: bool, now_ms: int) -> Effects:
+        """The device does not take what we write (True), or does again (False)."""
+        self._blocked_since_ms = now_ms if blocked else None
+        if self._outbox is not None:
+            self._outbox.block(blocked)
+            self._write_due(self._outbox, now_ms)
+        return self._effects()
+
+    def _work_off(self, now_ms: int) -> None:
+        """Work off the buffer, as far as Kafka and the rates allow."""
+        frames, records, rates = self._frames, self._records, self._rates
+        is_v5 = self._codec is V5
+        try:
+            while (outbox := self._outbox) is not None and self._pending_close is None and not records.is_full:
+                if len(frames) and not rates.may_read(now_ms):
+                    return
+                packet = frames.next_packet()
+                if packet is None:
+                    if self._peer_gone:
+                        self._end(PEER_CLOSED)
+                    return
+                rates.read(*packet, is_v5=is_v5)
+                answers = outbox.answers
+                if packet_id := plain_acknowledgement(packet[0]):
+                    self._on_acknowledgement(packet[0][0], packet_id, outbox, now_ms)
+                else:
+                    self._on_packet(*packet, outbox, now_ms)
+                if outbox.answers != answers:
+                    rates.give_back(packet[0])
+        except ProtocolViolation as violation:
+            self._counters.protocol_errors[violation.reason_code] += 1
+            self._pending_close = CloseReason(violation.reason, _VIOLATION, violation.reason_code)
+            frames.clear()
+        if self._pending_close is not None and self._pending_close.cause == _VIOLATION:
+            self._close_if_settled(self._pending_close)
+
+    def _on_acknowledgement(self, first_byte: int, packet_id: PacketId, outbox: Outbox, now_ms: int) -> None:
+        """An acknowledgement that says nothing else."""
+        received = self._counters.packets_received
+        match first_byte:
+            case framing.PUBACK:
+                received["PubAck"] += 1
+                self._on_puback(packet_id, outbox, now_ms)
+            case framing.PUBREC:
+                received["PubRec"] += 1
+                self._on_pubrec(packet_id, outbox, now_ms)
+            case framing.PUBCOMP:
+                received["PubComp"] += 1
+                self._on_pubcomp(packet_id, outbox, now_ms)
+            case _:
+                received["PubRel"] += 1
+                self._on_pubrel(packet_id)
+
+    def _on_packet(self, packet: bytes, body_start: int, outbox: Outbox, now_ms: int) -> None:
+        """Raises ProtocolViolation."""
+        decoded = self._codec.decode(packet, body_start)
+        self._counters.packets_received[type(decoded).__name__] += 1
+        match decoded:
+            case Publish():
+                self._on_publish(decoded, now_ms)
+            case PubAck():
+                self._on_puback(decoded.packet_id, outbox, now_ms, decoded.reason_code, decoded.reason)
+            case PubRec():
+                self._on_pubrec(decoded.packet_id, outbox, now_ms, decoded.reason_code, decoded.reason)
+            case PubComp():
+                self._on_pubcomp(decoded.packet_id, outbox, now_ms, decoded.reason_code)
+            case PubRel():
+                self._on_pubrel(decoded.packet_id, decoded.reason_code)
+            case PingReq():
+                self._write(PING_RESP)  # [MQTT-3.12.4-1]
+            case Subscribe():
+                self._on_subscribe(decoded)
+            case Unsubscribe():
+                self._on_unsubscribe(decoded)
+            case Disconnect():
+                self._on_disconnect(decoded)
+            case Connect():
+                raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
+
+    def _on_puback(self, packet_id: PacketId, outbox: Outbox, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
+        outbox.acknowledged(packet_id)
+        self._write_due(outbox, now_ms)
+        self._records.add_acknowledgement(encode_puback(self.connection_id, packet_id, reason_code, reason), None)
+
+    def _on_pubrec(self, packet_id: PacketId, outbox: Outbox, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
+        answers = outbox.received(packet_id, reason_code)
+        self._write_due(outbox, now_ms)
+        event = encode_pubrec(self.connection_id, packet_id, reason_code, reason, pubrel_sent=answers)
+        answer = self._fitting(encode_acknowledgement(framing.PUBREL, packet_id)) if answers else None
+        self._records.add_acknowledgement(event, answer)
+
+    def _on_pubcomp(self, packet_id: PacketId, outbox: Outbox, now_ms: int, reason_code: int = 0) -> None:
+        outbox.completed(packet_id)
+        self._write_due(outbox, now_ms)
+        self._records.add_acknowledgement(encode_pubcomp(self.connection_id, packet_id, reason_code), None)
+
+    def _on_pubrel(self, packet_id: PacketId, reason_code: int = 0) -> None:
+        assert self._publications is not None
+        if self._publications.release(packet_id):
+            answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
+        else:
+            answer = self._codec.encode(PubComp(packet_id=packet_id, reason_code=ReasonCode.PACKET_ID_NOT_FOUND))
+        event = encode_pubrel(self.connection_id, packet_id, reason_code)
+        self._records.add_acknowledgement(event, self._fitting(answer))
+
+    def _on_publish(self, publish: Publish, now_ms: int) -> None:
+        assert self._publications is not None
+        judged = self._publications.judge(publish, self._records.unanswered, now_ms)
+        if isinstance(judged, Append):
+            self._records.add(judged)
+        elif judged is not None:
+            self._answer_in_order(judged)
+
+    def _on_subscribe(self, subscribe: Subscribe) -> None:
+        assert self._subscriptions is not None
+        assert self._fast_path is not None
+        answer, granted = self._subscriptions.subscribe(subscribe)
+        if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
+            self._counters.not_authorized["subscribe"] += refused
+        if too_many := answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED):
+            self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
+        if granted:  # [MQTT-3.8.4-1]
+            self._fast_path.subscribed(granted)
+            self._tell(Subscribed(connection_id=self.connection_id, subscriptions=granted), answer)
+        else:
+            self._answer_in_order(answer)
+
+    def _on_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+        assert self._subscriptions is not None
+        assert self._fast_path is not None
+        answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe)
+        if topic_filters:  # [MQTT-3.10.4-4]
+            self._fast_path.unsubscribed(topic_filters)
+            self._tell(Unsubscribed(connection_id=self.connection_id, topic_filters=topic_filters), answer)
+        else:
+            self._answer_in_order(answer)
+
+    def _on_disconnect(self, disconnect: Disconnect) -> None:
+        if disconnect.session_expiry_interval_s and self._connect.session_expiry_interval_s == 0:
+            raise ProtocolViolation("DISCONNECT sets a session expiry where CONNECT had none (MQTT 5, 3.14.2.2.2)")
+        self._tell_end(
+            ClientDisconnected(
+                connection_id=self.connection_id,
+                reason_code=disconnect.reason_code,
+                session_expiry_interval_s=disconnect.session_expiry_interval_s,
+            )
+        )
         self._close()
 
-    def _end(
-        self,
-        reason: str,
-        *,
-        cause: str,
-        reason_code: int = ReasonCode.SUCCESS,
-        tell_engine: bool = True,
-        tell_device: str = "",
-        reconnect_grace_ms: int = 0,
-    ) -> None:
-        """Say goodbye to both sides and close. reason_code: SUCCESS = nobody is there to hear it. tell_device: in words.
-        reconnect_grace_ms: see ConnectionLost."""
+    # --- to the device ----------------------------------------------------------------------------------------------------------
+
+    def _send(self, publish: SendPublish, outbox: Outbox, fast_path: WireFastPath, now_ms: int) -> None:
+        if fast_path.was_taken(publish):
+            self._counters.copies_dropped += 1
+            return
+        action = outbox.send(publish, now_ms)
+        if action is WireAction.WRITE_PUBLISH:
+            self._write_publish(publish, 0, outbox)
+        elif action is WireAction.DROP:
+            if publish.qos:
+                self._counters.resends_dropped += 1
+            else:
+                self._counters.qos0_dropped += 1
+
+    def _write_due(self, outbox: Outbox, now_ms: int) -> None:
+        while (due := outbox.next_due(now_ms)) is not None:
+            publish, waited_s = due
+            if isinstance(publish, FastPublish):
+                self._write_fast(publish, waited_s)
+            else:
+                self._write_publish(publish, waited_s, outbox)
+
+    def _write_publish(self, publish: SendPublish, waited_s: int, outbox: Outbox) -> None:
+        """A message that MQTT cannot carry is not written: the session ends it by `delivery_limit`."""
+        expiry_s = publish.expiry_interval_s
+        try:
+            data = self._codec.encode_publish(
+                publish,
+                qos=publish.qos,
+                packet_id=publish.packet_id,
+                dup=publish.dup,
+                expiry_interval_s=None if expiry_s is None else _left_s(expiry_s, waited_s),
+            )
+        except (ValueError, OverflowError):
+            self._counters.unsendable += 1
+            if publish.qos:
+                outbox.unwritten(publish.packet_id)
+            return
+        self._packets.append(data)
+        self._counters.publishes_sent += 1
+
+    def _write_fast(self, fast: FastPublish, waited_s: int) -> None:
+        data = fast.data
+        if waited_s and fast.expiry_interval_s is not None:
+            expiry_s = _left_s(fast.expiry_interval_s, waited_s)
+            data = self._codec.encode_publish(fast.message, qos=fast.qos, packet_id=fast.packet_id, expiry_interval_s=expiry_s)
+        self._packets.append(data)
+        self._counters.publishes_sent += 1
+        self._counters.fast_publishes_sent += 1
+
+    def _write(self, packet: ServerPacket) -> None:
+        self._packets.append(self._codec.encode(packet))
+
+    def _write_if_it_fits(self, packet: ServerPacket) -> bool:
+        """False: it is larger than the client's Maximum Packet Size [MQTT-3.1.2-24], and nothing is written."""
+        data = self._codec.encode(packet)
+        if self._fits(data):
+            self._packets.append(data)
+            return True
+        return False
+
+    def _write_first_that_fits(self, *packets: ConnAck | Disconnect) -> None:
+        """Writes the first one that can carry its reason code and is not too large for the client [MQTT-3.14.2-3], or none."""
+        for packet in packets:
+            with suppress(ValueError):
+                if self._write_if_it_fits(packet):
+                    return
+
+    def _answer_in_order(self, answer: ServerPacket) -> None:
+        """An answer that needs no record, but has its turn. Raises ProtocolViolation if it is too large."""
+        self._records.add_answer(self._fitting(self._codec.encode(answer)))
+        self._records.take_answers(self._packets)
+
+    def _fitting(self, data: bytes) -> bytes:
+        """An answer that does not fit ends the connection: it is owed, so the client cannot be left without it."""
+        if not self._fits(data):
+            raise ProtocolViolation(
+                f"an answer of {len(data)} bytes is larger than the client's Maximum Packet Size",
+                reason_code=ReasonCode.PACKET_TOO_LARGE,
+            )
+        return data
+
+    def _fits(self, data: bytes) -> bool:
+        limit_bytes = self._connect.maximum_packet_size_bytes
+        return limit_bytes is None or len(data) <= limit_bytes
+
+    # --- to the engine ----------------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: GatewayEvent, answer: ServerPacket | None = None) -> Append:
+        """An event, and what to answer when it is in the log. Raises ProtocolViolation for an answer that is too large."""
+        append = Append(encode_event(event), None if answer is None else self._fitting(self._codec.encode(answer)))
+        self._records.add(append)
+        return append
+
+    def _tell_end(self, event: ClientDisconnected | ConnectionLost) -> None:
+        """The last event of the connection."""
+        self._is_end_told = True
+        append = Append(encode_event(event))
+        append.is_farewell = True
+        self._records.add(append)
+
+    # --- time -------------------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> Effects:
+        """Time has passed."""
+        if self._rates.resume(now_ms):
+            self._resume(now_ms)
+        if self._pending_close is not None or self._records.is_full or self._rates.paused_until_ms is not None:
+            self._last_received_ms = now_ms  # we do not listen, so we cannot say that it is silent
+        self._expire(now_ms)
+        return self._effects()
+
+    def _next_deadline_ms(self) -> int | None:
+        if self._outbox is None:
+            return self._handshake_ms
+        next_ms = self._last_received_ms + self._keep_alive_ms
+        if self._rates.paused_until_ms is not None:
+            next_ms = min(next_ms, self._rates.paused_until_ms)
+        if self._login_ends_ms is not None:
+            next_ms = min(next_ms, self._login_ends_ms)
+        if self._blocked_since_ms is not None:
+            next_ms = min(next_ms, self._blocked_since_ms + self._stalled_write_ms)
+        return next_ms
+
+    def _expire(self, now_ms: int) -> None:
+        """End a connection whose time is over."""
+        deadline_ms = self._next_deadline_ms()
+        if deadline_ms is None or now_ms < deadline_ms:
+            return
+        if self._outbox is not None and self._login_ends_ms is not None and now_ms >= self._login_ends_ms:
+            self._end(LOGIN_ENDED)
+        else:
+            self._end(OVERDUE[self.phase])  # [MQTT-3.1.2-22]
+
+    # --- the end ----------------------------------------------------------------------------------------------------------------
+
+    def close(self, why: CloseReason, reconnect_grace_ms: int, now_ms: int) -> Effects:
+        """Say goodbye to both sides and close. reconnect_grace_ms: see ConnectionLost."""
+        self._end(why, reconnect_grace_ms=reconnect_grace_ms)
+        return self._effects()
+
+    def let_go(self, why: CloseReason, reconnect_grace_ms: int, now_ms: int) -> Effects:
+        """Close when Kafka has everything; see the module, 8. Go on with the connection as before until it is closed."""
+        if self._connect_append is None:  # the engine has never heard of it
+            self._end(why)
+        elif not self._is_end_told and self.phase is not Phase.CLOSED:
+            self._tell_lost(why, reconnect_grace_ms)
+            self._pending_close = self._pending_close or why
+            self._frames.clear()
+        return self._effects()
+
+    def _close_if_settled(self, why: CloseReason) -> None:
+        """End a connection that is not listened to any more, once nothing is owed: answers, or after `let_go` confirmations."""
+        if why.cause == _VIOLATION:
+            is_owed = self._records.owes_answers and not self._peer_gone
+        else:
+            is_owed = self._records.unconfirmed > 0
+        if not is_owed:
+            self._end(why)
+
+    def _end(self, why: CloseReason, *, words: str = "", reconnect_grace_ms: int = 0) -> None:
+        """words: for the device."""
+        reason_code = why.reason_code
         if self.phase is Phase.CLOSED:
             return
         if self.phase in BEFORE_CONNACK:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self._counters.connections_refused[reason_code] += 1
             if reason_code:
-                self._output.refuse(reason_code)
+                self._write_first_that_fits(ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE))
         elif self.phase in OPEN:
-            self._counters.connections_lost[cause] += 1
+            self._counters.connections_lost[why.cause] += 1
             if reason_code:
-                self._output.say_goodbye(reason_code, tell_device)
-        if self._connect_append is not None and self._going is None and tell_engine:
-            self._tell_lost(reason, reconnect_grace_ms)
+                self._write_first_that_fits(
+                    Disconnect(reason_code=reason_code, reason=words),
+                    Disconnect(reason_code=reason_code),
+                    Disconnect(reason_code=ReasonCode.UNSPECIFIED_ERROR),
+                )
+        if self._connect_append is not None and not self._is_end_told:
+            self._tell_lost(why, reconnect_grace_ms)
         self._close()
 
-    def _tell_lost(self, reason: str, reconnect_grace_ms: int) -> None:
-        self._output.tell_end(
-            ConnectionLost(connection_id=self.connection_id, reason=reason, reconnect_grace_ms=reconnect_grace_ms)
-        )
+    def _tell_lost(self, why: CloseReason, reconnect_grace_ms: int) -> None:
+        self._tell_end(ConnectionLost(connection_id=self.connection_id, reason=why.text, reconnect_grace_ms=reconnect_grace_ms))
 
     def _close(self) -> None:
         """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
         [MQTT-4.13.2-1]."""
         self._counters.connections_open -= self.phase in OPEN
         self.phase = Phase.CLOSED
-        self._device = None
-        self._deadlines.handshake_ms = None
+        self._outbox = self._fast_path = self._publications = self._subscriptions = None
+        self._handshake_ms = None
         self._frames.clear()
         self._records.drop_answers()
-        del self._registrar  # it holds us: without this, only the garbage collector would find what is closed
+
+
+def _left_s(expiry_s: int, waited_s: int) -> int:
+    """The time that a message waits here is taken off its Message Expiry Interval [MQTT-3.3.2-6]. What was given out does not
+    expire any more, so at least a second is left."""
+    return max(1, expiry_s - waited_s)

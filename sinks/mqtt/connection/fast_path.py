@@ -1,49 +1,122 @@
-"""The grant of one connection, and what was taken under it (docs/protocol.md, 7). It knows neither the wire nor Kafka."""
+"""The fast path on one connection: the session's grant, and the offers of routers that it covers (docs/protocol.md, 7).
+
+1. An offer is taken if it is the next one of the chain (chain.py) and no `OfferRefusal` holds. A refusal costs latency and
+   nothing else, so whatever the session might decide in another way is refused.
+2. A message that is taken has a slot on the wire and a packet id (`Outbox.reserve`), and `FastSent` with the whole message goes
+   to the log. It is written when Kafka has confirmed that.
+3. What was taken is remembered until a grant says that the session has read it; until then a PUBLISH of the session for it is a
+   second copy.
+4. The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
+   another one is known until a grant speaks of that one again.
+5. What the device subscribes to holds at once. A grant that was written before the session has read it takes nothing back: the
+   last word about a filter counts, so it does no harm to say again what the session knew.
+
+Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
+"""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sinks.fast_path.chain import Chain, Link
-from sinks.fast_path.known_message_ids import KnownMessageIds
-from sinks.fast_path.offering import PathHere
-from sinks.fast_path.packet_ids import FastPacketIds
-from state.commands import OpenFastPath
+from sinks.fast_path.offering import FastPathState
+from sinks.host.outbox import FastPublish, Outbox
+from sinks.mqtt.codec.packets import Connect, EncodePublish
+from sinks.mqtt.connection.chain import Chain, Link
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import OfferPublish, OpenFastPath, SendPublish
+from state.events import FastSent, MessageRefused, MessageSubmitted
 from state.inbound.subscriptions import Subscriptions
-from state.model import Message, PacketId, Position, QoS, Subscription
-from state.outbound.deduplication import message_digest
+from state.model import Message, Position, Subscription
+from state.outbound.deduplication import DIGEST_BYTES, message_digest
+from state.records.messages import BCC, CC, message_event
+from state.records.record import Header, accepted_at, position
 
 MAX_RESUBSCRIBED: Final = 1_000
-"""Topic filters."""
+"""Topic filters that a device may change on one connection, because each has to be remembered; beyond, it has no fast path."""
+_MOST_UNADOPTED: Final = 32_768
+_ROUTED: Final = frozenset((CC, BCC))
 
 
-class Taken(NamedTuple):
-    """digest: of the message id, None = the backend did not name it. taken_ms: of a monotonic clock."""
+class OfferRefusal(StrEnum):
+    """Why an offer is left to the session."""
 
-    packet_id: PacketId
-    digest: bytes | None
-    taken_ms: int
+    PARTITION = "partition"
+    """The grant is for another one."""
+    BROKEN = "broken"
+    """A message before it was refused, and the session has not handled that yet."""
+    GAP = "gap"
+    """The gateway does not know of a message before it."""
+    PRESSURE = "pressure"
+    UNREAD = "unread"
+    """The device does not read."""
+    WAITING = "waiting"
+    """Something waits for a slot, or all slots are taken."""
+    UNADOPTED = "unadopted"
+    """Too much was sent that the session has not read about."""
+    SIZE = "size"
+    INVALID = "invalid"
+    """It breaks the contract of `inflight.messages`, or MQTT cannot carry it."""
+    PRIORITY = "priority"
+    ROUTED = "routed"
+    """It has CC or BCC."""
+    EXPIRED = "expired"
+    REPETITION = "repetition"
+    PACKET_IDS = "packet_ids"
+
+
+class TakenOffer(NamedTuple):
+    """An offer that was taken. Append `sent`, and write `publish` when that is confirmed."""
+
+    publish: FastPublish
+    sent: FastSent
 
 
 class Adopted(NamedTuple):
-    """What a grant says that the session has read: so many messages, and the time from taking them to this, together."""
+    """How many messages a grant says that the session has read, and the time from taking them to this, together."""
 
     messages: int
     delay_ms: int
 
 
-class FastPath:
-    """The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
-    another one is known until a grant speaks of that one again."""
+class _Unadopted(NamedTuple):
+    """digest: of the message id, None = the backend did not name it."""
 
-    __slots__ = ("_chains", "_is_open", "_known_ids", "_partition", "_resubscribed", "_subscriptions", "_taken", "packet_ids")
+    digest: bytes | None
+    taken_ms: int
 
-    def __init__(self) -> None:
-        self.packet_ids = FastPacketIds()
+
+class WireFastPath:
+    """connect: what the device asked for. encode: of its MQTT version."""
+
+    __slots__ = (
+        "_chains",
+        "_connect",
+        "_connection_id",
+        "_encode",
+        "_is_open",
+        "_known_ids",
+        "_outbox",
+        "_partition",
+        "_resubscribed",
+        "_settings",
+        "_subscriptions",
+        "_taken",
+    )
+
+    def __init__(
+        self, connect: Connect, connection_id: int, *, encode: EncodePublish, outbox: Outbox, settings: GatewaySettings
+    ) -> None:
+        self._connect = connect
+        self._connection_id = connection_id
+        self._encode = encode
+        self._outbox = outbox
+        self._settings = settings
         self._is_open = False
         self._partition = -1
         self._chains: dict[int, Chain] = {}
-        self._taken: dict[Position, Taken] = {}
-        self._known_ids = KnownMessageIds()
+        self._taken: dict[Position, _Unadopted] = {}
+        self._known_ids: dict[bytes, None] = {}
+        """Digests of the message ids of which a repetition may be known to the session."""
         self._subscriptions = Subscriptions()
         self._resubscribed: dict[str, Subscription | None] = {}
         """By filter: what the device has changed on this connection, None = it has unsubscribed."""
@@ -54,51 +127,50 @@ class FastPath:
         partition, offset = grant.after
         self._chains.setdefault(partition, Chain()).handled(offset)
         self._partition = partition
-        self._is_open = True  # the last: a router asks `here` on its own thread
+        self._is_open = True  # the last: a router asks for `state` on its own thread
         adopted = self._forget_adopted(partition, grant.adopted, now_ms)
-        self.packet_ids.granted(grant.after, grant.ids_in_use, grant.last_id)
-        self._known_ids.granted(
-            grant.recent_ids,
-            is_snapshot=grant.is_snapshot,
-            unadopted=[taken.digest for taken in self._taken.values() if taken.digest is not None],
-        )
+        self._outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
+        if grant.is_snapshot:
+            self._known_ids = {taken.digest: None for taken in self._taken.values() if taken.digest is not None}
+        for start in range(0, len(grant.recent_ids), DIGEST_BYTES):
+            self._known_ids[grant.recent_ids[start : start + DIGEST_BYTES]] = None
         if grant.subscriptions is not None:
             self._subscriptions = Subscriptions()
             for subscription in grant.subscriptions:
                 self._subscriptions.add(subscription)
-            # The session may have written this before it has read all that the device has changed. The last word about a filter
-            # counts, so it does no harm to say again what the session knew.
             for topic_filter, change in self._resubscribed.items():
                 self._resubscribe(topic_filter, change)
         return adopted
 
     def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> Adopted:
-        """What the session has read, it does not send as if for the first time."""
-        adopted = [position for position in self._taken if position.partition == partition and position.offset <= offset]
-        return Adopted(len(adopted), sum(now_ms - self._taken.pop(position).taken_ms for position in adopted))
+        """Forgets what the session has read: it does not send that as if for the first time."""
+        adopted = [taken for taken in self._taken if taken.partition == partition and taken.offset <= offset]
+        return Adopted(len(adopted), sum(now_ms - self._taken.pop(taken).taken_ms for taken in adopted))
 
     def close(self) -> None:
         self._is_open = False
 
-    def was_taken(self, position: Position) -> bool:
-        """A PUBLISH of the session that is a second copy of what was taken here."""
-        return position in self._taken
-
-    def sent_by_session(self, position: Position) -> None:
-        """The session sends for the first time what was not taken here."""
-        chain = self._chains.get(position.partition)
+    def was_taken(self, publish: SendPublish) -> bool:
+        """A PUBLISH of the session is a second copy of what was taken here. If not, the chain breaks at a first transmission."""
+        position = publish.position
+        if position is None:
+            return False
+        if position in self._taken:
+            return True
+        chain = None if publish.dup else self._chains.get(position.partition)
         if chain is not None and position.offset > chain.after:
             chain.break_at(position.offset)
+        return False
 
-    # --- from the device --------------------------------------------------------------------------------------------------------
+    # --- from the device ------------------------------------------------------------------------------------------------------
 
     def subscribed(self, subscriptions: Iterable[Subscription]) -> None:
-        """It has; from the answer on this holds [MQTT-3.8.4-8]."""
+        """From the answer on these hold [MQTT-3.8.4-8]."""
         for subscription in subscriptions:
             self._resubscribe(subscription.topic_filter, subscription)
 
     def unsubscribed(self, topic_filters: Iterable[str]) -> None:
-        """It has; from the answer on nothing is sent by these [MQTT-3.10.4-1]."""
+        """From the answer on nothing is sent by these [MQTT-3.10.4-1]."""
         for topic_filter in topic_filters:
             self._resubscribe(topic_filter, None)
 
@@ -109,48 +181,112 @@ class FastPath:
         else:
             self._subscriptions.add(change)
 
-    # --- offers -----------------------------------------------------------------------------------------------------------------
+    # --- from routers ---------------------------------------------------------------------------------------------------------
 
     @property
-    def is_open(self) -> bool:
-        """Not for a device that changes ever new subscriptions on one connection: each has to be remembered."""
-        return self._is_open and len(self._resubscribed) <= MAX_RESUBSCRIBED
-
-    @property
-    def here(self) -> PathHere:
+    def state(self) -> FastPathState:
         """What becomes of an offer now. On any thread."""
-        if not self.is_open:
-            return PathHere.CLOSED
-        return PathHere.OPEN if self._chains[self._partition].broken_at is None else PathHere.BROKEN
+        if not self._is_open or len(self._resubscribed) > MAX_RESUBSCRIBED:
+            return FastPathState.CLOSED
+        return FastPathState.OPEN if self._chains[self._partition].broken_at is None else FastPathState.BROKEN
 
-    @property
-    def unadopted(self) -> int:
-        """Messages taken, of which the session has not said that it has read them."""
-        return len(self._taken)
+    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal | None:
+        """Take an offer, or leave it to the session, and what follows it. None: there is no grant, or the offer is known."""
+        if self.state is FastPathState.CLOSED:
+            return None
+        partition, offset = offer.position
+        if partition != self._partition:
+            return OfferRefusal.PARTITION
+        chain = self._chains[partition]
+        link = chain.link(offer.previous, offset)
+        if link is Link.KNOWN:
+            return None
+        if link is Link.BROKEN:
+            return OfferRefusal.BROKEN
+        if link is Link.GAP:
+            taken: TakenOffer | OfferRefusal = OfferRefusal.GAP
+        else:
+            taken = self._refusal(under_pressure) or self._take(offer, chain, wall_ms, now_ms)
+        if isinstance(taken, OfferRefusal):
+            chain.break_at(offset)
+        return taken
 
-    def link(self, position: Position, previous: int) -> Link | None:
-        """None = the grant is for another partition."""
-        return self._chains[position.partition].link(previous, position.offset) if position.partition == self._partition else None
+    def _refusal(self, under_pressure: bool) -> OfferRefusal | None:
+        """Refuses an offer whatever the message is."""
+        if under_pressure:
+            return OfferRefusal.PRESSURE
+        if self._outbox.is_blocked:
+            return OfferRefusal.UNREAD
+        if self._outbox.held:
+            return OfferRefusal.WAITING
+        return OfferRefusal.UNADOPTED if len(self._taken) >= _MOST_UNADOPTED else None
 
-    def refuse(self, position: Position) -> None:
-        """This offer is left to the session, and what follows it."""
-        if position.partition == self._partition:
-            self._chains[self._partition].break_at(position.offset)
-
-    def knows(self, message: Message) -> bool:
-        """A message whose id the backend has named may be a repetition."""
-        return self._known_ids.knows(message_digest(message.message_id))
-
-    def qos_of(self, message: Message) -> QoS:
-        """As the session caps it [MQTT-3.8.4-8]."""
-        return self._subscriptions.capped_qos(message.topic, message.qos)
-
-    def take(self, position: Position, message: Message, packet_id: PacketId, *, explicit_id: bool, now_ms: int) -> int:
-        """The offer is taken. Returns the offset up to which everything was handled or taken before."""
-        digest = message_digest(message.message_id) if explicit_id else None
-        self._taken[position] = Taken(packet_id, digest, now_ms)
-        if packet_id:
-            self.packet_ids.use(packet_id, position)
+    def _take(self, offer: OfferPublish, chain: Chain, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal:
+        settings, outbox = self._settings, self._outbox
+        if len(offer.payload) > settings.fast_path.max_payload_bytes:
+            return OfferRefusal.SIZE
+        event = message_event(
+            [Header(name, value) for name, value in offer.headers],
+            offer.payload,
+            accepted_ms=accepted_at(offer.timestamp_ms, now_ms=wall_ms),
+            default_message_id=position(settings.fast_path.messages_topic, *offer.position),
+            limits=settings.limits,
+        )
+        if isinstance(event, MessageRefused):
+            return OfferRefusal.INVALID
+        message, digest = event.message, message_digest(event.message.message_id) if event.explicit_id else None
+        if (refusal := _judge(message, wall_ms)) is not None:
+            return refusal
+        if digest is not None and digest in self._known_ids:  # one that the backend has not named cannot be repeated
+            return OfferRefusal.REPETITION
+        qos = self._subscriptions.capped_qos(message.topic, message.qos)  # as the session caps it [MQTT-3.8.4-8]
+        if qos and not outbox.has_free_slot:
+            return OfferRefusal.WAITING
+        packet_id = outbox.next_fast_id() if qos else 0
+        if packet_id is None:
+            return OfferRefusal.PACKET_IDS
+        expiry_s = _left_s(message, wall_ms)
+        try:
+            data = self._encode(message, qos=qos, packet_id=packet_id, expiry_interval_s=expiry_s)
+        except (ValueError, OverflowError):
+            return OfferRefusal.INVALID
+        limit_bytes = self._connect.maximum_packet_size_bytes
+        if limit_bytes is not None and len(data) > limit_bytes:  # [MQTT-3.1.2-24]
+            return OfferRefusal.SIZE
+        publish = FastPublish(offer.position, message, qos, packet_id, expiry_s, data, now_ms)
+        if not outbox.reserve(publish):
+            return OfferRefusal.WAITING
+        self._taken[offer.position] = _Unadopted(digest, now_ms)
         if digest is not None:
-            self._known_ids.remember(digest)
-        return self._chains[position.partition].take(position.offset)
+            self._known_ids[digest] = None
+        return TakenOffer(publish, self._fast_sent(event, publish, chain.take(offer.position.offset), wall_ms))
+
+    def _fast_sent(self, event: MessageSubmitted, publish: FastPublish, previous: int, wall_ms: int) -> FastSent:
+        return FastSent(
+            connection_id=self._connection_id,
+            position=publish.position,
+            previous=previous,
+            packet_id=publish.packet_id,
+            qos=publish.qos,
+            message=event.message,
+            sent_ms=wall_ms,
+            explicit_id=event.explicit_id,
+        )
+
+
+def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:
+    """Refuses what the session may handle in another way."""
+    if message.priority:
+        return OfferRefusal.PRIORITY
+    if any(name in _ROUTED for name, _ in message.headers):
+        return OfferRefusal.ROUTED
+    # A message with a time to live of 0 may be sent if that is possible at once, and this is.
+    if message.expires_at_ms is not None and message.expires_at_ms <= wall_ms and message.expiration_ms != 0:
+        return OfferRefusal.EXPIRED
+    return None
+
+
+def _left_s(message: Message, wall_ms: int) -> int | None:
+    """As the session says it [MQTT-3.3.2-6]: rounded up, because 0 would mean "already over" (MQTT 5, 3.3.2.3.3)."""
+    expires_at_ms = message.expires_at_ms
+    return None if expires_at_ms is None else max(1, -(-(expires_at_ms - wall_ms) // 1_000))

@@ -1,7 +1,7 @@
 """CONNECT: which version speaks, whether the packet can be taken, and the two answers. Pure."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -31,21 +31,6 @@ class Codec(msgspec.Struct, frozen=True):
 
 V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode, v311.encode_publish)
 V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode, v5.encode_publish)
-
-
-class Registration(NamedTuple):
-    """connection_id: by the time when the CONNECT came in. partition: of the commands topic. lease_id: under which the connection
-    is held.
-
-    knows_settings: whether the engine's settings are known, so that a clean start may be answered for it. is_late: the CONNECT
-    came in a while before it was read; its device may have connected elsewhere since.
-    """
-
-    connection_id: int
-    partition: int
-    lease_id: str
-    knows_settings: bool = False
-    is_late: bool = False
 
 
 class ConnectionRefused(Exception):

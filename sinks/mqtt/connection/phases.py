@@ -1,4 +1,4 @@
-"""Where a connection stands, from its socket to its end."""
+"""Where a connection stands, from its socket to its end, and how it ends when a phase takes too long."""
 
 from enum import Enum
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from state.model import ReasonCode
 
 class Phase(Enum):
     AWAITING_CONNECT = "awaiting CONNECT"
-    QUEUED = "CONNECT was read, and others have their turn before"
+    QUEUED = "CONNECT was read and awaits its id and its turn"
     AUTHENTICATING = "authenticating"
     AWAITING_ACCEPT = "awaiting AcceptConnection"
     ANSWERED = "CONNACK was sent, awaiting AcceptConnection"
@@ -22,27 +22,21 @@ AWAITING_ACCEPT: Final = (Phase.AWAITING_ACCEPT, Phase.ANSWERED)
 OPEN: Final = (Phase.ANSWERED, Phase.CONNECTED)
 
 
-class Overdue(NamedTuple):
-    """How a connection ends whose time is over. cause: in the metrics; reason_code: SUCCESS = nobody is told."""
+class CloseReason(NamedTuple):
+    """Why a connection ends. text: for the engine. cause: in the metrics. reason_code: for the device, SUCCESS = none."""
 
-    reason: str
+    text: str
     cause: str
-    reason_code: ReasonCode
+    reason_code: int = ReasonCode.SUCCESS
 
 
-class Going(NamedTuple):
-    """A connection that the gateway lets go. reason_code: for the device."""
-
-    reason: str
-    reason_code: ReasonCode
-
-
+PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
+LOGIN_ENDED: Final = CloseReason("the login has ended", "login ended", ReasonCode.NOT_AUTHORIZED)
 OVERDUE: Final = {
-    Phase.AWAITING_CONNECT: Overdue("no CONNECT in time", "connect timeout", ReasonCode.SUCCESS),
-    Phase.QUEUED: Overdue("the turn of the CONNECT did not come in time", "connect timeout", ReasonCode.SERVER_BUSY),
-    Phase.AUTHENTICATING: Overdue("the login was not verified in time", "login timeout", ReasonCode.SERVER_BUSY),
-    Phase.AWAITING_ACCEPT: Overdue("the engine did not answer in time", "accept timeout", ReasonCode.SERVER_UNAVAILABLE),
-    Phase.ANSWERED: Overdue("the engine did not answer in time", "accept timeout", ReasonCode.SERVER_BUSY),
-    Phase.CONNECTED: Overdue("keep alive", "keep alive", ReasonCode.KEEP_ALIVE_TIMEOUT),
+    Phase.AWAITING_CONNECT: CloseReason("no CONNECT in time", "connect timeout"),
+    Phase.QUEUED: CloseReason("the turn of the CONNECT did not come in time", "connect timeout", ReasonCode.SERVER_BUSY),
+    Phase.AUTHENTICATING: CloseReason("the login was not verified in time", "login timeout", ReasonCode.SERVER_BUSY),
+    Phase.AWAITING_ACCEPT: CloseReason("the engine did not answer in time", "accept timeout", ReasonCode.SERVER_UNAVAILABLE),
+    Phase.ANSWERED: CloseReason("the engine did not answer in time", "accept timeout", ReasonCode.SERVER_BUSY),
+    Phase.CONNECTED: CloseReason("keep alive", "keep alive", ReasonCode.KEEP_ALIVE_TIMEOUT),
 }
-LOGIN_ENDED: Final = Overdue("the login has ended", "login ended", ReasonCode.NOT_AUTHORIZED)

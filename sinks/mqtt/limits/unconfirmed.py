@@ -20,7 +20,8 @@ class Reader(Protocol):
 
 class Unconfirmed:
     """is_full: nobody reads from devices. records, size_bytes: how much it is. reached: called each time that it gets full.
-    call_soon: calls a function when the work at hand is done, because a confirmation of one connection lets all go on.
+    call_soon: calls a function when the work at hand is done. A record or a confirmation of one connection stops all, or lets
+    them go on, and no connection is called while another one works.
 
     readers: all connections, in any order. They are called when reading stops, and in turn when it goes on: the first one is that
     which did not get to it the last time.
@@ -57,8 +58,7 @@ class Unconfirmed:
             self.is_full = True
             is_many = self.records >= self._max_records
             self._reached(Limit.TOTAL_UNCONFIRMED_APPENDS if is_many else Limit.TOTAL_UNCONFIRMED_BYTES)
-            for reader in self.readers:
-                reader.reading_changed()
+            self._call_soon(self._stop)
 
     def settle(self, size_bytes: int) -> None:
         """One less: Kafka has it, or never will."""
@@ -75,6 +75,11 @@ class Unconfirmed:
         ):
             self.is_full = False
             self._call_soon(self._resume)
+
+    def _stop(self) -> None:
+        if self.is_full:
+            for reader in list(self.readers):
+                reader.reading_changed()
 
     def _resume(self) -> None:
         for reader in list(self.readers):

@@ -11,7 +11,7 @@ from typing import Final
 from state.records.leases import Lease
 
 PATIENCE: Final = 1.5
-"""In durations. The holder has given up after one, counted from an earlier moment (sinks/lease.py)."""
+"""In durations. The holder has given up after one, counted from an earlier moment (sinks/host/lease.py)."""
 
 
 class LeaseTable:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sinks.bridge.settings import Acknowledgement, Presence
-from sinks.command_order import OTHER_CODE
-from sinks.connection_ids import ConnectionIds, ConnectionKind
+from sinks.host.command_order import BUILD_MISMATCH
+from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
@@ -506,7 +506,7 @@ def test_commands_that_come_again_from_other_code_end_the_connection_and_the_dev
             batch = CommandBatch(client_id="d1", commands=(command,), code=code)
             bridge.kafka.deliver(first.commands_partition, [encode_command_batch(batch)])
         lost = bridge.kafka.wait_for("d1", ConnectionLost)[-1]
-        assert (lost.connection_id, lost.reason) == (first.connection_id, OTHER_CODE)
+        assert (lost.connection_id, lost.reason) == (first.connection_id, BUILD_MISMATCH)
         assert bridge.kafka.wait_for("d1", ClientConnected, count=2)[-1].connection_id > first.connection_id
         assert bridge.counters.closed_for_other_code == 1
 

@@ -24,7 +24,7 @@ import uvloop
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.local.child_process import start_child
-from sinks.broker_clock import BrokerClock
+from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.producers import abandon
 from sinks.kafka.subscribing import subscribe
 from sinks.mqtt import process

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.connection import WireConnection
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
@@ -98,7 +98,7 @@ def is_refused(device: RawClient, gateway: GatewayUnderTest) -> None:
 
 
 def left() -> list[object]:
-    return [thing for thing in gc.get_objects() if isinstance(thing, Connection | DeviceSocket | WebSocketProtocol)]
+    return [thing for thing in gc.get_objects() if isinstance(thing, WireConnection | DeviceSocket | WebSocketProtocol)]
 
 
 @pytest.mark.parametrize("listener", [PLAIN, PROXIED, TLS, WEBSOCKET, WEBSOCKET_TLS])

@@ -447,7 +447,7 @@ def test_a_bug_costs_one_connection(gateway: GatewayUnderTest, monkeypatch: pyte
         good.send(connect(payload=text("no-bug")))
         good.expect("20020000")
         with monkeypatch.context() as patch:
-            patch.setattr("sinks.mqtt.connection.connected_device.ConnectedDevice._on_subscribe", None)
+            patch.setattr("sinks.mqtt.connection.connection.WireConnection._on_subscribe", None)
             unlucky.send("82070001000001 6101")
             assert unlucky.rest() == bytes.fromhex("e00183")
         good.send("c000")

@@ -6,12 +6,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sinks.fast_path.chain import Chain, Link
-from sinks.fast_path.packet_ids import FastPacketIds
 from sinks.fast_path.router_memory import RouterMemory
-from sinks.flow_control.wire_meter import WireMeter
-from sinks.mqtt.connection.fast_path import Adopted, FastPath
-from sinks.mqtt.connection.outbound import Outbound as GatewayOutbound
+from sinks.host.outbox import FastPublish, Outbox
+from sinks.mqtt.connection.chain import Chain, Link
+from sinks.mqtt.connection.connection import WireConnection
+from sinks.mqtt.connection.fast_path import Adopted, WireFastPath
 from state.activation import Activation
 from state.connection import SessionConnection
 from state.events import Event, FastSent
@@ -49,14 +48,14 @@ def _falls_back(self: Chain, offset: int) -> None:
     self.after = offset
 
 
-def _forgets_what_was_handled(self: FastPath, *_: Any) -> Adopted:
+def _forgets_what_was_handled(self: WireFastPath, *_: Any) -> Adopted:
     for position in [taken for taken in self._taken if taken.offset <= self._chains[self._partition].after]:
         del self._taken[position]
     return Adopted(0, 0)
 
 
-def _lowest(self: FastPacketIds, is_free: Callable[[PacketId], bool]) -> PacketId:
-    return next(id_ for id_ in range(MIN_FAST_PACKET_ID, 65_536) if is_free(id_))
+def _lowest(self: Outbox) -> PacketId:
+    return next(packet_id for packet_id in range(MIN_FAST_PACKET_ID, 65_536) if self._is_free(packet_id))
 
 
 def _ignores_below_handled(self: Positions, position: Position) -> bool:
@@ -86,11 +85,17 @@ def _keeps_the_floor(self: RouterMemory, partition: int, key: bytes, offset: int
     return previous
 
 
-def _writes_at_once(self: GatewayOutbound, *arguments: Any) -> Any:
-    fast = _TAKE(self, *arguments)
-    if fast is not None:
-        self.confirmed(fast, arguments[-1])
-    return fast
+def _confirms_at_once(self: Outbox, fast: FastPublish) -> bool:
+    fast.is_confirmed = True
+    return _RESERVE(self, fast)
+
+
+def _writes_what_is_due(self: WireConnection, *arguments: Any) -> Any:
+    effects = _OFFER(self, *arguments)
+    if self._outbox is None:
+        return effects
+    self._write_due(self._outbox, arguments[-1])
+    return msgspec.structs.replace(effects, write=self._effects().write)
 
 
 def _adopts_from_anyone(self: Session, event: Event, activation: Activation) -> None:
@@ -101,7 +106,8 @@ def _adopts_from_anyone(self: Session, event: Event, activation: Activation) -> 
 
 _ASSIGNED: Final = RouterMemory.assigned
 _PREVIOUS: Final = RouterMemory.previous
-_TAKE: Final = GatewayOutbound.take
+_RESERVE: Final = Outbox.reserve
+_OFFER: Final = WireConnection.offer
 _ADOPT: Final = adoption.adopt
 _APPLY: Final = Session._apply
 
@@ -157,16 +163,18 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "2: an offer behind a message that is missing is taken": Mutant((Chain, "link", _without_gap)),
     "2: a grant takes the chain back": Mutant((Chain, "handled", _falls_back), story=_offered_again),
     "2: a first transmission of the session takes the chain on": Mutant((Chain, "break_at", _goes_on_behind)),
-    "3: no slot is needed": Mutant((WireMeter, "has_free_slot", property(lambda _: True))),
-    "4: it is written before Kafka has it": Mutant((GatewayOutbound, "take", _writes_at_once)),
-    "5: what was taken is sent again": Mutant((FastPath, "was_taken", lambda *_: False)),
+    "3: no slot is needed": Mutant((Outbox, "has_free_slot", property(lambda _: True))),
+    "4: it is written before Kafka has it": Mutant(
+        (Outbox, "reserve", _confirms_at_once), (WireConnection, "offer", _writes_what_is_due)
+    ),
+    "5: what was taken is sent again": Mutant((WireFastPath, "was_taken", lambda *_: False)),
     "5: what the session has handled is no longer known as taken": Mutant(
-        (FastPath, "_forget_adopted", _forgets_what_was_handled)
+        (WireFastPath, "_forget_adopted", _forgets_what_was_handled)
     ),
     "6: a FastSent behind one that failed counts": Mutant((adoption, "adopt", _adopts_behind_a_gap), story=_with_failed_appends),
     "6: a message that was adopted is read as new": Mutant((Positions, "mark_read", _reads_all_anew)),
     "6: the place in the window is lost": Mutant((InflightWindow, "move_newest", lambda *_: None)),
-    "7: packet ids are free at once": Mutant((FastPacketIds, "next", _lowest), story=_with_timers),
+    "7: packet ids are free at once": Mutant((Outbox, "next_fast_id", _lowest), story=_with_timers),
     "8: a FastSent of any connection counts": Mutant((Session, "_apply", _adopts_from_anyone), story=_with_failed_appends),
     "9: a gateway that wakes up goes on without its lease": Mutant((Line, "wake", _goes_on_without_its_lease), story=_with_stops),
     "10: what may be on its way is dropped": Mutant((SessionConnection, "may_be_sending", lambda *_: False)),

@@ -4,11 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from sinks.fast_path.settings import FastPathSettings
-from sinks.mqtt.access.grant import EVERYTHING, Grant
-from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.connection import Connection
-from sinks.mqtt.connection.handshake import Registration
-from sinks.mqtt.limits.connect_queue import Turn
+from sinks.mqtt.connection.connection import WireConnection
+from sinks.mqtt.connection.effects import Register, Registration
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CloseConnection, Command, CommandBatch
@@ -23,7 +20,7 @@ _SETTINGS: Final = GatewaySettings(fast_path=FastPathSettings(max_payload_bytes=
 
 
 class Gateways:
-    """Also the host that a connection asks for its id."""
+    """Gives connections their ids, too."""
 
     def __init__(self, shared: Shared, kafka: Kafka) -> None:
         self._shared, self._kafka = shared, kafka
@@ -41,8 +38,8 @@ class Gateways:
     def open(self, version: int) -> Line:
         """A device has opened a socket. version: MQTT's."""
         self._shared.now_ms += 1
-        connection = Connection(_SETTINGS, self, self.counters, self._shared.now_ms)
-        line = Line(len(self.lines) + 1, connection, version, self._shared, self._kafka)
+        connection = WireConnection(_SETTINGS, self.counters, self._shared.now_ms)
+        line = Line(len(self.lines) + 1, connection, version, self._shared, self._kafka, self._register)
         self.lines.append(line)
         return line
 
@@ -62,25 +59,11 @@ class Gateways:
         """The connection of a route, and the newest one, whose gateway is the router's own."""
         return [line for line in self.lines if line.connection.connection_id == route or line is self.lines[-1]]
 
-    # --- the host of the connections ------------------------------------------------------------------------------------------
-
-    def register(self, connection: Connection) -> Registration:
+    def _register(self, line: Line, request: Register) -> Registration:
         """The ids are times. A CONNECT has that of its coming, whenever its gateway reads it."""
         shared = self._shared
-        if connection.connection_id:  # refused although it was prompt, and registered again
+        if request.refusal is not None:  # refused although it was prompt, and registered again
             shared.now_ms += 1
-            return Registration(shared.now_ms, 0, "lease")
-        came_ms = next(line.opened_ms for line in self.lines if line.connection is connection)
-        return Registration(came_ms, 0, "lease", is_late=shared.now_ms - came_ms >= _LATE_MS)
-
-    def await_turn(self, connection: Connection) -> Turn:
-        return Turn.NOW
-
-    def log_in(self, connection: Connection, connect: Connect) -> Grant:
-        return EVERYTHING
-
-    def admitted(self, connection: Connection) -> None:
-        pass
-
-    def new_client_id(self) -> str:
-        raise AssertionError("the device has a client id")
+            return Registration(shared.now_ms, request.client_id, 0, "lease")
+        is_late = shared.now_ms - line.opened_ms >= _LATE_MS
+        return Registration(line.opened_ms, request.client_id, 0, "lease", is_late=is_late)

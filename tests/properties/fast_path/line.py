@@ -2,11 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
+from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.codec.packets import Publish
-from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Connection
+from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.connection import WireConnection
+from sinks.mqtt.connection.effects import Effects, LogIn, Register, Registration
+from sinks.mqtt.connection.phases import CloseReason
+from sinks.mqtt.limits.connect_queue import Turn
 from state.commands import CloseConnection, OfferPublish
 from state.events import ConnectionLost
 from state.model import ReasonCode
@@ -24,11 +28,22 @@ class Line:
     down: written, and not read by the device; up: the other way. unanswered: packet ids on the wire, by the device's own account.
     has_device: the device is at the other end of the socket; it says so itself. offers_read: the last ones, which may come again.
 
+    register: gives the connection an id.
+
     A gateway that is frozen does nothing; when its lease has passed, others speak for it. One that has crashed is gone.
     """
 
-    def __init__(self, number: int, connection: Connection, version: int, shared: Shared, kafka: Kafka) -> None:
+    def __init__(
+        self,
+        number: int,
+        connection: WireConnection,
+        version: int,
+        shared: Shared,
+        kafka: Kafka,
+        register: Callable[["Line", Register], Registration],
+    ) -> None:
         self._label = f"k{number}:"
+        self._register = register
         self._shared, self._kafka = shared, kafka
         self.connection, self.version = connection, version
         self.opened_ms = shared.now_ms
@@ -143,17 +158,14 @@ class Line:
 
     def _confirm(self) -> None:
         append, error = self._landed.popleft()
-        self.connection.confirm(append, error, self._shared.now_ms)
-        self._follow()
+        self._feed(self.connection.confirm, append, ReasonCode.SUCCESS if error is None else ReasonCode.SERVER_BUSY)
 
     # --- the engine and the routers ---------------------------------------------------------------------------------------------
 
     def _read_commands(self) -> None:
         batch = decode_command_batch(self.commands.popleft())
-        for command in batch.commands:
-            assert not isinstance(command, OfferPublish)
-            self.connection.apply(command, self._shared.now_ms, batch.code)
-        self._follow()
+        assert not any(isinstance(command, OfferPublish) for command in batch.commands)
+        self._feed(self.connection.apply, batch.commands, batch.code)
 
     def read_offer(self) -> None:
         """The oldest one; there must be one."""
@@ -161,15 +173,12 @@ class Line:
         self._hand_over(self.offers.popleft())
 
     def _hand_over(self, offer: OfferPublish, *, under_pressure: bool = False) -> None:
-        now_ms = self._shared.now_ms
-        self.connection.offer(offer, now_ms, now_ms, under_pressure=under_pressure)
-        self._follow()
+        self._feed(self.connection.offer, offer, under_pressure, self._shared.now_ms)
 
     # --- the device -------------------------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        self.connection.receive(self.up.popleft(), self._shared.now_ms)
-        self._follow()
+        self._feed(self.connection.receive, self.up.popleft())
 
     def lose_device(self) -> None:
         """The socket is gone, and what was on the way."""
@@ -178,20 +187,25 @@ class Line:
 
     def hang_up(self) -> None:
         """The gateway hears that the socket is closed."""
-        self.connection.peer_closed(self._shared.now_ms)
-        self._follow()
+        self._feed(self.connection.peer_closed)
 
-    def _follow(self) -> None:
-        """What a host does after every call."""
-        self._waiting += self.connection.take_appends()
-        packets = read_packets(self.connection.take_output(), self.version)
+    def _feed(self, call: Callable[..., Effects], *arguments: Any) -> None:
+        """Calls the connection and carries its effects out, as a host does."""
+        effects = call(*arguments, self._shared.now_ms)
+        self._waiting += effects.appends
+        packets = read_packets(effects.write, self.version)
         for packet in packets:
             if isinstance(packet, Publish) and packet.qos and not (packet.dup and packet.packet_id in self._written):
                 self._put_on_wire(packet)
         if self.has_device:
             self.down += packets
-        if self.connection.is_closed:
+        if effects.close:
             self.up.clear()
+        for request in effects.requests:
+            if isinstance(request, Register):
+                self._feed(self.connection.registered, request, self._register(self, request), Turn.NOW)
+            elif isinstance(request, LogIn):
+                self._feed(self.connection.logged_in, EVERYTHING)
 
     def _put_on_wire(self, publish: Publish) -> None:
         """For the first time on this connection."""
@@ -222,9 +236,10 @@ class Line:
             return
         self._is_frozen = False
         if self._lease_has_passed:
-            self.connection.shut("the lease of the gateway has passed", ReasonCode.SERVER_BUSY, at_once=True)
-            self._waiting += self.connection.take_appends()
-            packets = read_packets(self.connection.take_output(), self.version)
+            passed = CloseReason("the lease of the gateway has passed", "gateway", ReasonCode.SERVER_BUSY)
+            effects = self.connection.close(passed, 0, self._shared.now_ms)
+            self._waiting += effects.appends
+            packets = read_packets(effects.write, self.version)
             assert all(isinstance(packet, DisconnectToDevice | ConnAckToDevice) for packet in packets), packets
             if self.has_device:
                 self.down += packets

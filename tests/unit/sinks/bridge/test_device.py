@@ -58,7 +58,7 @@ def test_commands_that_come_again_from_other_code_end_the_connection() -> None:
     for code, expected in (("a", False), ("b", True)):
         device.sequence = 1
         device.apply(SendPublish, code=code, packet_id=1, topic="t", payload=b"", qos=QoS(1), message_id="m1")
-        assert device.connection.is_mixed is expected
+        assert device.connection.has_build_mismatch is expected
     assert device.sent == [1]
     assert device.connection.repeated_commands == 1
 

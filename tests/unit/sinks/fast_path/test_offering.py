@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sinks.fast_path.offering import Offering, Offers, PathHere
+from sinks.fast_path.offering import FastPathState, OfferRouter, Offers
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish, SetRoute
@@ -24,7 +24,7 @@ class Record:
 @dataclass
 class Here:
     connection_id: int
-    fast_path: PathHere = PathHere.OPEN
+    fast_path: FastPathState = FastPathState.OPEN
 
 
 class Router:
@@ -35,7 +35,7 @@ class Router:
         memory, self.routes = RouterMemory(), RouteTable()
         memory.assigned(2, 10)
         self.routes.follow(2)
-        self._offering = Offering(memory, self.routes, self.here.get, max_payload_bytes=3)
+        self._offering = OfferRouter(memory, self.routes, self.here.get, max_payload_bytes=3)
 
     def route(self, client_id: str, connection_id: int) -> None:
         record = route_record("routes", client_id, SetRoute(connection_id=connection_id, partition=7))
@@ -112,18 +112,18 @@ def test_what_cannot_be_read_is_not_offered_and_is_remembered() -> None:
 
 def test_a_connection_without_a_path_gets_no_offer_and_what_it_did_not_get_is_remembered() -> None:
     router = Router(a=5)
-    for path, counts in ((PathHere.CLOSED, (1, 0)), (PathHere.BROKEN, (0, 1))):
+    for path, counts in ((FastPathState.CLOSED, (1, 0)), (FastPathState.BROKEN, (0, 1))):
         router.here["a"].fast_path = path
         offers = router.read(Record(b"a", 10 + counts[1]))
         assert (offers.here, offers.closed, offers.broken, offers.dropped) == ([], *counts, 0)
-    router.here["a"].fast_path = PathHere.OPEN
+    router.here["a"].fast_path = FastPathState.OPEN
     ((_, offer),) = router.read(Record(b"a", 12)).here
     assert offer.previous == 11
 
 
 def test_a_later_connection_elsewhere_gets_the_offer_whatever_the_path_here_is() -> None:
     router = Router(a=5)
-    router.here["a"].fast_path = PathHere.CLOSED
+    router.here["a"].fast_path = FastPathState.CLOSED
     router.route("a", 6)
     assert [found.route.connection_id for found in router.read(Record(b"a", 10)).elsewhere] == [6]
 

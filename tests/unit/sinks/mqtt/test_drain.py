@@ -50,7 +50,7 @@ class World:
     def refuse_newcomers(self) -> None:
         self.happened.append("refuse newcomers")
 
-    def connections(self) -> Sequence[Any]:
+    def all_connections(self) -> Sequence[Any]:
         return tuple(self.present)
 
     def let_go(self, connection: Any) -> None:
@@ -61,7 +61,7 @@ class World:
         if not self.present:
             self._nobody.set()
 
-    async def until_nobody_is_left(self) -> None:
+    async def until_drained(self) -> None:
         self.happened.append("wait for the rest")
         if self.present or self.let_go_s:
             await self._nobody.wait()

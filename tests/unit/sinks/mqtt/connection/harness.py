@@ -1,12 +1,12 @@
-"""A device and an engine in a few lines around a Connection: no sockets, no Kafka, time by hand."""
+"""A device and an engine in a few lines around a WireConnection: no sockets, no Kafka, time by hand."""
 
 from typing import Any
 
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
-from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.appends import Append
-from sinks.mqtt.connection.connection import Connection
-from sinks.mqtt.connection.handshake import Registration
+from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.connection import WireConnection
+from sinks.mqtt.connection.effects import Announce, LogIn, Register, Registration
+from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
@@ -19,7 +19,7 @@ from state.commands import (
 from state.events import (
     GatewayEvent,
 )
-from state.model import QoS
+from state.model import QoS, ReasonCode
 from state.records.events import decode_events
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
@@ -28,7 +28,7 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 class Harness:
     """confirming: whether Kafka confirms at once. knows_settings: those of the engine. login: what the host says of it; None =
-    nothing yet. turn: of its CONNECT. total: of all connections."""
+    nothing yet. turn: of its CONNECT. total: of all connections. effects: of the last call."""
 
     def __init__(
         self,
@@ -53,68 +53,85 @@ class Harness:
         self.event_records: list[bytes] = []
         self.uplink: list[Append] = []
         self.sequence = 0
-        self.connection = Connection(GatewaySettings(**settings), self, self.counters, self.now_ms, total)
+        self.announced = 0
+        self._output = b""
+        self.connection = WireConnection(GatewaySettings(**settings), self.counters, self.now_ms, total)
+        self.effects = self.connection.tick(self.now_ms)
 
-    # Registrar
-    def await_turn(self, connection: Connection) -> Turn:
-        return self.turn
+    def feed(self, call: str, *arguments: Any) -> None:
+        """Calls the connection, and carries its effects out as a host does."""
+        self.effects = effects = getattr(self.connection, call)(*arguments, self.now_ms)
+        self._output += effects.write
+        for append in effects.appends:
+            if append.is_uplink:
+                self.uplink.append(append)
+            else:
+                self.event_records.append(append.value)
+                self.events += decode_events(append.value)
+        self.waiting += effects.appends
+        for request in effects.requests:
+            match request:
+                case Register():
+                    self.feed("registered", request, self._registration(request), self.turn)
+                case LogIn() if self.login is not None:
+                    self.feed("logged_in", self.login)
+                case Announce():
+                    self.announced += 1
 
-    def register(self, connection: Connection) -> Registration | None:
-        return None if self.partition is None else Registration(77, self.partition, "lease-1", self.knows_settings, self.is_late)
+    def _registration(self, request: Register) -> Registration | None:
+        if self.partition is None:
+            return None
+        client_id = request.client_id or "assigned"
+        return Registration(77, client_id, self.partition, "lease-1", self.knows_settings, self.is_late)
 
-    def log_in(self, connection: Connection, connect: Connect) -> Grant | LoginRefused | None:
-        return self.login
+    @property
+    def wants_data(self) -> bool:
+        """What the connection says of it now; `tick` may be called at any time."""
+        self.feed("tick")
+        return self.effects.wants_data
 
-    def admitted(self, connection: Connection) -> None:
-        pass
+    def output(self) -> bytes:
+        """What was written since the last time."""
+        output, self._output = self._output, b""
+        return output
 
-    def new_client_id(self) -> str:
-        return "assigned"
-
-    # host
     def settle(self) -> bytes:
-        """What a host does after each call; the bytes for the device."""
-        output = b""
-        while True:
-            output += self.connection.take_output()
-            appends = self.connection.take_appends()
-            for append in appends:
-                if append.is_uplink:
-                    self.uplink.append(append)
-                else:
-                    self.event_records.append(append.value)
-                    self.events += decode_events(append.value)
-            self.waiting += appends
-            if not (self.confirming and self.waiting):
-                return output
+        """Kafka confirms, if it does; the bytes for the device since the last time."""
+        while self.confirming and self.waiting:
             for append in list(self.waiting):
                 self.confirm(append)
+        return self.output()
 
     def confirm(self, append: Append, error: Exception | None = None, *, too_large: bool = False) -> None:
         self.waiting.remove(append)
-        self.connection.confirm(append, error, self.now_ms, too_large=too_large)
+        refusal = ReasonCode.PACKET_TOO_LARGE if too_large else ReasonCode.SERVER_BUSY
+        self.feed("confirm", append, ReasonCode.SUCCESS if error is None else refusal)
 
     def send(self, *data: bytes) -> bytes:
-        self.connection.receive(b"".join(data), self.now_ms)
+        self.feed("receive", b"".join(data))
         return self.settle()
 
+    def close(self, reason: str, reason_code: ReasonCode) -> None:
+        """The gateway closes the connection."""
+        self.feed("close", CloseReason(reason, "gateway", reason_code), 0)
+
     def turn_has_come(self) -> bytes:
-        self.connection.turn_has_come(self.now_ms)
+        self.feed("turn_has_come")
         return self.settle()
 
     def logged_in(self, login: Grant | LoginRefused) -> bytes:
-        self.connection.logged_in(login, self.now_ms)
+        self.feed("logged_in", login)
         return self.settle()
 
     def command(self, kind: type[GatewayCommand], *, sequence: int | None = None, code: str = "", **fields: Any) -> bytes:
         self.sequence += 1
         command = kind(connection_id=77, partition=3, sequence=sequence or self.sequence, **fields)
-        self.connection.apply(command, self.now_ms, code)
+        self.feed("apply", (command,), code)
         return self.settle()
 
     def pass_ms(self, ms: int) -> bytes:
         self.now_ms += ms
-        self.connection.tick(self.now_ms)
+        self.feed("tick")
         return self.settle()
 
     def last(self, kind: type[Any]) -> Any:

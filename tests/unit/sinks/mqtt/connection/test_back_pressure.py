@@ -19,11 +19,11 @@ def test_refused_subscribes_behind_a_record_that_kafka_does_not_confirm_stop_the
     harness.confirming = False
     harness.send(publish("t", first_byte=0x32, packet_id=1))
     assert harness.send(REFUSED_SUBSCRIBE * 20) == b""
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
     harness.confirming = True
     harness.confirm(harness.waiting[0])
     assert harness.settle() == ack(0x40, 1) + SUBACK * 20
-    assert harness.connection.wants_data
+    assert harness.wants_data
 
 
 def test_the_properties_of_publications_count() -> None:
@@ -32,11 +32,11 @@ def test_the_properties_of_publications_count() -> None:
     many = b"\x26\x00\x01k\x00\x01v" * 18
     for packet_id in range(1, 40):
         harness.send(published(packet_id, many))
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
     assert len(harness.waiting) < 30
     for append in list(harness.waiting):
         harness.confirm(append)
-    assert harness.connection.wants_data
+    assert harness.wants_data
 
 
 def test_a_connection_that_is_stopped_because_of_others_goes_on_with_what_it_had_read() -> None:
@@ -45,13 +45,13 @@ def test_a_connection_that_is_stopped_because_of_others_goes_on_with_what_it_had
     for _ in range(4):
         total.add(1)
     assert harness.send(PINGREQ) == b""
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
     harness.now_ms += 14_000
     for _ in range(2):
         total.settle(1)
-    harness.connection.resume(harness.now_ms)
+    harness.feed("resume")
     assert harness.settle() == PINGRESP
-    assert harness.connection.wants_data
+    assert harness.wants_data
     assert harness.pass_ms(14_000) == b""
     assert not harness.connection.is_closed, "it was not listened to, so it was not silent"
     harness.pass_ms(1_000)
@@ -62,9 +62,9 @@ def test_nobody_is_read_from_before_connect_either() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=1))
     harness = Harness(total=total)
     total.add(1)
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
     total.settle(1)
-    assert harness.connection.wants_data
+    assert harness.wants_data
 
 
 def test_answers_that_a_connection_will_never_write_stop_nobody() -> None:
@@ -74,7 +74,7 @@ def test_answers_that_a_connection_will_never_write_stop_nobody() -> None:
     harness.send(publish("t", first_byte=0x32, packet_id=1))
     harness.send(REFUSED_SUBSCRIBE * 40)
     assert total.is_full
-    harness.connection.shut("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+    harness.close("the gateway is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
     assert not total.is_full
     harness.confirming = True
     harness.confirm(harness.waiting[0])

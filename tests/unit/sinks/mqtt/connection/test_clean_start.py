@@ -36,16 +36,16 @@ def test_connack_goes_out_when_the_connect_is_in_the_log() -> None:
 
 
 @pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
-def test_a_connack_that_is_not_written_when_the_lease_passes_becomes_a_refusal(level: int, refusal: str) -> None:
+def test_when_the_lease_passes_before_connack_the_answer_is_a_refusal(level: int, refusal: str) -> None:
     """No DISCONNECT comes before CONNACK [MQTT-3.14.0-1], and nothing is promised any more."""
     harness = Harness()
     harness.confirming = False
     harness.send(connect(level=level, flags=CLEAN))
-    harness.confirm(harness.waiting[0])
-    assert harness.connection.phase is Phase.ANSWERED
-    harness.connection.shut("the lease has passed", ReasonCode.SERVER_BUSY, at_once=True)
+    harness.close("the lease has passed", ReasonCode.SERVER_BUSY)
     assert harness.settle() == bytes.fromhex(refusal)
     assert harness.connection.is_closed
+    harness.confirming = True
+    assert harness.settle() == b""
     assert harness.counters.connections_open == 0
     harness.last(ConnectionLost)
 
@@ -81,9 +81,9 @@ def test_a_login_that_ends_before_the_engine_answers_ends_the_connection_when_it
 def test_what_an_answered_device_sends_is_held_back_and_not_without_limit() -> None:
     harness = Harness()
     harness.send(connect(flags=CLEAN))
-    assert harness.connection.wants_data
+    assert harness.wants_data
     harness.send(b"\x30" * 65_536)
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
 
 
 def test_an_engine_that_is_quicker_than_the_confirmation_is_answered_for_once() -> None:
@@ -135,7 +135,7 @@ def test_what_the_device_sends_at_once_waits_for_the_engine() -> None:
 def test_a_device_that_has_said_goodbye_before_the_engine_answers_has_no_will() -> None:
     harness = Harness()
     harness.send(connect(flags=CLEAN), publish("t"), DISCONNECT)
-    harness.connection.peer_closed(harness.now_ms)
+    harness.feed("peer_closed")
     harness.settle()
     assert not harness.connection.is_closed
     accept(harness)
@@ -148,7 +148,7 @@ def test_a_device_that_has_said_goodbye_before_the_engine_answers_has_no_will() 
 def test_a_device_that_leaves_without_goodbye_before_the_engine_answers_is_lost() -> None:
     harness = Harness()
     harness.send(connect(flags=CLEAN))
-    harness.connection.peer_closed(harness.now_ms)
+    harness.feed("peer_closed")
     accept(harness)
     harness.last(ConnectionLost)
 

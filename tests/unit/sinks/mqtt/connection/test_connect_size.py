@@ -44,6 +44,6 @@ def test_from_then_on_the_maximum_packet_size_holds() -> None:
 def test_what_follows_a_connect_is_read_up_to_the_same_size() -> None:
     harness = Harness(device_limits=LIMITS)
     harness.send(connect(flags=0x00), bytes(1_999))
-    assert harness.connection.wants_data
+    assert harness.wants_data
     harness.send(b"0")
-    assert not harness.connection.wants_data
+    assert not harness.wants_data

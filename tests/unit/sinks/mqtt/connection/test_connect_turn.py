@@ -15,7 +15,7 @@ def test_nothing_is_told_before_the_turn_and_the_id_is_that_of_the_reading() -> 
     assert harness.connection.phase is Phase.QUEUED
     assert harness.connection.connection_id == 77
     assert harness.events == []
-    assert harness.connection.wants_data
+    assert harness.wants_data
     harness.turn_has_come()
     assert harness.last(ClientConnected).connection_id == 77
     assert harness.command(AcceptConnection) == bytes.fromhex("20020000")
@@ -24,7 +24,7 @@ def test_nothing_is_told_before_the_turn_and_the_id_is_that_of_the_reading() -> 
 def test_a_device_that_gives_up_before_its_turn_costs_the_engine_nothing() -> None:
     harness = Harness(turn=Turn.LATER)
     harness.send(connect())
-    harness.connection.peer_closed(harness.now_ms)
+    harness.feed("peer_closed")
     assert harness.turn_has_come() == b""
     assert harness.connection.is_closed
     assert harness.events == []
@@ -60,7 +60,7 @@ def test_when_too_many_wait_connect_is_refused() -> None:
 def test_a_partition_that_is_lost_meanwhile_ends_the_waiting() -> None:
     harness = Harness(turn=Turn.LATER)
     harness.send(connect())
-    harness.connection.shut("the gateway lost the partition", ReasonCode.SERVER_BUSY)
+    harness.close("the gateway lost the partition", ReasonCode.SERVER_BUSY)
     assert harness.settle() == bytes.fromhex("20020003")
     assert harness.turn_has_come() == b""
     assert harness.events == []

@@ -51,11 +51,11 @@ class TestConnect:
     def test_an_early_flood_is_not_read_for_ever(self) -> None:
         harness = Harness(device_limits=DeviceLimits(max_packet_rate=0))
         harness.send(connect(flags=0x00), PINGREQ)
-        assert harness.connection.wants_data
+        assert harness.wants_data
         harness.send(PINGREQ * 40_000)
-        assert not harness.connection.wants_data
+        assert not harness.wants_data
         harness.command(AcceptConnection)
-        assert harness.connection.wants_data
+        assert harness.wants_data
 
     @pytest.mark.parametrize(("level", "answer"), [(4, "20020003"), (5, "2003008800")])
     def test_without_a_partition_the_server_is_unavailable(self, level: int, answer: str) -> None:
@@ -82,7 +82,7 @@ class TestConnect:
     def test_a_client_that_leaves_before_connack_is_lost(self) -> None:
         harness = Harness()
         harness.send(connect(flags=0x00))
-        harness.connection.peer_closed(harness.now_ms)
+        harness.feed("peer_closed")
         harness.settle()
         harness.last(ConnectionLost)
 
@@ -145,7 +145,7 @@ class TestBackPressure:
         harness.confirming = False
         harness.send(*(publish("a", b"%d" % number) for number in range(10)))
         assert [record.value for record in harness.uplink] == [b"0", b"1", b"2", b"3"]
-        assert not harness.connection.wants_data
+        assert not harness.wants_data
         harness.confirm(harness.waiting[0])
         harness.settle()
         assert len(harness.uplink) == 4
@@ -155,13 +155,13 @@ class TestBackPressure:
         harness.confirming = True
         harness.settle()
         assert len(harness.uplink) == 10
-        assert harness.connection.wants_data
+        assert harness.wants_data
 
     def test_what_came_before_the_end_of_the_stream_is_still_recorded(self) -> None:
         harness = connected(max_unconfirmed_appends=2)
         harness.confirming = False
         harness.send(*(publish("a", b"%d" % number) for number in range(5)), b"\xe0\x00")
-        harness.connection.peer_closed(harness.now_ms)
+        harness.feed("peer_closed")
         harness.confirming = True
         harness.settle()
         assert len(harness.uplink) == 5
@@ -189,13 +189,13 @@ class TestBackPressure:
 
     def test_nothing_but_qos_0_is_written_for_a_device_that_does_not_read(self) -> None:
         harness = connected()
-        harness.connection.writing_blocked(True, harness.now_ms)
-        assert not harness.connection.wants_data
+        harness.feed("writing_blocked", True)
+        assert not harness.wants_data
         assert send_publish(harness, 1) == b""
         assert send_publish(harness, 0, qos=0) == written(0, qos=0)
         assert len(send_publish(harness, 0, qos=0, payload=bytes(1 << 20))) == 0
         assert harness.counters.qos0_dropped == 1
-        harness.connection.writing_blocked(False, harness.now_ms)
+        harness.feed("writing_blocked", False)
         assert harness.settle() == written(1)
 
     def test_a_device_that_never_reads_is_closed(self) -> None:
@@ -203,7 +203,7 @@ class TestBackPressure:
             harness = connected(keep_alive_s=keep_alive_s)
             harness.pass_ms(1_000)
             harness.send(PINGREQ)
-            harness.connection.writing_blocked(True, harness.now_ms)
+            harness.feed("writing_blocked", True)
             harness.pass_ms(patience_ms - 1)
             assert not harness.connection.is_closed
             harness.pass_ms(1)
@@ -217,7 +217,7 @@ class TestEnd:
         assert harness.send(b"\xe0\x00") == b""
         assert harness.connection.is_closed
         assert harness.last(ClientDisconnected).reason_code == 0
-        harness.connection.peer_closed(harness.now_ms)
+        harness.feed("peer_closed")
         harness.settle()
         harness.last(ClientDisconnected)
 
@@ -238,7 +238,7 @@ class TestEnd:
 
     def test_a_closed_socket_is_a_lost_connection(self) -> None:
         harness = connected()
-        harness.connection.peer_closed(harness.now_ms)
+        harness.feed("peer_closed")
         harness.settle()
         assert harness.last(ConnectionLost).connection_id == 77
         assert harness.counters.connections_open == 0
@@ -251,14 +251,14 @@ class TestEnd:
         harness.send(PINGREQ)
         harness.pass_ms(14_999)
         assert not harness.connection.is_closed
-        assert harness.connection.next_deadline_ms() == harness.now_ms + 1
+        assert harness.effects.deadline_ms == harness.now_ms + 1
         assert harness.pass_ms(1) == bytes.fromhex(answer)
         harness.last(ConnectionLost)
 
     @pytest.mark.parametrize("asked_s", [0, 101, 65_535])
     def test_without_keep_alive_silence_is_allowed_as_long_as_with_the_longest(self, asked_s: int) -> None:
         harness = connected(keep_alive_s=asked_s, device_limits=DeviceLimits(max_keep_alive_s=100))
-        assert harness.connection.next_deadline_ms() == harness.now_ms + 150_000
+        assert harness.effects.deadline_ms == harness.now_ms + 150_000
         harness.pass_ms(149_999)
         assert not harness.connection.is_closed
         harness.pass_ms(1)
@@ -274,7 +274,7 @@ class TestEnd:
 
     def test_a_gateway_that_stops_says_so(self) -> None:
         harness = connected(5)
-        harness.connection.shut("stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+        harness.close("stopping", ReasonCode.SERVER_SHUTTING_DOWN)
         assert harness.settle() == bytes.fromhex("e0018b")
         assert harness.last(ConnectionLost).reason == "stopping"
 
@@ -285,7 +285,7 @@ class TestEnd:
 
 
 class TestOtherCode:
-    """Commands that come again from another version of the engine (sinks/command_order.py)."""
+    """Commands that come again from another version of the engine (sinks/host/command_order.py)."""
 
     @pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, bytes.fromhex("e00189"))])
     def test_a_repetition_by_other_code_ends_the_connection(self, level: int, goodbye: bytes) -> None:

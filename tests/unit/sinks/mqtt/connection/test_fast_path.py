@@ -1,108 +1,157 @@
 """sinks.mqtt.connection.fast_path: a grant that changes its partition, and subscriptions that change beside it.
 
-test_fast_sender.py has the rest, on a wire.
+test_offers.py has the rest, in a connection.
 """
 
 from typing import Any
 
-from sinks.fast_path.chain import Link
-from sinks.fast_path.offering import PathHere
-from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, Adopted, FastPath
-from state.commands import OpenFastPath
-from state.model import Message, Position, QoS, Subscription
+from sinks.fast_path.offering import FastPathState
+from sinks.host.outbox import Outbox
+from sinks.mqtt.codec.packets import Connect
+from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, Adopted, OfferRefusal, TakenOffer, WireFastPath
+from sinks.mqtt.connection.handshake import V311
+from sinks.mqtt.settings import GatewaySettings
+from state.commands import OfferPublish, OpenFastPath, SendPublish
+from state.model import Position, QoS, Subscription
+from state.outbound.deduplication import message_digest
+
+IS_OPEN = FastPathState.OPEN
 
 
-def granted(path: FastPath, partition: int, offset: int, **fields: Any) -> Adopted:
+def fast_path() -> WireFastPath:
+    connect = Connect(protocol_version=4, client_id="c", clean_start=False)
+    return WireFastPath(connect, 1, encode=V311.encode_publish, outbox=Outbox(99), settings=GatewaySettings())
+
+
+def granted(path: WireFastPath, partition: int, offset: int, **fields: Any) -> Adopted:
     grant = OpenFastPath(connection_id=1, partition=0, sequence=1, after=Position(partition, offset), **fields)
     return path.open(grant, 1_000)
 
 
-def take(path: FastPath, partition: int, offset: int) -> None:
-    message = Message(message_id=f"m-{partition}-{offset}", topic="t", payload=b"")
-    path.take(Position(partition, offset), message, 40_000 + offset, explicit_id=True, now_ms=900)
+def offer(path: WireFastPath, partition: int, offset: int, *, qos: int = 1) -> TakenOffer | OfferRefusal | None:
+    """The next message of its partition."""
+    headers = (("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos), ("message-id", b"m-%d-%d" % (partition, offset)))
+    position = Position(partition, offset)
+    given = OfferPublish(connection_id=1, position=position, previous=offset - 1, timestamp_ms=900, headers=headers)
+    return path.offer(given, False, 900, 900)
+
+
+def take(path: WireFastPath, partition: int, offset: int, *, qos: int = 1) -> QoS:
+    """Returns the QoS with which the message goes out."""
+    taken = offer(path, partition, offset, qos=qos)
+    assert isinstance(taken, TakenOffer), taken
+    return taken.publish.qos
+
+
+def was_taken(path: WireFastPath, partition: int, offset: int, *, dup: bool = True) -> bool:
+    publish = SendPublish(
+        connection_id=1, partition=0, sequence=1, packet_id=1, topic="t", payload=b"", qos=QoS(1), dup=dup,
+        position=Position(partition, offset),
+    )  # fmt: skip
+    return path.was_taken(publish)
 
 
 def test_only_offers_of_the_granted_partition_count_and_others_break_nothing() -> None:
-    path = FastPath()
+    path = fast_path()
     granted(path, 2, 4)
-    assert path.link(Position(3, 5), 4) is None
-    path.refuse(Position(3, 5))
-    assert path.link(Position(2, 5), 4) is Link.NEXT
+    assert offer(path, 3, 5) is OfferRefusal.PARTITION
+    assert path.state is IS_OPEN
+    take(path, 2, 5)
 
 
 def test_what_was_taken_in_a_partition_is_known_when_the_grant_comes_back_to_it() -> None:
-    path = FastPath()
+    path = fast_path()
     granted(path, 2, 4)
     take(path, 2, 5)
     granted(path, 3, 70)
-    assert path.link(Position(3, 71), 70) is Link.NEXT
+    take(path, 3, 71)
     granted(path, 2, 4)
-    assert path.link(Position(2, 5), 4) is Link.KNOWN
+    assert offer(path, 2, 5) is None
 
 
 def test_what_was_taken_is_known_until_a_grant_of_its_partition_says_that_it_was_read() -> None:
-    path = FastPath()
+    path = fast_path()
     granted(path, 2, 4)
     take(path, 2, 5)
     take(path, 2, 6)
     assert granted(path, 2, 5, adopted=5) == Adopted(1, 100)
-    assert [path.was_taken(Position(2, offset)) for offset in (5, 6)] == [False, True]
+    assert [was_taken(path, 2, offset) for offset in (5, 6)] == [False, True]
     assert granted(path, 3, 70, adopted=70) == Adopted(0, 0)
-    assert path.was_taken(Position(2, 6))
+    assert was_taken(path, 2, 6)
     take(path, 3, 71)
-    assert path.unadopted == 2
     assert granted(path, 2, 6, adopted=6) == Adopted(1, 100)
-    assert path.was_taken(Position(3, 71))
+    assert was_taken(path, 3, 71)
 
 
 def test_a_message_of_a_partition_that_no_grant_has_named_breaks_nothing() -> None:
-    path = FastPath()
+    path = fast_path()
     granted(path, 2, 4)
-    path.sent_by_session(Position(3, 9))
-    assert path.link(Position(2, 5), 4) is Link.NEXT
+    assert not was_taken(path, 3, 9, dup=False)
+    take(path, 2, 5)
 
 
-TWICE = Message(message_id="m", topic="t", payload=b"", qos=QoS.EXACTLY_ONCE)
 LOW = Subscription(topic_filter="t", qos=QoS.AT_MOST_ONCE)
 
 
 def test_what_the_device_subscribes_to_and_leaves_holds_before_the_session_has_read_it() -> None:
-    path = FastPath()
+    path = fast_path()
     granted(path, 2, 4, subscriptions=())
     path.subscribed([LOW])
-    assert path.qos_of(TWICE) == QoS.AT_MOST_ONCE
+    assert take(path, 2, 5, qos=2) == QoS.AT_MOST_ONCE
     path.unsubscribed(["t"])
-    assert path.qos_of(TWICE) == QoS.EXACTLY_ONCE
+    assert take(path, 2, 6, qos=2) == QoS.EXACTLY_ONCE
 
 
 def test_a_grant_that_was_written_before_a_change_does_not_take_it_back() -> None:
-    path = FastPath()
+    path = fast_path()
     path.subscribed([LOW])
     path.unsubscribed(["t"])
     granted(path, 2, 4, subscriptions=(LOW,))
-    assert path.qos_of(TWICE) == QoS.EXACTLY_ONCE
+    assert take(path, 2, 5, qos=2) == QoS.EXACTLY_ONCE
     path.subscribed([LOW])
     granted(path, 2, 5, subscriptions=())
-    assert path.qos_of(TWICE) == QoS.AT_MOST_ONCE
+    assert take(path, 2, 6, qos=2) == QoS.AT_MOST_ONCE
 
 
 def test_a_device_with_ever_new_subscriptions_has_no_fast_path() -> None:
-    path = FastPath()
+    path = fast_path()
     granted(path, 2, 4)
     path.unsubscribed(str(number) for number in range(MAX_RESUBSCRIBED))
-    assert path.is_open
+    assert path.state is IS_OPEN
     path.unsubscribed(["one more"])
-    assert not path.is_open
+    assert path.state is FastPathState.CLOSED
 
 
 def test_what_becomes_of_an_offer_is_known_before_it_is_made() -> None:
-    path = FastPath()
-    assert path.here is PathHere.CLOSED
+    path = fast_path()
+    assert path.state is FastPathState.CLOSED
     granted(path, 2, 4)
-    assert path.here is PathHere.OPEN
-    path.refuse(Position(2, 5))
-    assert path.here is PathHere.BROKEN
+    assert path.state is FastPathState.OPEN
+    assert path.offer(OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=0), True, 0, 0)
+    assert path.state is FastPathState.BROKEN
     granted(path, 2, 5)
-    assert path.here is PathHere.OPEN
+    assert path.state is FastPathState.OPEN
     path.close()
-    assert path.here is PathHere.CLOSED
+    assert path.state is FastPathState.CLOSED
+
+
+def test_grants_add_to_the_known_message_ids_or_say_all_of_them() -> None:
+    path = fast_path()
+    digests = [message_digest(f"m-2-{offset}") for offset in (5, 6)]
+    granted(path, 2, 4, recent_ids=digests[0], is_snapshot=True)
+    granted(path, 2, 4, recent_ids=digests[1])
+    for offset in (5, 6):
+        assert offer(path, 2, offset) is OfferRefusal.REPETITION
+        granted(path, 2, offset)
+    granted(path, 2, 4, is_snapshot=True)
+    take(path, 2, 7)
+    granted(path, 3, 1, is_snapshot=True)
+    assert path.offer(repeated(3, 2, "m-2-7"), False, 0, 0) is OfferRefusal.REPETITION, "the session has not read it yet"
+    granted(path, 3, 2)
+    assert isinstance(path.offer(repeated(3, 3, "m-2-5"), False, 0, 0), TakenOffer), "the session has forgotten it"
+
+
+def repeated(partition: int, offset: int, message_id: str) -> OfferPublish:
+    headers = (("mqtt-topic", b"t"), ("message-id", message_id.encode()))
+    position = Position(partition, offset)
+    return OfferPublish(connection_id=1, position=position, previous=offset - 1, timestamp_ms=0, headers=headers)

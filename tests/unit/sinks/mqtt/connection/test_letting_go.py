@@ -1,8 +1,8 @@
-"""sinks.mqtt.connection.connection, 6: a gateway that is drained lets its connections go."""
+"""sinks.mqtt.connection.connection, 8: a gateway that is drained lets its connections go."""
 
 import pytest
 
-from sinks.mqtt.connection.phases import Phase
+from sinks.mqtt.connection.phases import CloseReason, Phase
 from sinks.mqtt.limits.connect_queue import Turn
 from state.commands import AcceptConnection, CloseConnection, OfferPublish
 from state.events import ConnectionLost, PubAckReceived
@@ -14,7 +14,7 @@ GOODBYE = bytes.fromhex("e0018b")
 
 
 def let_go(harness: Harness) -> bytes:
-    harness.connection.let_go("it stops", ReasonCode.SERVER_SHUTTING_DOWN, reconnect_grace_ms=30_000)
+    harness.feed("let_go", CloseReason("it stops", "gateway", ReasonCode.SERVER_SHUTTING_DOWN), 30_000)
     return harness.settle()
 
 
@@ -78,16 +78,16 @@ def test_what_the_engine_says_meanwhile_is_still_written_and_offers_are_not_take
     let_go(harness)
     assert send_publish(harness, 1) == written(1)
     offer = OfferPublish(connection_id=77, position=Position(0, 1), previous=0, timestamp_ms=0)
-    harness.connection.offer(offer, harness.now_ms, 0, under_pressure=False)
+    harness.feed("offer", offer, False, 0)
     assert harness.counters.offers_ignored == 1
 
 
 def test_the_engine_hears_of_the_end_once_whatever_comes_after() -> None:
     def shut(harness: Harness) -> None:
-        harness.connection.shut("at last", ReasonCode.SERVER_SHUTTING_DOWN)
+        harness.close("at last", ReasonCode.SERVER_SHUTTING_DOWN)
 
     def peer_closes(harness: Harness) -> None:
-        harness.connection.peer_closed(harness.now_ms)
+        harness.feed("peer_closed")
 
     def engine_closes(harness: Harness) -> None:
         harness.command(CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER, reason="elsewhere")

@@ -35,7 +35,7 @@ def test_what_comes_while_a_login_is_verified_waits() -> None:
 def test_a_flood_while_a_login_is_verified_is_not_read() -> None:
     harness = Harness(login=None)
     harness.send(connect(), b"\x30" * 65_536)
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
 
 
 def test_a_login_that_is_refused_later_is_refused_the_same_way() -> None:
@@ -64,12 +64,12 @@ def test_a_gateway_that_stood_still_takes_nobody_in_whose_time_is_over() -> None
 
 def test_who_leaves_before_the_login_is_verified_was_never_there() -> None:
     for leave in (
-        lambda connection: connection.peer_closed(1_000),
-        lambda connection: connection.shut("x", ReasonCode.SERVER_BUSY),
+        lambda harness: harness.feed("peer_closed"),
+        lambda harness: harness.close("x", ReasonCode.SERVER_BUSY),
     ):
         harness = Harness(login=None)
         harness.send(connect())
-        leave(harness.connection)
+        leave(harness)
         harness.settle()
         harness.logged_in(Grant("ada"))
         assert harness.connection.is_closed

@@ -1,4 +1,4 @@
-"""sinks.mqtt.connection.output, in a connection."""
+"""sinks.mqtt.connection.connection: what does not fit into the client's packets, and what is written together."""
 
 from state.commands import (
     AcceptConnection,
@@ -32,11 +32,13 @@ class TestMaximumPacketSizeOfTheClient:
         harness.last(ConnectionLost)
 
 
-def test_what_is_written_in_one_turn_is_taken_in_one() -> None:
-    connection = (harness := connected()).connection
+def test_the_commands_of_one_record_are_written_in_one() -> None:
+    harness = connected()
     ids = {"connection_id": 77, "partition": 3}
-    for number in 1, 2:
-        publish = SendPublish(**ids, sequence=harness.sequence + number, packet_id=number, topic="t", payload=b"p", qos=QoS(1))
-        connection.apply(publish, harness.now_ms, "")
-    assert connection.take_output() == written(1) + written(2)
-    assert connection.take_output() == b""
+    publishes = [
+        SendPublish(**ids, sequence=harness.sequence + number, packet_id=number, topic="t", payload=b"p", qos=QoS(1))
+        for number in (1, 2)
+    ]
+    harness.feed("apply", publishes, "")
+    assert harness.effects.write == written(1) + written(2)
+    assert harness.connection.tick(harness.now_ms).write == b""

@@ -53,7 +53,7 @@ def test_a_refusal_waits_for_its_turn() -> None:
     assert sent(harness, 1, qos=1) == b""
     assert sent(harness, 2, qos=1) == b""
     harness.confirm(harness.waiting[0])
-    assert harness.connection.take_output() == ack(0x40, 1) + refused(0x40, 2)
+    assert harness.output() == ack(0x40, 1) + refused(0x40, 2)
 
 
 def test_qos_0_and_mqtt_3_1_1_are_not_refused_because_they_cannot_be() -> None:
@@ -86,13 +86,13 @@ def test_others_are_slowed_down_only_for_who_is_connected_and_sends_little() -> 
     """See sinks.mqtt.limits.fair_share."""
     harness = Harness(device_limits=DeviceLimits(max_packet_rate=640))
     harness.send(connect())
-    assert not harness.connection.is_modest(harness.now_ms), "its CONNECT waits"
+    assert not harness.connection.is_low_rate(harness.now_ms), "its CONNECT waits"
     harness = connected(device_limits=DeviceLimits(max_packet_rate=640))
-    assert harness.connection.is_modest(harness.now_ms)
+    assert harness.connection.is_low_rate(harness.now_ms)
     for _ in range(11):
         sent(harness, 1, qos=0, level=4)
-    assert not harness.connection.is_modest(harness.now_ms)
+    assert not harness.connection.is_low_rate(harness.now_ms)
     harness.now_ms += 1_000
-    assert harness.connection.is_modest(harness.now_ms)
+    assert harness.connection.is_low_rate(harness.now_ms)
     harness.send(b"\xe0\x00")
-    assert not harness.connection.is_modest(harness.now_ms), "it has gone"
+    assert not harness.connection.is_low_rate(harness.now_ms), "it has gone"

@@ -146,10 +146,10 @@ def limited(level: int = 4, **limits: int) -> Harness:
 def test_packets_of_every_type_are_read_no_faster_and_none_is_lost(level: int, sent: bytes, answer: bytes) -> None:
     harness = limited(level, max_packet_rate=50)
     assert harness.send(sent * 20) == answer * 5
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
     answers = answer * 5
     for _ in range(15):
-        deadline_ms = harness.connection.next_deadline_ms()
+        deadline_ms = harness.effects.deadline_ms
         assert deadline_ms is not None
         assert deadline_ms - harness.now_ms <= 21
         answers += harness.pass_ms(deadline_ms - harness.now_ms)
@@ -163,7 +163,7 @@ def test_bytes_are_read_no_faster_either() -> None:
     large = publish("t", bytes(2_000))
     harness.send(large, large)
     assert len(harness.uplink) == 1
-    assert not harness.connection.wants_data
+    assert not harness.wants_data
     harness.pass_ms(1_800)
     assert len(harness.uplink) == 1
     harness.pass_ms(100)
@@ -181,7 +181,7 @@ def test_a_device_that_is_not_read_from_is_not_silent() -> None:
 def test_what_a_device_has_sent_before_it_closed_counts_at_its_own_rate() -> None:
     harness = limited(max_packet_rate=50)
     harness.send(publish("t") * 10)
-    harness.connection.peer_closed(harness.now_ms)
+    harness.feed("peer_closed")
     harness.settle()
     assert len(harness.uplink) == 5
     assert not harness.connection.is_closed
@@ -195,7 +195,7 @@ def test_a_pause_that_ends_while_kafka_does_not_confirm_is_over() -> None:
     harness.confirming = False
     harness.send(publish("t") + PINGREQ)
     harness.pass_ms(1_001)
-    assert harness.connection.next_deadline_ms() != harness.now_ms, "a timer that is due again and again"
+    assert harness.effects.deadline_ms != harness.now_ms, "a timer that is due again and again"
     harness.confirming = True
     harness.confirm(harness.waiting[0])
     assert harness.settle() == PINGRESP

@@ -1,0 +1,337 @@
+"""The messages for one device on one connection: which may be written, when, and under which packet id. It writes nothing itself.
+
+It is the one object that knows the packet ids of a wire; wire_table.py has what may follow what for each.
+
+1. At most `send_quota` QoS 1 and 2 messages are on the wire unacknowledged; the rest of what the session gave waits here, in its
+   order. QoS 0, PUBREL and acknowledgements pass by [MQTT-4.9.0-3].
+2. A resend of what is on the wire takes no second slot and does not wait behind newer messages. A resend of what still waits here
+   is dropped, and so is what waits under an id for which the session sends PUBREL [MQTT-4.3.3-6].
+3. A message of the fast path takes its slot and its packet id with `reserve`, if nothing waits here. It is written when Kafka has
+   the record that says so. Behind it nothing new is written, QoS 0 neither; what is on the wire already may be repeated.
+4. While the device does not read (`is_blocked`), nothing new at QoS 1 and 2 is written but what the fast path took before.
+5. What the session gives up after it was written leaves the `send_quota` free for another message, but stays counted towards the
+   Receive Maximum of an MQTT 5 client for as long as that owes the answer [MQTT-3.3.4-9].
+6. The packet ids of the fast path are 32,768…65,535, given out going round, so that each rests for long. An id that was used is
+   free again only when a grant from behind its message does not list it: until then the session may not have read that it was
+   used, and an acknowledgement that comes late could count for another message.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from sinks.host.wire_table import HOLDS_SLOT, WIRE, WireAction, WireEvent, WirePhase
+from state.commands import SendPublish
+from state.model import MAX_PACKET_ID, MIN_FAST_PACKET_ID, Message, PacketId, Position, QoS
+from state.records.properties import properties_bytes
+
+_REFUSED_FROM: Final = 0x80
+_MESSAGE_BYTES: Final = 512
+"""What a message takes in memory besides its text."""
+# Read for every packet, and Python finds a name of the module faster than the member of an enum.
+_ABSENT: Final = WirePhase.ABSENT
+_RESERVED: Final = WirePhase.RESERVED
+_PUBLISH: Final = WireEvent.PUBLISH
+_RESEND: Final = WireEvent.RESEND
+_SLOT_FOR: Final = (_PUBLISH, WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2)
+_CONFIRM: Final = (_PUBLISH, WireEvent.CONFIRM_QOS1, WireEvent.CONFIRM_QOS2)
+_WAIT_FOR_SLOT: Final = WireAction.WAIT_FOR_SLOT
+_WRITE_PUBLISH: Final = WireAction.WRITE_PUBLISH
+_DROP: Final = WireAction.DROP
+
+
+def _step_of(phase: WirePhase, event: WireEvent) -> tuple[WirePhase, WireAction, int]:
+    next_phase, action = WIRE.get((phase, event), (phase, WireAction.NOTHING))
+    return next_phase, action, (next_phase in HOLDS_SLOT) - (phase in HOLDS_SLOT)
+
+
+_STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for phase in WirePhase)
+"""The table by phase and event, with the slots that a step takes (1) or frees (-1)."""
+
+
+class FastPublish:
+    """A message that the fast path has taken. is_confirmed: Kafka has the record that says so, and it may be written.
+
+    data: the encoded packet, with this packet id (0 at QoS 0) and expiry. taken_ms: of a monotonic clock.
+    """
+
+    __slots__ = ("data", "expiry_interval_s", "is_confirmed", "message", "packet_id", "position", "qos", "taken_ms")
+
+    def __init__(
+        self,
+        position: Position,
+        message: Message,
+        qos: QoS,
+        packet_id: PacketId,
+        expiry_interval_s: int | None,
+        data: bytes,
+        taken_ms: int,
+    ) -> None:
+        self.position = position
+        self.message = message
+        self.qos = qos
+        self.packet_id = packet_id
+        self.expiry_interval_s = expiry_interval_s
+        self.data = data
+        self.taken_ms = taken_ms
+        self.is_confirmed = False
+
+
+class _Held(NamedTuple):
+    """A message that waits for a slot."""
+
+    publish: SendPublish
+    since_ms: int
+    size_bytes: int
+
+
+Due: TypeAlias = tuple[SendPublish | FastPublish, int]
+"""A message that is to be written now, and how many seconds it has waited."""
+
+
+class Outbox:
+    """All times are milliseconds of one monotonic clock.
+
+    Args:
+        send_quota: at least 1.
+        receive_maximum: of the client; None = it has none (MQTT 3.1.1).
+        max_qos0_bytes: of QoS 0 messages while the device does not read, and as much again behind the fast path.
+
+    Attributes:
+        on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up
+            count, and those of the fast path that are not written yet.
+        answers: acknowledgements that were waited for.
+        is_blocked: the device does not read.
+        held_bytes: of the session's messages that wait; those of the fast path count as records that Kafka has not confirmed.
+    """
+
+    __slots__ = (
+        "_behind",
+        "_blocked_bytes",
+        "_fast_bytes",
+        "_held",
+        "_last_fast_id",
+        "_listed_ids",
+        "_max_qos0_bytes",
+        "_owed",
+        "_phases",
+        "_used_ids",
+        "answers",
+        "held_bytes",
+        "is_blocked",
+        "on_wire",
+        "receive_maximum",
+        "send_quota",
+    )
+
+    def __init__(
+        self, send_quota: int, receive_maximum: int | None = None, *, max_qos0_bytes: int = 0, is_blocked: bool = False
+    ) -> None:
+        self.send_quota = max(1, send_quota)
+        self.receive_maximum = receive_maximum
+        self.on_wire = 0
+        self.answers = 0
+        self.is_blocked = is_blocked
+        self.held_bytes = 0
+        self._max_qos0_bytes = max_qos0_bytes
+        self._blocked_bytes = 0
+        self._fast_bytes = 0
+        self._phases: dict[PacketId, WirePhase] = {}
+        self._held: OrderedDict[PacketId, _Held] = OrderedDict()
+        self._owed: dict[PacketId, None] = {}  # for a set: empty it takes a quarter of the memory, and each connection has one
+        self._behind: list[FastPublish | SendPublish] = []
+        """What the fast path has taken, and QoS 0 messages behind it. The first is a FastPublish that is not confirmed."""
+        self._used_ids: dict[PacketId, Position] = {}
+        """Packet ids of the fast path that were taken here, with the message's position, and that no grant has freed yet."""
+        self._listed_ids: Collection[PacketId] = ()
+        self._last_fast_id = 0
+
+    @property
+    def owed(self) -> int:
+        """Messages on the wire that the session has given up."""
+        return len(self._owed)
+
+    @property
+    def held(self) -> int:
+        """Messages that wait for a slot."""
+        return len(self._held)
+
+    @property
+    def has_free_slot(self) -> bool:
+        """One more message may be on the wire."""
+        if self.on_wire - len(self._owed) >= self.send_quota:
+            return False
+        return self.receive_maximum is None or self.on_wire < self.receive_maximum
+
+    # --- from the session -----------------------------------------------------------------------------------------------------
+
+    def send(self, publish: SendPublish, now_ms: int) -> WireAction:
+        """A PUBLISH of the session. WRITE_PUBLISH: write it now. WAIT_FOR_SLOT: `next_due` gives it out. DROP: forget it."""
+        packet_id = publish.packet_id
+        if not publish.qos:
+            return self._send_qos0(publish)
+        if packet_id in self._held:
+            return _DROP
+        action = self._step(packet_id, _RESEND if publish.dup else _PUBLISH)
+        if action is not _WAIT_FOR_SLOT:
+            return action
+        if self._held or self._behind or self.is_blocked or not self.has_free_slot:
+            size_bytes = _MESSAGE_BYTES + _size_bytes(publish)
+            self._held[packet_id] = _Held(publish, now_ms, size_bytes)
+            self.held_bytes += size_bytes
+            return action
+        self._owed.pop(packet_id, None)
+        return self._step(packet_id, _SLOT_FOR[publish.qos])
+
+    def _send_qos0(self, publish: SendPublish) -> WireAction:
+        if self._behind:
+            size_bytes = _size_bytes(publish)
+            if self._fast_bytes + size_bytes > self._max_qos0_bytes:
+                return _DROP
+            self._fast_bytes += size_bytes
+            self.held_bytes += _MESSAGE_BYTES + size_bytes
+            self._behind.append(publish)
+            return _WAIT_FOR_SLOT
+        if self.is_blocked:
+            self._blocked_bytes += _size_bytes(publish)
+            if self._blocked_bytes > self._max_qos0_bytes:
+                return _DROP
+        return _WRITE_PUBLISH
+
+    def release(self, packet_id: PacketId) -> WireAction:
+        """The session sends PUBREL. DROP: a PUBLISH that waited under the id is dropped, it must not follow [MQTT-4.3.3-6]."""
+        dropped = self._no_longer_held(packet_id)
+        self._step(packet_id, WireEvent.PUBREL)
+        return _DROP if dropped else WireAction.NOTHING
+
+    def withdraw(self, packet_ids: Iterable[PacketId]) -> None:
+        """The session has given these up: they are not written. What is written is rule 5's; without a Receive Maximum its slot
+        is free. Then take what is due."""
+        for packet_id in packet_ids:
+            phase = self._phases.get(packet_id, _ABSENT)
+            if phase is _RESERVED:
+                self._behind = [due for due in self._behind if isinstance(due, SendPublish) or due.packet_id != packet_id]
+            if self._no_longer_held(packet_id) or phase is _RESERVED or self.receive_maximum is None:
+                self._step(packet_id, WireEvent.WITHDRAW)
+            elif phase in HOLDS_SLOT:
+                self._owed[packet_id] = None
+
+    # --- to the device --------------------------------------------------------------------------------------------------------
+
+    def next_due(self, now_ms: int) -> Due | None:
+        """The next message that is to be written now. Call until None after each call that may have made one due."""
+        while self._behind:
+            first = self._behind[0]
+            if isinstance(first, SendPublish):
+                del self._behind[0]
+                size_bytes = _size_bytes(first)
+                self._fast_bytes -= size_bytes
+                self.held_bytes -= _MESSAGE_BYTES + size_bytes
+                return first, 0
+            if not first.is_confirmed:
+                return None
+            del self._behind[0]
+            if not first.qos or self._step(first.packet_id, _CONFIRM[first.qos]) is _WRITE_PUBLISH:
+                return first, (now_ms - first.taken_ms) // 1_000
+        if not self._held or self.is_blocked or not self.has_free_slot:
+            return None
+        _, (publish, since_ms, size_bytes) = self._held.popitem(last=False)
+        self.held_bytes -= size_bytes
+        self._owed.pop(publish.packet_id, None)
+        self._step(publish.packet_id, _SLOT_FOR[publish.qos])
+        return publish, (now_ms - since_ms) // 1_000
+
+    def unwritten(self, packet_id: PacketId) -> None:
+        """What was to be written could not be; its slot is free."""
+        self._step(packet_id, WireEvent.WITHDRAW)
+
+    def block(self, is_blocked: bool) -> None:
+        """The device does not take what is written (True), or does again (False): then take what is due."""
+        self.is_blocked = is_blocked
+        self._blocked_bytes = 0
+
+    # --- of the fast path -----------------------------------------------------------------------------------------------------
+
+    def free_fast_ids(self, after: Position, ids_in_use: Iterable[PacketId], last_id: PacketId) -> None:
+        """A grant has come. The arguments are as in OpenFastPath."""
+        self._listed_ids = frozenset(ids_in_use) or ()
+        self._used_ids = {
+            packet_id: position
+            for packet_id, position in self._used_ids.items()
+            if position.partition != after.partition or position.offset > after.offset
+        }
+        self._last_fast_id = self._last_fast_id or last_id
+
+    def next_fast_id(self) -> PacketId | None:
+        """The next free packet id of the fast path; None = there is none. `reserve` takes it."""
+        last, count = max(self._last_fast_id, MIN_FAST_PACKET_ID - 1), MAX_PACKET_ID - MIN_FAST_PACKET_ID + 1
+        for step in range(1, count + 1):
+            packet_id = MIN_FAST_PACKET_ID + (last + step - MIN_FAST_PACKET_ID) % count
+            if packet_id not in self._used_ids and packet_id not in self._listed_ids and self._is_free(packet_id):
+                return packet_id
+        return None
+
+    def _is_free(self, packet_id: PacketId) -> bool:
+        return _STEPS[self._phases.get(packet_id, _ABSENT)][WireEvent.TAKE][1] is WireAction.TAKE_SLOT
+
+    def reserve(self, fast: FastPublish) -> bool:
+        """Take a slot for a message; set `is_confirmed` when Kafka has the record that says so, and take what is due.
+
+        False, and nothing is done: all slots are taken, or something waits for one, or the id is in use.
+        """
+        if fast.qos:
+            if self._held or not self.has_free_slot or self._step(fast.packet_id, WireEvent.TAKE) is not WireAction.TAKE_SLOT:
+                return False
+            self._used_ids[fast.packet_id] = fast.position
+            self._last_fast_id = fast.packet_id
+        self._behind.append(fast)
+        return True
+
+    # --- from the device: then take what is due -------------------------------------------------------------------------------
+
+    def acknowledged(self, packet_id: PacketId) -> None:
+        """PUBACK."""
+        self._answer(packet_id, WireEvent.PUBACK)
+
+    def received(self, packet_id: PacketId, reason_code: int) -> bool:
+        """PUBREC. True: answer PUBREL as soon as the PUBREC is in the log; False: leave the answer to the session."""
+        event = WireEvent.PUBREC if reason_code < _REFUSED_FROM else WireEvent.PUBREC_REFUSED
+        return self._answer(packet_id, event) is WireAction.ANSWER_PUBREL
+
+    def completed(self, packet_id: PacketId) -> None:
+        """PUBCOMP."""
+        self._answer(packet_id, WireEvent.PUBCOMP)
+
+    def _answer(self, packet_id: PacketId, event: WireEvent) -> WireAction:
+        before = self._phases.get(packet_id, _ABSENT)
+        action = self._step(packet_id, event)
+        self.answers += self._phases.get(packet_id, _ABSENT) is not before
+        return action
+
+    # --- slots ----------------------------------------------------------------------------------------------------------------
+
+    def _no_longer_held(self, packet_id: PacketId) -> bool:
+        held = self._held.pop(packet_id, None)
+        if held is None:
+            return False
+        self.held_bytes -= held.size_bytes
+        return True
+
+    def _step(self, packet_id: PacketId, event: WireEvent) -> WireAction:
+        """The only place where a phase changes."""
+        phases = self._phases
+        phase = phases.get(packet_id, _ABSENT)
+        next_phase, action, slots = _STEPS[phase][event]
+        if next_phase is not phase:
+            if slots:
+                self.on_wire += slots
+                self._owed.pop(packet_id, None)
+            if next_phase is _ABSENT:
+                del phases[packet_id]
+            else:
+                phases[packet_id] = next_phase
+        return action
+
+
+def _size_bytes(publish: SendPublish) -> int:
+    return len(publish.topic) + properties_bytes(publish.properties) + len(publish.payload)

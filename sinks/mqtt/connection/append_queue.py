@@ -1,0 +1,241 @@
+"""The records of one connection on their way into the log, and the answers that wait for them."""
+
+from itertools import takewhile
+from operator import attrgetter
+from typing import Final
+
+from sinks.host.outbox import FastPublish
+from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from sinks.mqtt.settings import GatewaySettings
+from state.model import MAX_PACKET_ID
+from state.records.events import MAX_EVENTS_IN_RECORD, joined
+
+_RESUME_BELOW: Final = 2
+"""Reading starts again when a number has fallen to a half of its limit: not at every confirmation."""
+_HEADER_BYTES: Final = 128
+"""What a header takes in memory besides its name and value: a device may send very many small ones."""
+_ANSWER_BYTES: Final = 256
+"""The same of an answer that waits."""
+_MAX_JOINED_BYTES: Final = 8_192
+"""A record of this size takes nothing more in: Reason Strings of acknowledgements may be long."""
+_IS_FREE: Final = attrgetter("is_free")
+
+
+class Answer:
+    """An encoded packet that waits for its turn. It does not hold the record that it answers.
+
+    is_free: that record is confirmed, or there is none. counts: see Append.
+    """
+
+    __slots__ = ("counts", "data", "is_free")
+
+    def __init__(self, data: bytes, *, is_free: bool = False) -> None:
+        self.data = data
+        self.is_free = is_free
+        self.counts = False
+
+
+class Append:
+    """A record for Kafka, and the answer that its confirmation sets free.
+
+    Attributes:
+        size_bytes: of value and headers.
+        is_uplink: it goes to `inflight.uplink`, else to `inflight.events`.
+        is_farewell: the engine knows by it that the connection is over.
+        fast_publish: the message that may be written when this is confirmed.
+        counts: it is a publication, and one of `AppendQueue.unanswered` until its answer is written.
+        joined: the values of the acknowledgements that share this record; None = it is no acknowledgement.
+        waits_since_s: when it was handed to Kafka, by time.monotonic(), if others are slowed down for its device; else None.
+    """
+
+    __slots__ = (
+        "answer",
+        "counts",
+        "fast_publish",
+        "headers",
+        "is_farewell",
+        "is_uplink",
+        "joined",
+        "size_bytes",
+        "value",
+        "waits_since_s",
+    )
+
+    def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
+        self.value = value
+        self.answer = None if answer is None else Answer(answer)
+        self.headers = headers
+        self.size_bytes = len(value)
+        if headers is not None:
+            self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in headers)
+        self.is_uplink = headers is not None
+        self.is_farewell = False
+        self.counts = False
+        self.fast_publish: FastPublish | None = None
+        self.joined: list[bytes] | None = None
+        self.waits_since_s: float | None = None
+
+    def close(self) -> None:
+        """It is on its way, and takes nothing more in."""
+        if self.joined is not None:
+            if len(self.joined) > 1:
+                self.value = joined(self.joined)
+            self.joined = None
+
+
+class AppendQueue:
+    """The records of one connection that Kafka has not confirmed. Call `drop_answers` when the connection is over.
+
+    Answers leave in the order of `add` and `add_answer`, whatever the order of the confirmations [MQTT-4.6.0-2].
+
+    Attributes:
+        new: the records that are not handed to Kafka yet; see `take_new`.
+        unanswered: publications that count and whose answer is not written; max_unanswered: how many there may be.
+        unconfirmed, unconfirmed_bytes: the records that Kafka has not confirmed.
+        unwritten_bytes: of answers that wait for a record.
+        is_full: one of these or all connections together are at a limit. Nothing more is read from the device until it is False
+            again. All that is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
+    """
+
+    __slots__ = (
+        "_answers",
+        "_is_full",
+        "_max_bytes",
+        "_max_records",
+        "_total",
+        "max_unanswered",
+        "new",
+        "unanswered",
+        "unconfirmed",
+        "unconfirmed_bytes",
+        "unwritten_bytes",
+    )
+
+    def __init__(self, settings: GatewaySettings, total: Unconfirmed | None = None) -> None:
+        """total: of all connections; None = this is the only one."""
+        self.unconfirmed = 0
+        self.unconfirmed_bytes = 0
+        self.unwritten_bytes = 0
+        self.unanswered = 0
+        self.max_unanswered = MAX_PACKET_ID
+        self._is_full = False
+        self._total = Unconfirmed(settings.device_limits) if total is None else total
+        self._max_records = settings.max_unconfirmed_appends
+        self._max_bytes = settings.max_unconfirmed_bytes
+        self.new: list[Append] = []
+        self._answers: list[Answer] = []  # a deque takes 760 bytes while it is empty, for each connection
+
+    @property
+    def is_full(self) -> bool:
+        return self._is_full or self._total.is_full
+
+    def add(self, append: Append) -> None:
+        self.new.append(append)
+        self.unconfirmed += 1
+        self.unconfirmed_bytes += append.size_bytes
+        self._total.add(append.size_bytes)
+        self.unanswered += append.counts
+        if append.answer is not None:
+            append.answer.counts = append.counts
+            self._await_turn(append.answer)
+        self._stop_if_there_is_no_room()
+
+    def add_acknowledgement(self, value: bytes, answer: bytes | None) -> None:
+        """Add an acknowledgement. It shares the record of the one before it, if that is still here and nothing came between."""
+        if not self._join(value, answer):
+            append = Append(value, answer)
+            append.joined = [value]
+            self.add(append)
+
+    def _join(self, value: bytes, answer: bytes | None) -> bool:
+        newest = self.new[-1] if self.new else None
+        if newest is None or newest.joined is None:
+            return False
+        if len(newest.joined) >= MAX_EVENTS_IN_RECORD or newest.size_bytes >= _MAX_JOINED_BYTES:
+            return False
+        if answer is not None:
+            if newest.answer is None:
+                newest.answer = Answer(answer)
+                self._await_turn(newest.answer)
+            elif self._answers[-1] is newest.answer:
+                newest.answer.data += answer
+                self.unwritten_bytes += len(answer)
+                self._total.hold(len(answer))
+            else:
+                return False  # another answer goes between
+        newest.joined.append(value)
+        newest.size_bytes += len(value)
+        self.unconfirmed_bytes += len(value)
+        self._total.hold(len(value))
+        self._stop_if_there_is_no_room()
+        return True
+
+    def add_answer(self, answer: bytes) -> None:
+        """Add an answer that needs no record, but has its turn."""
+        self._await_turn(Answer(answer, is_free=True))
+        self._stop_if_there_is_no_room()
+
+    @property
+    def owes_answers(self) -> bool:
+        """Some answer still waits for a record, or for its turn."""
+        return bool(self._answers)
+
+    def take_new(self) -> list[Append]:
+        """Hand each to Kafka in this order, under the key of the client; then call `settle` once for each."""
+        new, self.new = self.new, []
+        for append in new:
+            append.close()
+        return new
+
+    def settle(self, append: Append, *, confirmed: bool) -> None:
+        """Kafka's last word about a record; then `take_answers`."""
+        if append.answer is not None:
+            append.answer.is_free = confirmed
+        self.unconfirmed -= 1
+        self.unconfirmed_bytes -= append.size_bytes
+        self._total.settle(append.size_bytes)
+        if self._is_full:
+            self._resume_if_there_is_room()
+
+    def take_answers(self, into: list[bytes]) -> None:
+        """Move the answers whose turn has come to the end of a list."""
+        if not self._answers or not self._answers[0].is_free:
+            return
+        free = list(takewhile(_IS_FREE, self._answers))
+        del self._answers[: len(free)]
+        for answer in free:
+            self.unanswered -= answer.counts
+            self.unwritten_bytes -= len(answer.data)
+            self._total.let_go(_ANSWER_BYTES + len(answer.data))
+            into.append(answer.data)
+        if self._is_full:
+            self._resume_if_there_is_room()
+
+    def drop_answers(self) -> None:
+        """Forget the answers: the connection is over."""
+        self._total.let_go(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
+        self._answers.clear()
+        self.unwritten_bytes = 0
+
+    def _await_turn(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        self.unwritten_bytes += len(answer.data)
+        self._total.hold(_ANSWER_BYTES + len(answer.data))
+
+    def _stop_if_there_is_no_room(self) -> None:
+        if (
+            self.unconfirmed >= self._max_records
+            or len(self._answers) >= self._max_records
+            or self.unconfirmed_bytes + self.unwritten_bytes >= self._max_bytes
+            or self.unanswered >= self.max_unanswered
+        ):
+            self._is_full = True
+
+    def _resume_if_there_is_room(self) -> None:
+        if (
+            self.unconfirmed * _RESUME_BELOW <= self._max_records
+            and len(self._answers) * _RESUME_BELOW <= self._max_records
+            and self.unconfirmed_bytes + self.unwritten_bytes < self._max_bytes
+            and self.unanswered * _RESUME_BELOW <= self.max_unanswered
+        ):
+            self._is_full = False

@@ -1,0 +1,78 @@
+"""What a call into a connection returns: everything that the connection wants done."""
+
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from sinks.mqtt.codec.packets import Connect
+from sinks.mqtt.connection.append_queue import Append
+from state.commands import CloseConnection
+from state.model import ClientId
+
+
+class Register(msgspec.Struct, frozen=True):
+    """A CONNECT was read: give the connection an id and its CONNECT a turn, and answer by `WireConnection.registered`.
+
+    client_id: empty = the client leaves the choice to the server. refusal: what the engine has answered to the id before this
+    one, because it knows a newer connection; that CONNECT had its turn. None = it is the first id.
+    """
+
+    client_id: ClientId
+    refusal: CloseConnection | None = None
+
+
+class LogIn(msgspec.Struct, frozen=True):
+    """Verify the login, and answer by `WireConnection.logged_in`, now or later."""
+
+    connect: Connect
+    client_id: ClientId
+
+
+class Announce(msgspec.Struct, frozen=True):
+    """The login holds, and the engine is told of the connection. Nothing is to be answered."""
+
+
+ANNOUNCE: Final = Announce()
+Request: TypeAlias = Register | LogIn | Announce
+
+
+class Effects(msgspec.Struct, frozen=True):
+    """All that a connection wants done after a call.
+
+    Attributes:
+        write: bytes for the device.
+        appends: records for Kafka, to be handed over in this order; then call `WireConnection.confirm` once for each.
+        requests: carry them out last, because their answers are calls that have effects of their own.
+        wants_data: whether to read from the socket. False is our back pressure on the device.
+        deadline_ms: when to call `WireConnection.tick`; earlier it does nothing. None = never.
+        close: the connection is over. Write what is here, then close the socket.
+        held_bytes: received and not worked off, and messages that wait for the device; see sinks.mqtt.limits.buffered.
+    """
+
+    write: bytes
+    appends: list[Append]
+    requests: tuple[Request, ...]
+    wants_data: bool
+    deadline_ms: int | None
+    close: bool
+    held_bytes: int
+
+
+class Registration(NamedTuple):
+    """The answer to Register.
+
+    Attributes:
+        connection_id: by the time when the CONNECT came in.
+        client_id: the one that was asked for, or a new one.
+        partition: of the commands topic.
+        lease_id: of the lease under which the connection is held.
+        knows_settings: the engine's settings are known, so that a clean start may be answered for it.
+        is_late: the CONNECT came in a while before it was read; its device may have connected elsewhere since.
+    """
+
+    connection_id: int
+    client_id: ClientId
+    partition: int
+    lease_id: str
+    knows_settings: bool = False
+    is_late: bool = False

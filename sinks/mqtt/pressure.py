@@ -1,0 +1,63 @@
+"""When a gateway leaves messages to the micro-batches: the fast path is for latency, and they are for throughput."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final
+
+from sinks.fast_path.settings import FastPathSettings
+
+_INTERVAL_S: Final = 0.05
+_LASTING_MS: Final = 1_000
+"""An event loop that is late for less than this costs a message as much at most. A refusal costs it a micro-batch, and its
+client the fast path until the session has heard of it."""
+
+
+class Pressure:
+    """Times are milliseconds of one monotonic clock."""
+
+    __slots__ = ("_late_since_ms", "_settings", "_until_ms")
+
+    def __init__(self, settings: FastPathSettings) -> None:
+        self._settings = settings
+        self._until_ms = -math.inf
+        self._late_since_ms = math.inf
+
+    def observe(self, now_ms: float, *, unconfirmed: int = 0, offers: int = 0) -> None:
+        """unconfirmed: records that Kafka has not confirmed. offers: made by the router, and not looked at."""
+        if unconfirmed > self._settings.pressure_unconfirmed or offers > self._settings.pressure_offers:
+            self._until_ms = now_ms + self._settings.pressure_hold_ms
+
+    def beat(self, now_ms: float, loop_lag_ms: float) -> None:
+        """loop_lag_ms: how late the event loop has called this. Once on time, and it is no pressure."""
+        if loop_lag_ms <= self._settings.pressure_loop_lag_ms:
+            self._late_since_ms = math.inf
+            return
+        self._late_since_ms = min(self._late_since_ms, now_ms)
+        if now_ms - self._late_since_ms >= _LASTING_MS:
+            self._until_ms = now_ms + self._settings.pressure_hold_ms
+
+    def is_high(self, now_ms: float) -> bool:
+        """Whether all offers are to be refused. On any thread."""
+        return now_ms < self._until_ms
+
+
+class LoopLagMonitor:
+    """observe: called every 50 ms with how late that is, in milliseconds."""
+
+    def __init__(self, observe: Callable[[float], None]) -> None:
+        self._observe = observe
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        due_s = self._loop.time() + _INTERVAL_S
+        self._timer = self._loop.call_at(due_s, self._measure, due_s)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _measure(self, due_s: float) -> None:
+        self._observe((self._loop.time() - due_s) * 1_000)
+        self.start()

@@ -1,0 +1,39 @@
+from sinks.host.broker_clock import BrokerClock
+
+MS = 1_000_000
+
+
+class Clocks:
+    def __init__(self) -> None:
+        self.boot_ms = 50.0
+        self.wall_ns = 7
+        self.brokers = BrokerClock(clock_ms=lambda: self.boot_ms, wall_ns=lambda: self.wall_ns)
+
+
+def test_the_wall_clock_counts_until_a_broker_has_said_its_time_and_then_no_more() -> None:
+    clocks = Clocks()
+    assert clocks.brokers.now_ns() == 7
+    clocks.brokers.observe(1_000_000, round_trip_ms=10.0)
+    assert clocks.brokers.now_ns() == 1_000_005 * MS, "in the middle between sending and hearing"
+    clocks.wall_ns = 10**18
+    clocks.boot_ms += 3
+    assert clocks.brokers.now_ns() == 1_000_008 * MS
+
+
+def test_an_answer_that_took_long_says_less_than_a_quick_one_before_it() -> None:
+    clocks = Clocks()
+    clocks.brokers.observe(1_000_000, round_trip_ms=10.0)
+    clocks.brokers.observe(2_000_000, round_trip_ms=11.0)
+    assert clocks.brokers.now_ns() == 1_000_005 * MS
+    clocks.brokers.observe(2_000_000, round_trip_ms=8.0)
+    assert clocks.brokers.now_ns() == 2_000_004 * MS
+
+
+def test_what_is_known_gets_worse_with_time() -> None:
+    clocks = Clocks()
+    clocks.brokers.observe(1_000_000, round_trip_ms=10.0)
+    clocks.boot_ms += 1_000
+    clocks.brokers.observe(1_002_000, round_trip_ms=12.1)
+    assert clocks.brokers.now_ns() == 1_001_005 * MS
+    clocks.brokers.observe(1_002_000, round_trip_ms=12.0)
+    assert clocks.brokers.now_ns() == 1_002_006 * MS

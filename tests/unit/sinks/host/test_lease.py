@@ -1,0 +1,183 @@
+"""sinks.host.lease, with a clock and a log by hand."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sinks.host.lease import HeldLease, boot_clock_ms
+from sinks.kafka.append import AppendFailed, Confirmation, Headers
+from state.records.leases import Lease, decode_lease
+
+DURATION_MS = 6_000
+SIXTH_MS = 1_000
+
+
+class Loop:
+    """The timers of an event loop, as far as a lease uses them."""
+
+    def __init__(self) -> None:
+        self.timers: list[Callable[[], None]] = []
+
+    def call_later(self, delay_s: float, callback: Callable[..., None], *args: object) -> "Loop":
+        assert delay_s * 1_000 == SIXTH_MS
+        self.timers.append(lambda: callback(*args))
+        return self
+
+    def cancel(self) -> None:
+        self.timers.clear()
+
+
+class Holder:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ms = 100.0
+        self.said: list[str] = []
+        self.appended: list[tuple[str, Lease, Confirmation]] = []
+        self.loop = Loop()
+        self.ticks = 0
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.loop)
+        self.lease = HeldLease(
+            self,
+            topic="leases",
+            holder="gateway a:1",
+            duration_ms=DURATION_MS,
+            taken=lambda: self.said.append("taken"),
+            passed=lambda: self.said.append("passed"),
+            renewing=self._renewing,
+            clock_ms=lambda: self.now_ms,
+        )
+        self.lease.start()
+
+    def _renewing(self) -> None:
+        self.ticks += 1
+
+    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+        assert topic == "leases"
+        self.appended.append((key.decode(), decode_lease(value), done))
+
+    async def close(self, timeout_s: float) -> None: ...
+
+    def tick(self, ms: float = SIXTH_MS) -> None:
+        self.now_ms += ms
+        self.loop.timers.pop()()
+
+    def confirm(self, index: int = -1, error: Exception | None = None) -> None:
+        self.appended[index][2](error)
+
+
+@pytest.fixture
+def holder(monkeypatch: pytest.MonkeyPatch) -> Holder:
+    return Holder(monkeypatch)
+
+
+def test_there_is_no_lease_before_kafka_has_it(holder: Holder) -> None:
+    assert not holder.lease.holds()
+    holder.confirm()
+    assert holder.lease.holds()
+    assert holder.said == ["taken"]
+    [(lease_id, lease, _)] = holder.appended
+    assert (lease_id, lease) == (holder.lease.lease_id, Lease(holder="gateway a:1", duration_ms=DURATION_MS))
+
+
+@pytest.mark.parametrize("slow", [1, 10, 11])
+def test_a_first_renewal_that_says_the_time_roughly_is_followed_by_another_one_but_not_for_ever(
+    holder: Holder, slow: int
+) -> None:
+    for _ in range(slow):
+        assert not holder.lease.holds()
+        holder.now_ms += 21
+        holder.confirm()
+    if slow <= 10:
+        assert holder.said == []
+        holder.now_ms += 5
+        holder.confirm()
+    assert holder.said == ["taken"]
+    assert len(holder.appended) == min(slow, 10) + 1
+    assert len(holder.loop.timers) == 1, "the others come at their time"
+
+
+def test_a_lease_holds_from_when_its_renewal_was_sent_and_not_from_when_it_was_confirmed(holder: Holder) -> None:
+    holder.confirm()
+    holder.tick()
+    holder.now_ms += 4_000
+    holder.confirm()
+    holder.now_ms += 1_999
+    assert holder.lease.holds()
+    holder.now_ms += 1
+    assert not holder.lease.holds()
+    assert holder.said == ["taken", "passed"]
+
+
+def test_a_confirmation_that_comes_too_late_gives_no_lease(holder: Holder) -> None:
+    holder.now_ms += DURATION_MS
+    holder.confirm()
+    assert not holder.lease.holds()
+    assert holder.said == []
+
+
+def test_renewals_keep_the_lease_and_its_id_and_some_may_fail(holder: Holder) -> None:
+    holder.confirm()
+    for failed in [True, True, False] * 10:
+        holder.tick()
+        holder.confirm(error=AppendFailed("no") if failed else None)
+        assert holder.lease.holds()
+    assert {lease_id for lease_id, _, _ in holder.appended} == {holder.lease.lease_id}
+    assert holder.said == ["taken"]
+    assert holder.ticks == len(holder.appended) == 31
+
+
+def test_a_lease_that_has_passed_is_told_once_and_never_holds_again(holder: Holder) -> None:
+    first = holder.lease.lease_id
+    holder.confirm()
+    holder.tick()
+    holder.tick(DURATION_MS)  # stood still; nobody asked meanwhile
+    assert holder.said == ["taken", "passed"]
+    second = holder.lease.lease_id
+    assert second != first
+    holder.confirm(1)  # of the first lease, sent before
+    assert not holder.lease.holds()
+    holder.confirm(2)
+    assert holder.lease.holds()
+    assert holder.said == ["taken", "passed", "taken"]
+    assert [lease_id for lease_id, _, _ in holder.appended] == [first, first, second]
+
+
+def test_a_late_confirmation_of_a_passed_lease_is_what_tells_that_it_has_passed(holder: Holder) -> None:
+    holder.confirm()
+    holder.tick()
+    holder.now_ms += 5_000
+    holder.confirm()
+    assert holder.said == ["taken", "passed"]
+    assert not holder.lease.holds()
+
+
+def test_an_older_confirmation_does_not_shorten_a_lease(holder: Holder) -> None:
+    holder.tick()
+    holder.confirm(1)
+    holder.confirm(0)
+    holder.now_ms += DURATION_MS - 1
+    assert holder.lease.holds()
+
+
+@pytest.mark.parametrize("all_told", [True, False])
+def test_a_holder_that_has_said_everything_ends_its_lease_and_another_lets_it_pass(holder: Holder, all_told: bool) -> None:
+    holder.confirm()
+    holder.lease.end(all_told=all_told)
+    holder.lease.end(all_told=all_told)
+    assert [lease.ended for _, lease, _ in holder.appended] == ([False, True] if all_told else [False])
+    assert holder.loop.timers == []
+    holder.confirm()
+    assert holder.lease.holds() is not all_told
+
+
+def test_who_holds_none_ends_none(holder: Holder) -> None:
+    holder.lease.end(all_told=True)
+    assert len(holder.appended) == 1
+    holder.confirm()
+    assert not holder.lease.holds()
+
+
+def test_the_clock_counts_milliseconds() -> None:
+    before: Any = boot_clock_ms()
+    assert 0 <= boot_clock_ms() - before < 10_000

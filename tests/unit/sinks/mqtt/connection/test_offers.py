@@ -1,0 +1,409 @@
+"""sinks.mqtt.connection.fast_path: offers to a connection, on its wire and in its records."""
+
+from typing import Any
+
+import pytest
+
+from sinks.fast_path.offering import FastPathState
+from sinks.fast_path.settings import FastPathSettings
+from state.commands import CloseFastPath, OfferPublish, OpenFastPath, SendPublish, SendPubRel, WithdrawPublish
+from state.events import ConnectionLost, FastPathClosed, FastSent, PubAckReceived
+from state.model import Position, QoS, ReasonCode, Subscription
+from state.outbound.deduplication import message_digest
+from state.records.settings import RecordLimits
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
+from tests.unit.sinks.mqtt.mqtt_bytes import publish
+
+FIRST, SECOND = 32_768, 32_769
+WALL_MS = 1_700_000_000_000
+TOPIC = ("mqtt-topic", b"t")
+
+
+def granted(level: int = 4, *, after: int = 4, partition: int = 2, **settings: Any) -> Harness:
+    """A connection whose grant begins behind offset 4; two slots."""
+    harness = connected(level, **settings)
+    grant(harness, after, partition=partition, is_snapshot=True, subscriptions=())
+    return harness
+
+
+def grant(harness: Harness, after: int, *, partition: int = 2, **fields: Any) -> bytes:
+    return harness.command(OpenFastPath, after=Position(partition, after), **fields)
+
+
+def offer(
+    harness: Harness,
+    offset: int,
+    *headers: tuple[str, bytes],
+    previous: int | None = None,
+    payload: bytes = b"p",
+    qos: int = 1,
+    partition: int = 2,
+    age_ms: int = 0,
+    under_pressure: bool = False,
+) -> bytes:
+    given = OfferPublish(
+        connection_id=77,
+        position=Position(partition, offset),
+        previous=offset - 1 if previous is None else previous,
+        timestamp_ms=WALL_MS - age_ms,
+        headers=(TOPIC, ("mqtt-qos", b"%d" % qos), *headers),
+        payload=payload,
+    )
+    counters, path = harness.counters, harness.connection.fast_path
+    ignored, broken = counters.offers_ignored, counters.offers_refused["broken"]
+    harness.feed("offer", given, under_pressure, WALL_MS)
+    # A router makes no offer to a path that is not open, so it must be right about what would have become of it.
+    if path is FastPathState.CLOSED:
+        assert counters.offers_ignored == ignored + 1
+    if path is not FastPathState.BROKEN:
+        assert counters.offers_refused["broken"] == broken
+    return harness.settle()
+
+
+def sent(packet_id: int, payload: bytes = b"p", *, qos: int = 1, v5: bytes | None = None) -> bytes:
+    return publish("t", payload, first_byte=0x30 | qos << 1, packet_id=packet_id if qos else None, v5=v5)
+
+
+def refusals(harness: Harness) -> dict[str, int]:
+    return dict(harness.counters.offers_refused)
+
+
+def fast_sents(harness: Harness) -> list[FastSent]:
+    return [event for event in harness.events if isinstance(event, FastSent)]
+
+
+class TestTaking:
+    def test_an_offer_is_told_with_the_whole_message_and_written_when_kafka_has_that(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        assert offer(harness, 5, ("message-id", b"m"), ("x-more", b"?"), qos=2) == b""
+        told = harness.last(FastSent)
+        assert (told.connection_id, told.position, told.previous) == (77, Position(2, 5), 4)
+        assert (told.packet_id, told.qos, told.sent_ms, told.explicit_id) == (FIRST, QoS.EXACTLY_ONCE, WALL_MS, True)
+        message = told.message
+        assert (message.message_id, message.topic, message.payload, message.qos) == ("m", "t", b"p", QoS.EXACTLY_ONCE)
+        assert (message.accepted_ms, message.headers) == (WALL_MS, (("x-more", b"?"),))
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST, qos=2)
+        assert harness.counters.offers_taken == harness.counters.fast_publishes_sent == harness.counters.publishes_sent == 1
+
+    def test_offers_follow_each_other_under_ids_of_their_own(self) -> None:
+        harness = granted()
+        assert offer(harness, 5) == sent(FIRST)
+        assert offer(harness, 9, previous=5) == sent(SECOND)
+        assert [(told.position.offset, told.previous) for told in fast_sents(harness)] == [(5, 4), (9, 5)]
+        assert fast_sents(harness)[0].message.message_id == "inflight.messages-2-5"
+
+    def test_without_a_grant_offers_are_ignored(self) -> None:
+        harness = connected()
+        assert offer(harness, 5) == b""
+        assert (harness.counters.offers_ignored, refusals(harness)) == (1, {})
+
+    def test_before_the_engine_has_accepted_and_after_the_end_offers_are_ignored(self) -> None:
+        for harness in (Harness(), granted()):
+            harness.close("it stops", ReasonCode.SERVER_BUSY)
+            harness.settle()
+            assert offer(harness, 5) == b""
+            assert harness.counters.offers_ignored == 1
+
+    def test_an_offer_that_comes_twice_is_taken_once(self) -> None:
+        harness = granted()
+        offer(harness, 5)
+        assert offer(harness, 5) == b""
+        assert grant(harness, 4) == b"", "an older grant"
+        assert offer(harness, 5) == b""
+        assert len(fast_sents(harness)) == 1
+        assert harness.counters.offers_ignored == 2
+
+    def test_the_subscriptions_of_the_grant_cap_the_qos(self) -> None:
+        harness = granted()
+        grant(harness, 4, subscriptions=(Subscription(topic_filter="#", qos=QoS.AT_LEAST_ONCE),))
+        assert offer(harness, 5, qos=2) == sent(FIRST)
+        assert (harness.last(FastSent).qos, harness.last(FastSent).message.qos) == (1, 2)
+        grant(harness, 5)
+        assert offer(harness, 6, qos=2) == sent(SECOND), "the grant before has said it"
+        grant(harness, 6, subscriptions=())
+        harness.send(ack(0x40, FIRST), ack(0x40, SECOND))
+        assert offer(harness, 7, qos=2) == sent(32_770, qos=2)
+
+    def test_what_is_left_of_its_life_is_said_as_the_session_says_it(self) -> None:
+        """[MQTT-3.3.2-6]"""
+        harness = granted(5)
+        assert offer(harness, 5, ("expiration", b"5000"), age_ms=1_500) == sent(FIRST, v5=b"\x02\x00\x00\x00\x04")
+        assert offer(harness, 6, ("expiration", b"0"), age_ms=1_500) == sent(SECOND, v5=b"\x02\x00\x00\x00\x01")
+
+    def test_the_time_that_kafka_takes_is_taken_off(self) -> None:
+        """[MQTT-3.3.2-6]"""
+        harness = granted(5)
+        harness.confirming = False
+        offer(harness, 5, ("expiration", b"5000"))
+        harness.now_ms += 2_000
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST, v5=b"\x02\x00\x00\x00\x03")
+
+
+class TestRefusing:
+    @pytest.mark.parametrize(
+        ("reason", "how"),
+        [
+            ("gap", {"previous": 5, "offset": 6}),
+            ("partition", {"partition": 3}),
+            ("pressure", {"under_pressure": True}),
+            ("size", {"payload": b"p" * 101}),
+            ("invalid", {"headers": [("priority", b"high")]}),
+            ("invalid", {"headers": [("many", b"h" * 65_536)]}),
+            ("invalid", {"headers": [("mqtt-topic", b"")]}),
+            ("priority", {"headers": [("priority", b"1")]}),
+            ("routed", {"headers": [("CC", b"a")]}),
+            ("routed", {"headers": [("BCC", b"a")]}),
+            ("expired", {"headers": [("expiration", b"10")], "age_ms": 10}),
+            ("repetition", {"headers": [("message-id", b"known")]}),
+        ],
+    )
+    def test_what_the_session_may_judge_in_another_way_is_left_to_it(self, reason: str, how: dict[str, Any]) -> None:
+        harness = granted(fast_path=FastPathSettings(max_payload_bytes=100))
+        grant(harness, 4, recent_ids=message_digest("known"))
+        headers = how.pop("headers", ())
+        assert offer(harness, how.pop("offset", 5), *headers, **how) == b""
+        assert refusals(harness) == {reason: 1}
+        assert fast_sents(harness) == []
+
+    def test_after_a_refusal_nothing_is_taken_until_the_session_has_handled_that_message(self) -> None:
+        harness = granted()
+        offer(harness, 5, ("priority", b"1"))
+        assert offer(harness, 6, previous=4) == b""
+        grant(harness, 4)
+        assert offer(harness, 7, previous=4) == b""
+        grant(harness, 5)
+        assert offer(harness, 8, previous=7) == b"", "7 is not handled either"
+        assert refusals(harness) == {"priority": 1, "broken": 2, "gap": 1}
+        grant(harness, 8)
+        assert offer(harness, 9, previous=8) == sent(FIRST)
+
+    def test_a_message_that_the_session_sends_first_breaks_the_chain_like_a_refusal(self) -> None:
+        harness = granted()
+        send_slow(harness, 1, offset=6, qos=0)
+        assert offer(harness, 7, previous=4) == b""
+        grant(harness, 5)
+        assert offer(harness, 7, previous=4) == b""
+        grant(harness, 6)
+        assert offer(harness, 7, previous=6) == sent(FIRST)
+
+    def test_a_repetition_by_the_session_does_not_break_it(self) -> None:
+        harness = granted()
+        send_slow(harness, 1, offset=6, dup=True)
+        assert offer(harness, 5) == sent(FIRST)
+
+    def test_slots_that_are_taken_or_waited_for_are_the_sessions(self) -> None:
+        """[MQTT-3.3.4-9]"""
+        harness = granted()
+        send_publish(harness, 1)
+        assert offer(harness, 5) == sent(FIRST)
+        assert offer(harness, 6) == b""
+        send_publish(harness, 2)
+        grant(harness, 6)
+        assert offer(harness, 7, qos=0) == b"", "2 waits for a slot"
+        assert refusals(harness) == {"waiting": 2}
+
+    def test_qos_0_needs_no_slot(self) -> None:
+        harness = granted()
+        for packet_id in (1, 2):
+            send_publish(harness, packet_id)
+        assert offer(harness, 5, qos=0) == sent(0, qos=0)
+        assert harness.last(FastSent).packet_id == 0
+
+    def test_a_device_that_does_not_read_gets_nothing_new(self) -> None:
+        harness = granted()
+        harness.feed("writing_blocked", True)
+        assert offer(harness, 5, qos=0) == b""
+        assert refusals(harness) == {"unread": 1}
+
+    def test_a_message_larger_than_the_client_takes_is_the_sessions(self) -> None:
+        """[MQTT-3.1.2-24]"""
+        harness = granted(5, properties=b"\x27\x00\x00\x00\x14")
+        assert offer(harness, 5, payload=b"p" * 12) == sent(FIRST, b"p" * 12, v5=b"")
+        assert offer(harness, 6, payload=b"p" * 13) == b""
+        assert refusals(harness) == {"size": 1}
+
+    def test_a_message_that_mqtt_cannot_carry_is_the_sessions(self) -> None:
+        limits = RecordLimits(max_headers_bytes=200_000)
+        harness = granted(5, limits=limits)
+        many = [(f"user-{number}", b"v" * 60_000) for number in range(3)]
+        assert len(offer(harness, 5, *many)) > 180_000
+        harness = granted(limits=limits)
+        assert offer(harness, 5, ("user-a", b"\x00")) == b""
+        assert refusals(harness) == {"invalid": 1}
+
+    def test_a_repetition_of_what_was_taken_is_the_sessions(self) -> None:
+        harness = granted()
+        offer(harness, 5, ("message-id", b"m"))
+        grant(harness, 4, is_snapshot=True)
+        assert offer(harness, 6, ("message-id", b"m")) == b""
+        assert refusals(harness) == {"repetition": 1}
+
+    def test_kafkas_silence_stops_the_fast_path_of_a_connection(self) -> None:
+        harness = granted(max_unconfirmed_appends=2, accept={"send_quota": 9})
+        harness.confirming = False
+        for offset in (5, 6, 7):
+            offer(harness, offset)
+        assert (len(fast_sents(harness)), refusals(harness)) == (2, {"pressure": 1})
+
+
+class TestTheWire:
+    def test_nothing_new_is_written_behind_a_message_that_kafka_has_not_confirmed(self) -> None:
+        harness = granted(accept={"send_quota": 9})
+        send_publish(harness, 1)
+        harness.confirming = False
+        offer(harness, 5)
+        assert send_publish(harness, 2) == b""
+        assert send_publish(harness, 0, qos=0, payload=b"0") == b""
+        assert send_publish(harness, 1, dup=True) != b"", "it is on the wire already"
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST) + sent(0, b"0", qos=0) + sent(2)
+
+    def test_messages_are_written_in_their_order_whatever_kafka_confirms_first(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5, payload=b"1")
+        offer(harness, 6, payload=b"2")
+        assert harness.settle() == b""
+        first, second = harness.waiting
+        harness.confirm(second)
+        assert harness.settle() == b""
+        harness.confirm(first)
+        assert harness.settle() == sent(FIRST, b"1") + sent(SECOND, b"2")
+
+    def test_a_pubrel_passes(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        assert harness.command(SendPubRel, packet_id=9) == ack(0x62, 9)
+
+    def test_a_slot_is_held_from_taking_on(self) -> None:
+        """[MQTT-3.3.4-9]"""
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        send_publish(harness, 1)
+        send_publish(harness, 2)
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST) + sent(1)
+        assert harness.send(ack(0x40, FIRST)) == sent(2)
+        assert harness.last(PubAckReceived).packet_id == FIRST
+
+    def test_a_record_that_kafka_does_not_take_ends_the_connection_and_nothing_is_written(self) -> None:
+        harness = granted(5)
+        harness.confirming = False
+        offer(harness, 5)
+        offer(harness, 6)
+        first, second = harness.waiting
+        harness.confirm(first, OSError("told to fail"))
+        harness.confirm(second)
+        assert harness.settle() == bytes.fromhex("e00189")
+        harness.last(ConnectionLost)
+
+    def test_what_is_not_confirmed_when_the_lease_passes_is_not_written(self) -> None:
+        harness = granted(5)
+        harness.confirming = False
+        offer(harness, 5)
+        harness.close("the lease has passed", ReasonCode.SERVER_BUSY)
+        assert harness.settle() == bytes.fromhex("e00189")
+        harness.confirming = True
+        assert harness.settle() == b""
+
+    def test_what_was_taken_before_the_device_stopped_reading_is_written(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        harness.feed("writing_blocked", True)
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST)
+
+    def test_a_message_that_the_session_gives_up_before_it_is_written_is_not_written(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        send_publish(harness, 1)
+        assert harness.command(WithdrawPublish, packet_ids=(FIRST,)) == sent(1)
+        harness.confirming = True
+        assert harness.settle() == b""
+
+    def test_too_much_qos_0_behind_a_message_that_waits_is_dropped(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        send_publish(harness, 0, qos=0, payload=bytes((1 << 20) - len("t")))
+        send_publish(harness, 0, qos=0)
+        harness.confirming = True
+        assert len(harness.settle()) > 1 << 20
+        assert harness.counters.qos0_dropped == 1
+        harness.confirming = False
+        offer(harness, 6)
+        send_publish(harness, 0, qos=0)
+        harness.confirming = True
+        assert harness.settle() == sent(SECOND) + sent(0, qos=0)
+
+
+def send_slow(harness: Harness, packet_id: int, *, offset: int, qos: int = 1, dup: bool = False) -> bytes:
+    return harness.command(
+        SendPublish, packet_id=packet_id, topic="t", payload=b"s", qos=QoS(qos), dup=dup, position=Position(2, offset)
+    )
+
+
+class TestTheSessionsCopies:
+    def test_what_was_taken_is_not_sent_again(self) -> None:
+        harness = granted()
+        offer(harness, 5)
+        assert send_slow(harness, 1, offset=5) == b""
+        assert send_slow(harness, 1, offset=5, dup=True) == b""
+        assert harness.counters.copies_dropped == 2
+        assert offer(harness, 6) == sent(SECOND), "it did not break the chain"
+
+    def test_what_was_refused_is_sent_also_below_what_was_taken(self) -> None:
+        harness = granted()
+        offer(harness, 5, ("priority", b"1"))
+        grant(harness, 5)
+        offer(harness, 6)
+        assert send_slow(harness, 1, offset=5) != b""
+
+    def test_it_is_known_until_the_session_says_that_it_has_read_it(self) -> None:
+        harness = granted()
+        offer(harness, 5)
+        harness.now_ms += 300
+        offer(harness, 6)
+        grant(harness, 6, adopted=5)
+        assert (harness.counters.adoptions, harness.counters.adoption_delay_ms) == (1, 300)
+        assert send_slow(harness, 1, offset=6) == b""
+        harness.send(ack(0x40, FIRST))
+        assert send_slow(harness, 2, offset=5) != b""
+
+    def test_a_copy_without_a_position_waits_for_nobody_but_the_message_that_is_not_written(self) -> None:
+        """The engine has read FastSent before the gateway has heard that it is in the log, and repeats the message."""
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        assert send_publish(harness, FIRST, dup=True) == b""
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST)
+
+
+class TestClosing:
+    def test_the_session_hears_it_behind_everything_that_was_taken(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        harness.command(CloseFastPath)
+        assert [type(event) for event in harness.events[-2:]] == [FastSent, FastPathClosed]
+        assert offer(harness, 6) == b""
+        assert harness.counters.offers_ignored == 1
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST)
+
+    def test_it_opens_again(self) -> None:
+        harness = granted()
+        harness.command(CloseFastPath)
+        offer(harness, 5)
+        grant(harness, 4)
+        assert offer(harness, 6, previous=5) == b"", "5 was not taken"
+        grant(harness, 6)
+        assert offer(harness, 7) == sent(FIRST)
