@@ -1,11 +1,12 @@
-"""Defines the settings of a session as plain values. The host reads, checks and explains them (streaming/config)."""
+"""Defines the settings of a session: the keys of [session]."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from state.dead_letters.exchanges import NO_EXCHANGES, Exchanges
 from state.dead_letters.policy import NO_POLICY, Policy
-from state.model import MAX_SESSION_PACKET_ID
+from state.model import MAX_PACKET_ID, MAX_SESSION_PACKET_ID, NEVER_EXPIRES_S
+from state.setting import DAY, HOUR, KIB, MIB, SECOND, Setting
 
 
 class RetryMqtt5(StrEnum):
@@ -30,50 +31,107 @@ class Overflow(StrEnum):
     REJECT = "reject"
 
 
+def _check_delivery_limit(attempts: int) -> None:
+    if attempts == 0:
+        raise ValueError("0 attempts would deliver nothing: write 1 or more, or -1 for no limit")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffSettings:
-    """Exponential backoff as in RocketMQ and gRPC.
+    """Exponential backoff after a receiver has said that it is throttled (0x97), as RocketMQ and gRPC have it."""
 
-    Attributes:
-        jitter: A share of the wait; 0.2 = ± 20 %.
-    """
-
-    initial_ms: int = 1_000
-    multiplier: float = 1.6
-    jitter: float = 0.2
-    max_ms: int = 120_000
+    initial_ms: int = Setting("the first wait, without jitter", key="initial", within=(1, HOUR)).default(1_000)
+    multiplier: float = Setting("each wait is this many times the one before", within=(1, 10)).default(1.6)
+    jitter: float = Setting(
+        "part of the wait by which it is made longer or shorter, after the cap; 0.2 = ± 20 %", within=(0, 0.9)
+    ).default(0.2)
+    max_ms: int = Setting("the longest wait, before jitter; at least `initial`", key="max", within=(1, DAY)).default(120_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """The limits and timers of one session, with EMQX's names and meanings where EMQX has them. 0 = no limit where marked.
+    """Limits and timers of a session, with EMQX's names and meanings. [[profiles]] has others for some clients."""
 
-    These are the defaults of [session] too: streaming/config/sections.py uses them.
-    """
-
-    retry_interval_ms: int = 30_000  # the first wait for an acknowledgement
-    later_retry_intervals_ms: tuple[int, ...] = ()  # the later waits; the last one repeats; empty = always retry_interval_ms
-    retry_mqtt5: RetryMqtt5 = RetryMqtt5.RECONNECT
-    max_inflight: int = 32  # 0 = 32,767
-    prefetch: int = 0
-    max_mqueue_len: int = 1_000  # 0 = no limit of messages or bytes
-    max_mqueue_bytes: int = 1_048_576  # 0 = no limit of bytes
-    mqueue_store_qos0: bool = True
-    overflow: Overflow = Overflow.DROP_OLDEST
-    max_subscriptions: int = 1_000  # topic filters of a session; 0 = no limit
-    max_subscription_bytes: int = 65_536  # … and their total length; always limited, so that one command can carry them all
-    max_awaiting_rel: int = 100  # 0 = no limit
-    await_rel_timeout_ms: int = 300_000
-    session_expiry_interval_s: int = 7_200
-    max_session_expiry_interval_s: int = 2_592_000  # a client that asks for more gets this
-    delivery_limit: int = 20  # at least 1; -1 = off
-    deduplication_window: int = 100  # explicit message ids remembered; 0 = off
-    backoff: BackoffSettings = BackoffSettings()
-    high_watermark: float = 0.8  # share of max_mqueue_len or max_mqueue_bytes at which throttling begins; 0 = off
-    low_watermark: float = 0.5  # share at which throttling ends
-    fast_path: bool = True  # a gateway may send to an online client before the session has read the message
-    policy: Policy = NO_POLICY  # the policy of this client
-    exchanges: Exchanges = NO_EXCHANGES  # the same for every client
+    retry_interval_ms: int = Setting(
+        "an unacknowledged PUBLISH or PUBREL is sent again after this long; a list is a schedule: "
+        '["30s", "1m", "5m"] = after 30 s, 1 min more, then every 5 min',
+        key="retry_interval",
+        later="later_retry_intervals_ms",
+        within=(100, DAY),
+    ).default(30_000)
+    later_retry_intervals_ms: tuple[int, ...] = ()
+    """The waits after the first, of which the last repeats; empty = always retry_interval_ms."""
+    retry_mqtt5: RetryMqtt5 = Setting(
+        "what happens after retry_interval with MQTT 5, which forbids resends on a live connection: reconnect = close it, so "
+        "that the device comes back and gets everything again; timer = send again all the same; wait = nothing"
+    ).default(RetryMqtt5.RECONNECT)
+    max_inflight: int = Setting(
+        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767",
+        within=(0, MAX_PACKET_ID),
+    ).default(32)
+    prefetch: int = Setting(
+        "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches",
+        within=(0, MAX_PACKET_ID),
+    ).default(0)
+    max_mqueue_len: int = Setting(
+        "messages that wait in the queue; 0 = no limit, not by max_mqueue_bytes either", within=(0, 1_000_000)
+    ).default(1_000)
+    max_mqueue_bytes: int = Setting(
+        "size of the queue: payloads, properties and headers; 0 = no limit of bytes", within=(0, 1 << 30)
+    ).default(1_048_576)
+    mqueue_store_qos0: bool = Setting("keep QoS 0 messages while the client is offline").default(True)
+    overflow: Overflow = Setting(
+        "which message a full queue drops: drop_oldest = QoS 0 first, then the lowest priority, then the oldest, the new "
+        "message counted; reject = always the new message"
+    ).default(Overflow.DROP_OLDEST)
+    max_subscriptions: int = Setting(
+        "topic filters of a session; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", within=(0, 1_000_000)
+    ).default(1_000)
+    # Always limited: a gateway is told all of them in one record.
+    max_subscription_bytes: int = Setting(
+        "length of all topic filters of a session together; refused like max_subscriptions", within=(KIB, MIB)
+    ).default(65_536)
+    max_awaiting_rel: int = Setting(
+        "QoS 2 publications of a device in flight: in MQTT 5 not yet released, and the Receive Maximum of CONNACK; in MQTT "
+        "3.1.1 not yet answered, and beyond it the gateway does not read from the device; 0 = no limit",
+        within=(0, MAX_PACKET_ID),
+    ).default(100)
+    await_rel_timeout_ms: int = Setting(
+        "a QoS 2 publication that is not released is forgotten after this long", key="await_rel_timeout", within=(SECOND, DAY)
+    ).default(300_000)
+    session_expiry_interval_s: int = Setting(
+        "how long an MQTT 3.1.1 session outlives its connection; MQTT 5 clients say it themselves",
+        key="session_expiry_interval",
+        within=(0, NEVER_EXPIRES_S),
+    ).default(7_200)
+    max_session_expiry_interval_s: int = Setting(
+        "the longest Session Expiry Interval that an MQTT 5 client gets; CONNACK tells it",
+        key="max_session_expiry_interval",
+        within=(0, NEVER_EXPIRES_S),
+    ).default(2_592_000)
+    high_watermark: float = Setting(
+        "backends are asked to send this client nothing more (PREFIX.throttle) when the queue is filled to this part of "
+        "max_mqueue_len or max_mqueue_bytes; 0 = never",
+        within=(0, 1),
+    ).default(0.8)
+    low_watermark: float = Setting(
+        "backends may go on when the queue has shrunk to this part; below high_watermark", within=(0, 1)
+    ).default(0.5)
+    delivery_limit: int = Setting(
+        "attempts before a message is dead-lettered, at least 1; -1 = no limit",
+        within=(-1, 1_000_000),
+        check=_check_delivery_limit,
+    ).default(20)
+    deduplication_window: int = Setting(
+        "message ids per client of which a repetition is recognised; 0 = none", within=(0, 100_000)
+    ).default(100)
+    backoff: BackoffSettings = Setting().default(BackoffSettings())
+    fast_path: bool = True
+    """Gateways that can may send to an online client before the session has read the message."""
+    policy: Policy = NO_POLICY
+    """The one that holds for this client."""
+    exchanges: Exchanges = NO_EXCHANGES
+    """Those of the installation, the same for every client."""
 
     def granted_session_expiry_s(self, asked_s: int | None) -> int:
         """Returns the session expiry interval to grant.

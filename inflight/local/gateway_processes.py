@@ -17,8 +17,7 @@ from typing import Final
 
 from inflight.local.supervised_child import SupervisedChild, until_stopped
 from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
-from streaming.config.mqtt_sections import AUTO
+from sinks.mqtt.settings import AUTO, GatewaySettings
 from streaming.config.settings import Settings
 
 _FREE_WITHIN_S: Final = 3.0

@@ -1,10 +1,11 @@
-"""What a bridge may be told. Plain values: reading, checking and explaining them is the host's work (streaming/config)."""
+"""What a bridge may be told: the keys of [bridge]."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Final
 
+from sinks.kafka.host_settings import HostSettings
+from state.setting import KIB, MIB, MINUTE, Setting
 from state.settings import BackoffSettings
 
 
@@ -28,61 +29,86 @@ class Presence(StrEnum):
     """A list, and whoever is heard of."""
 
 
+_VERSIONS: Final = {"5": 5, "3.1.1": 4}
+
+
+def _read_version(value: object) -> int:
+    if value not in _VERSIONS:
+        raise ValueError('this is no version: "5" and "3.1.1" are possible')
+    return _VERSIONS[str(value)]
+
+
+def _show_version(value: object) -> str:
+    return next(name for name, level in _VERSIONS.items() if level == value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeSettings:
-    """Which broker one bridge serves, by which topics, and which Kafka it talks to.
+class BridgeSettings(HostSettings):
+    """The client of an MQTT broker that you already run (`inflight bridge`); docs/bridge.md explains it."""
 
-    These are the defaults of [bridge], too: streaming/config/mqtt_sections.py takes them from here.
-    """
-
-    name: str = "inflight-bridge"
-    """Of this bridge at the broker, where its subscriptions are kept while it is away: stable over restarts, and no two bridges
-    share one."""
-    host: str = "127.0.0.1"
-    port: int = 1883
-    mqtt_version: int = 5  # 4 for MQTT 3.1.1
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    tls_cafile: str = ""  # PEM; empty = the system's authorities
-    tls_certfile: str = ""  # PEM; empty = no client certificate
-    tls_keyfile: str = ""
-    acknowledgement: Acknowledgement = Acknowledgement.DEVICE
-    topic_template: str = "devices/{client_id}/{topic}"
-    """Where messages go; with {message_id} (percent-encoded) where devices speak MQTT 3.1.1."""
-    ack_topic_template: str = "devices/{client_id}/ack"  # where devices acknowledge
-    presence: Presence = Presence.TOPIC
-    presence_topic_template: str = "devices/{client_id}/presence"
-    presence_online: tuple[str, ...] = ("online",)  # payloads that mean "here", lower case
-    connected_topics: tuple[str, ...] = ("$events/client_connected",)  # the broker's own events
-    disconnected_topics: tuple[str, ...] = ("$events/client_disconnected",)
-    clients: tuple[str, ...] = ()  # those that are there whatever is heard
-    uplink_topic_templates: tuple[str, ...] = ("devices/{client_id}/up/{topic}",)
-    """What devices publish for backends; {topic} is the rest of the topic."""
-    uplink_group: str = "inflight"
-    """Of the shared subscription `$share/GROUP/…`; empty = none, and then every bridge writes every publication."""
-    publish_quota: int = 1_000
-    """QoS 1 and 2 messages on their way to the broker at once; the broker's Receive Maximum may be smaller."""
-    receive_maximum: int = 1_000  # messages of the broker that Kafka has not confirmed; our Receive Maximum
-    keep_alive_s: int = 10
-    connect_timeout_ms: int = 10_000  # from the socket to SUBACK
-    session_expiry_s: int = 86_400
-    """How long the broker keeps for us what it would have sent while we were away (MQTT 5; 3.1.1: as it likes)."""
-    max_packet_size_bytes: int = 524_288
-    backoff: BackoffSettings = field(default_factory=lambda: BackoffSettings(max_ms=30_000))
+    name: str = Setting(
+        "client id of this bridge at the broker, which keeps its subscriptions by it: the same after a restart, and a different "
+        "one for each bridge",
+        min_length=1,
+        max_length=200,
+    ).default("inflight-bridge")
+    host: str = Setting("the broker's address", min_length=1).default("127.0.0.1")
+    port: int = Setting("the broker's port; mostly 8883 with TLS", within=(1, 65_535)).default(1883)
+    mqtt_version: int = Setting(
+        "that the bridge speaks to the broker: 5 or 3.1.1", read=_read_version, show=_show_version
+    ).default(5)
+    username: str | None = Setting("user name at the broker; empty = none", none="").default(None)
+    password: str | None = Setting("best given as INFLIGHT__BRIDGE__PASSWORD; never shown", none="", secret=True).default(None)
+    tls: bool = Setting("encrypt, and verify the broker's certificate").default(False)
+    tls_cafile: str = Setting("PEM file of the authorities that may have signed it; empty = those of the system").default("")
+    tls_certfile: str = Setting("PEM file of a client certificate; empty = none").default("")
+    tls_keyfile: str = Setting("PEM file of its key").default("")
+    acknowledgement: Acknowledgement = Setting(
+        "which acknowledgement ends a delivery: device = the device's own, end to end; broker = the broker's PUBACK or PUBCOMP"
+    ).default(Acknowledgement.DEVICE)
+    topic_template: str = Setting(
+        "topic of a message; with {message_id} as a level of its own, devices that speak MQTT 3.1.1 can acknowledge"
+    ).default("devices/{client_id}/{topic}")
+    ack_topic_template: str = Setting("topic on which devices acknowledge").default("devices/{client_id}/ack")
+    presence: Presence = Setting(
+        "how the bridge knows which devices are online: topic = retained birth and will messages; events = the broker's JSON "
+        "events; always = the list `clients`, and every device that acknowledges or publishes"
+    ).default(Presence.TOPIC)
+    presence_topic_template: str = Setting("topic of birth and will messages").default("devices/{client_id}/presence")
+    presence_online: tuple[str, ...] = Setting(
+        "payloads, in lower case, that mean online; any other means offline", min_length=1
+    ).default(("online",))
+    connected_topics: tuple[str, ...] = Setting(
+        "topics of the broker's events of connects, with a client id in `clientid`, for presence = events"
+    ).default(("$events/client_connected",))
+    disconnected_topics: tuple[str, ...] = Setting("topics of its events of disconnects, likewise").default(
+        ("$events/client_disconnected",)
+    )
+    clients: tuple[str, ...] = Setting("client ids that are online from the start, for presence = always").default(())
+    uplink_topic_templates: tuple[str, ...] = Setting(
+        "topics on which devices publish for backends: it goes to PREFIX.uplink; {topic} is the rest of the topic"
+    ).default(("devices/{client_id}/up/{topic}",))
+    uplink_group: str = Setting(
+        "bridges share this reading as $share/GROUP/…; empty = each bridge writes everything: run one, or give the others no "
+        "uplink_topic_templates",
+        pattern=r"^[^/+#]*$",
+    ).default("inflight")
+    publish_quota: int = Setting(
+        "QoS 1 and 2 messages to the broker unacknowledged at once; its Receive Maximum may be smaller", within=(1, 65_535)
+    ).default(1_000)
+    receive_maximum: int = Setting(
+        "messages of the broker that Kafka has not confirmed; the bridge's Receive Maximum", within=(1, 65_535)
+    ).default(1_000)
+    keep_alive_s: int = Setting(
+        "a broker that is silent for twice as long is disconnected", key="keep_alive_ms", within=(1, 3_600)
+    ).default(10)
+    connect_timeout_ms: int = Setting("from the socket to the answered subscriptions", within=(100, 5 * MINUTE)).default(10_000)
+    session_expiry_s: int = Setting(
+        "how long the broker keeps publications while no bridge is connected (MQTT 5; with 3.1.1 it decides)",
+        key="session_expiry_ms",
+        within=(0, 365 * 86_400),
+    ).default(86_400)
+    max_packet_size_bytes: int = Setting("largest packet accepted from the broker", within=(KIB, 64 * MIB)).default(524_288)
+    backoff: BackoffSettings = Setting().default(BackoffSettings(max_ms=30_000))
     """Waits between connections, and after the broker's 0x97."""
-    bootstrap_servers: str = "127.0.0.1:9092"
-    events_topic: str = "inflight.events"
-    commands_topic: str = "inflight.commands"
-    uplink_topic: str = "inflight.uplink"
-    leases_topic: str = "inflight.leases"
-    group_id: str = "inflight-bridges"
-    group_instance_id: str | None = None
-    group_session_timeout_ms: int = 10_000
-    lease_ms: int = 30_000
-    """A bridge that Kafka has confirmed nothing for this long takes its devices offline; half as long after, the engine does."""
-    append_timeout_ms: int = 30_000
-    stop_timeout_ms: int = 5_000
-    producer_linger_ms: int = 0
-    fetch_max_wait_ms: int = 250
-    kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    group_id: str = Setting("consumer group by which bridges share PREFIX.commands", min_length=1).default("inflight-bridges")

@@ -1,95 +1,119 @@
-"""What a gateway may be told. Plain values: reading, checking and explaining them is the host's work (streaming/config)."""
+"""What a gateway may be told: the keys of [gateway], and what the configuration has elsewhere."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from sinks.fast_path.settings import FastPathSettings
+from sinks.kafka.host_settings import HostSettings
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
 from state.records.settings import RecordLimits
+from state.setting import HOUR, KIB, MIB, MINUTE, SECOND, Setting
 from state.settings import SessionSettings
 
 NO_LISTENER: Final = -1
+AUTO: Final = 0
+"""Of `processes`; people write `auto`."""
+_MAX_PROCESSES: Final = 64
+
+
+def _read_processes(value: object) -> int:
+    if value == "auto":
+        return AUTO
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(number, int) and not isinstance(number, bool) and AUTO <= number <= _MAX_PROCESSES:
+        return number
+    raise ValueError(f"not a number of processes: 1 to {_MAX_PROCESSES}, or auto")
+
+
+def _show_processes(value: object) -> str | int:
+    return value if isinstance(value, int) and value != AUTO else "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings:
-    """Where one gateway listens, which Kafka it talks to, and what it lets a device do.
+class GatewaySettings(HostSettings):
+    """The MQTT listener: where it listens, and what it lets a device do; [limits] has more of that."""
 
-    These are the defaults of [gateway], too: streaming/config/mqtt_sections.py takes them from here.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 1883  # 0 = any free one, told to `on_ready`; NO_LISTENER = only `listeners`
-    anonymous: bool = False
-    """Who does not log in is let in at this address, whatever it is. On loopback that is so anyway while `login` has no way to
-    log in."""
-    listeners: tuple[ListenerSettings, ...] = ()  # besides `host` and `port`
+    host: str = Setting("address to listen on without TLS; for the others see [[listeners]]").default("127.0.0.1")
+    port: int = Setting("0 = any free one, -1 = only [[listeners]]", within=(NO_LISTENER, 65_535)).default(1883)
+    anonymous: bool = Setting(
+        "let devices in that do not log in; on loopback they are let in anyway while [gateway.login] has no way to log in"
+    ).default(False)
+    processes: int = Setting(
+        "so many processes share the ports (Linux), each with partitions and [limits] of its own; auto = one for each processor",
+        read=_read_processes,
+        show=_show_processes,
+    ).default(1)
+    group_id: str = Setting("consumer group by which gateways share PREFIX.commands", min_length=1).default("inflight-gateways")
+    connect_timeout_ms: int = Setting(
+        "from the socket to a complete CONNECT whose login is verified; a CONNECT that is older is refused",
+        within=(100, 5 * MINUTE),
+    ).default(10_000)
+    accept_timeout_ms: int = Setting("from CONNECT to the engine's answer", within=(SECOND, 5 * MINUTE)).default(30_000)
+    drain_ms: int = Setting(
+        "a gateway that stops closes its connections in slices within this, so that its devices do not all connect elsewhere at "
+        "once; few of them take less; 0 = all at once",
+        within=(0, 10 * MINUTE),
+    ).default(10_000)
+    reconnect_grace_ms: int = Setting(
+        "grace period in which a device may come back before its will is published, if the gateway closed its connection for a "
+        "reason of its own (it stops, or loses a partition or its lease); a longer Will Delay Interval holds",
+        within=(0, HOUR),
+    ).default(30_000)
+    stalled_write_timeout_ms: int = Setting(
+        "a device that reads nothing for this long is closed (one with a keep alive: one and a half times that)",
+        within=(SECOND, HOUR),
+    ).default(60_000)
+    max_packet_size_bytes: int = Setting(
+        "largest MQTT packet of a device, the Maximum Packet Size of CONNACK", within=(KIB, 64 * MIB)
+    ).default(524_288)
+    max_client_id_bytes: int = Setting("longest client id, in bytes of UTF-8", within=(23, 65_535)).default(1_024)
+    max_unconfirmed_appends: int = Setting(
+        "records of one connection that Kafka has not confirmed; beyond, the gateway stops reading from it", within=(1, 65_535)
+    ).default(256)
+    max_unconfirmed_bytes: int = Setting(
+        "size of these records, headers and waiting answers included; beyond, likewise", within=(64 * KIB, 1 << 30)
+    ).default(4_194_304)
+    max_write_buffer_bytes: int = Setting(
+        "bytes written to a device that it has not read; beyond, it gets nothing new", within=(KIB, 1 << 30)
+    ).default(262_144)
+    topic_alias_maximum: int = Setting("topic aliases that an MQTT 5 device may use", within=(0, 65_535)).default(16)
+    # QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold.
+    max_publish_rate: int = Setting(
+        "QoS 1 and 2 publications a second of one MQTT 5 device; those beyond are refused with 0x97 and reach nobody; 0 = no "
+        "limit",
+        within=(0, 1_000_000),
+    ).default(0)
+    login: LoginSettings = Setting(reloaded_by=("gateway",)).default(LoginSettings())
+    listeners: tuple[ListenerSettings, ...] = ()
+    """Besides `host` and `port`."""
+    rules: tuple[AccessRule, ...] = ()
+    """None = sinks.mqtt.access.settings.DEFAULT_RULES."""
     shares_ports: bool = False
     """Other gateway processes on this machine listen on the same ports, and the kernel shares the connections out."""
-    login: LoginSettings = field(default_factory=LoginSettings)
-    rules: tuple[AccessRule, ...] = ()  # none = sinks.mqtt.access.settings.DEFAULT_RULES
-    bootstrap_servers: str = "127.0.0.1:9092"
-    events_topic: str = "inflight.events"
-    commands_topic: str = "inflight.commands"
-    uplink_topic: str = "inflight.uplink"
-    leases_topic: str = "inflight.leases"
-    group_id: str = "inflight-gateways"
-    group_instance_id: str | None = None
-    """A name that this gateway keeps over restarts: a restarted one gets its partitions back at once, not after
-    `group_session_timeout_ms`. Two running gateways must never share one."""
-    group_session_timeout_ms: int = 10_000
-    lease_ms: int = 30_000
-    """A gateway whose renewals Kafka has not confirmed for this long closes its connections; after one and a half times this the
-    engine ends those that are left."""
-    connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT whose login is verified, and how old one may be
-    accept_timeout_ms: int = 30_000  # from CONNECT to the engine's `AcceptConnection`
-    append_timeout_ms: int = 30_000  # Kafka confirms a record within this, or the connection that wrote it is closed
-    drain_ms: int = 10_000
-    """A gateway that stops closes its connections in slices within about this long, few of them sooner; 0 = all at once."""
-    reconnect_grace_ms: int = 30_000
-    """A device whose connection the gateway ends for a reason of its own (it stops, or loses a partition or its lease) has this
-    long to come back before its will is published; a longer delay of the will holds."""
-    stop_timeout_ms: int = 5_000
-    """After `drain_ms`: for what Kafka has not confirmed, and once more for leaving the group and flushing the log."""
-    stalled_write_timeout_ms: int = 60_000
-    """A device that takes nothing for this long is closed (one with keep alive: 1.5 times that)."""
-    max_packet_size_bytes: int = 524_288
-    max_client_id_bytes: int = 1_024
-    max_unconfirmed_appends: int = 256
-    """Records of one connection that Kafka has not confirmed; beyond, the gateway does not read from that device."""
-    max_unconfirmed_bytes: int = 4_194_304  # the same in bytes
-    max_write_buffer_bytes: int = 262_144  # bytes that a device has not taken yet; beyond, it is sent nothing new
-    topic_alias_maximum: int = 16
-    max_publish_rate: int = 0
-    """QoS 1 and 2 publications a second of one MQTT 5 connection; those beyond are refused with 0x97 and reach nobody. 0 = no
-    limit. QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold."""
-    producer_linger_ms: int = 0
-    fetch_max_wait_ms: int = 250
-    kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """By librdkafka's names (security.protocol, ssl.…, sasl.…), and others of Kafka's, of which it takes those that it has."""
     device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
-    limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet
-    session: SessionSettings = field(default_factory=SessionSettings)  # the engine's, for what is said before it has answered
+    limits: RecordLimits = field(default_factory=RecordLimits)
+    """The engine's, for messages that it has not read yet."""
+    session: SessionSettings = field(default_factory=SessionSettings)
+    """The engine's, for what is said before it has answered."""
     profiles: tuple[tuple[str, SessionSettings], ...] = ()
-    """(pattern of client ids, settings in place of `session`); the first match holds."""
+    """(pattern of client ids, settings instead of `session`); the first match holds."""
 
     def session_of(self, client_id: str) -> SessionSettings:
-        """Of one client, without what policies add."""
+        """Returns the settings of one client, without what policies add."""
         return next((session for pattern, session in self.profiles if fnmatchcase(client_id, pattern)), self.session)
 
     @property
     def all_listeners(self) -> tuple[ListenerSettings, ...]:
-        """The plain one of `host` and `port` first, if it is wanted."""
+        """Returns the listener of `host` and `port` first, if it is wanted, then `listeners`."""
         if self.port == NO_LISTENER:
             return self.listeners
         return (self.plain_listener, *self.listeners)
 
     @property
     def plain_listener(self) -> ListenerSettings:
-        """That of `host` and `port`."""
+        """Returns the listener of `host` and `port`."""
         return ListenerSettings(host=self.host, port=self.port, anonymous=self.anonymous)

@@ -17,11 +17,12 @@ letter once, however many keys and bindings lead to it.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, assert_never
 
 from state.model import ClientId, Destination, DestinationKind
+from state.setting import Setting
 
 DEFAULT_EXCHANGE: Final = ""
 DEAD_LETTERS: Final = "dead-letters"
@@ -45,23 +46,50 @@ class ExchangeType(StrEnum):
     FANOUT = "fanout"
 
 
+def parse_destination(text: str) -> Destination:
+    """Parses `topic:NAME`, `client:ID` or `table:NAME`.
+
+    Raises:
+        ValueError: It is no destination; the text says what is allowed.
+    """
+    prefix, colon, name = text.partition(":")
+    if not colon or prefix not in tuple(DestinationKind):
+        raise ValueError(f"{text!r} is no destination: write topic:NAME (Kafka), client:ID (a queue) or table:NAME (Delta)")
+    kind = DestinationKind(prefix)
+    if kind is DestinationKind.TOPIC and (name in (".", "..") or not _KAFKA_TOPIC.fullmatch(name)):
+        raise ValueError(f"{name!r} is no topic of Kafka: 1…249 letters, digits, '.', '_' and '-' are allowed")
+    if kind is DestinationKind.CLIENT and not 1 <= len(name.encode()) <= _MAX_CLIENT_ID_BYTES:
+        raise ValueError(f"{name!r} is no client id: 1…{_MAX_CLIENT_ID_BYTES} bytes are allowed")
+    if kind is DestinationKind.TABLE and not _TABLE.fullmatch(name):
+        raise ValueError(f"{name!r} is no table: a letter or '_', then letters, digits and '_' are allowed")
+    return Destination(kind=kind, name=name)
+
+
+def _read_destination(value: object) -> Destination:
+    return parse_destination(str(value))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A rule of an exchange.
+    """Sends what the exchange gets under a key to a destination."""
 
-    Attributes:
-        key: A routing key (`direct`) or a pattern (`topic`); unused for `fanout`.
-    """
-
-    destination: Destination
-    key: str = ""
+    key: str = Setting("routing key (direct), pattern with * and # (topic), without a meaning (fanout)").default("")
+    destination: Destination = field(
+        metadata=Setting(
+            "topic:NAME (Kafka), client:ID (a queue; {client} in it = whose queue it died in) or table:NAME (Delta)",
+            key="to",
+            read=_read_destination,
+        ).metadata
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    name: str
-    type: ExchangeType
-    bindings: tuple[Binding, ...] = ()
+    """A named list of bindings that policies send dead letters to."""
+
+    name: str = field(metadata=Setting("what policies call it", min_length=1, max_length=255).metadata)
+    type: ExchangeType = Setting("when a binding matches: equal key, pattern, or always").default(ExchangeType.TOPIC)
+    bindings: tuple[Binding, ...] = Setting("list of { key = …, to = … }").default(())
 
     def route(self, keys: Sequence[str]) -> Iterator[Destination]:
         """Yields the destination of every binding that matches one of the keys, in the order of the bindings."""
@@ -121,25 +149,6 @@ NO_EXCHANGES: Final = Exchanges()
 def topic_matches(pattern: str, key: str) -> bool:
     """Returns True if a binding of a `topic` exchange with this pattern matches this routing key."""
     return _fits(_words(pattern), _words(key))
-
-
-def parse_destination(text: str) -> Destination:
-    """Parses `topic:NAME`, `client:ID` or `table:NAME`.
-
-    Raises:
-        ValueError: It is no destination; the text says what is allowed.
-    """
-    prefix, colon, name = text.partition(":")
-    if not colon or prefix not in tuple(DestinationKind):
-        raise ValueError(f"{text!r} is no destination: write topic:NAME (Kafka), client:ID (a queue) or table:NAME (Delta)")
-    kind = DestinationKind(prefix)
-    if kind is DestinationKind.TOPIC and (name in (".", "..") or not _KAFKA_TOPIC.fullmatch(name)):
-        raise ValueError(f"{name!r} is no topic of Kafka: 1…249 letters, digits, '.', '_' and '-' are allowed")
-    if kind is DestinationKind.CLIENT and not 1 <= len(name.encode()) <= _MAX_CLIENT_ID_BYTES:
-        raise ValueError(f"{name!r} is no client id: 1…{_MAX_CLIENT_ID_BYTES} bytes are allowed")
-    if kind is DestinationKind.TABLE and not _TABLE.fullmatch(name):
-        raise ValueError(f"{name!r} is no table: a letter or '_', then letters, digits and '_' are allowed")
-    return Destination(kind=kind, name=name)
 
 
 def _expanded(destination: Destination, queue: ClientId) -> Destination:

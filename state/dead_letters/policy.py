@@ -11,43 +11,53 @@ count in these queues only if the owner may write to them (`permitted`).
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from state.dead_letters.exchanges import CLIENT_PLACEHOLDER, DEAD_LETTERS, Exchanges
+from state.dead_letters.exchanges import CLIENT_PLACEHOLDER, DEAD_LETTERS, DEFAULT_EXCHANGE, Exchanges
 from state.model import DEAD_LETTERED, ClientId, Outcome
+from state.setting import NEVER_MS, Setting
 
 _TOKEN: Final = re.compile(r"\[!?+\]?+[^\]]*\]|.", re.DOTALL)
 """Splits a pattern as fnmatch does: `]` directly after `[` or `[!` belongs to the set, and `[` without `]` is literal."""
 
 
+def _check_reason(outcome: str) -> None:
+    if outcome not in DEAD_LETTERED:
+        raise ValueError(f"nothing dies of that: {', '.join(sorted(DEAD_LETTERED))} are allowed")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Settings for the queues of some clients.
+    """What becomes of messages that die in the queues of some clients; the highest priority holds, alone."""
 
-    Attributes:
-        clients: Shell pattern of client ids (`*`, `?`, `[…]`), as in profiles.
-        dead_letter_exchange: Destination exchange of dead letters.
-        dead_letter_routing_key: Replaces the message's own keys; None = they are used. `{client}` in it is replaced by the client
-            whose queue the message dies in.
-        dead_letter_reasons: Messages that leave for another reason are not dead-lettered; ledger and receipt have the reason.
-        dead_letter_limit: After this many deaths of a message in one queue for one reason the next one goes to `limit_exchange`,
-            under the same keys; None = no limit. RabbitMQ leaves this to consumers, but an MQTT device cannot see the count.
-        message_ttl_ms: How long a message may wait in the queue, besides its own time to live; None = no limit.
-        owner_writes: Patterns of exchange names that the owner may write to; None = all, as for a policy without an owner.
-    """
-
-    name: str = "default"
-    clients: str = "*"
-    priority: int = 0
-    dead_letter_exchange: str = DEAD_LETTERS
-    dead_letter_routing_key: str | None = None
-    dead_letter_reasons: frozenset[Outcome] = DEAD_LETTERED
-    dead_letter_limit: int | None = None
-    limit_exchange: str = DEAD_LETTERS
-    message_ttl_ms: int | None = None
-    owner: str | None = None
+    name: str = Setting("for people", min_length=1, is_required=True).default("default")
+    clients: str = Setting("pattern of client ids: * any text, ? one character, [ab] one of these", min_length=1).default("*")
+    priority: int = Setting("of several policies for a client the highest holds, alone", within=(-1_000_000, 1_000_000)).default(
+        0
+    )
+    dead_letter_exchange: str = Setting(
+        f"{DEAD_LETTERS!r} = the topic PREFIX.dead-letters, {DEFAULT_EXCHANGE!r} = the client that the routing key names"
+    ).default(DEAD_LETTERS)
+    dead_letter_routing_key: str | None = Setting(
+        f"replaces the message's own keys (topic, CC, BCC); {CLIENT_PLACEHOLDER} = whose queue it died in", max_length=255
+    ).default(None)
+    dead_letter_reasons: frozenset[Outcome] = Setting(
+        "what dies of another reason is in ledger and receipt only", check=_check_reason
+    ).default(DEAD_LETTERED)
+    # RabbitMQ leaves the counting to consumers; an MQTT device cannot see the count.
+    dead_letter_limit: int | None = Setting(
+        "after so many deaths here for one reason the next one goes to limit_exchange", within=(1, 1_000_000)
+    ).default(None)
+    limit_exchange: str = Setting("see dead_letter_limit; the routing keys stay the same").default(DEAD_LETTERS)
+    message_ttl_ms: int | None = Setting(
+        "how long a message may wait in the queue, besides its own expiration; 0 = not at all",
+        key="message_ttl",
+        within=(0, NEVER_MS),
+    ).default(None)
+    owner: str | None = Setting("whose policy it is: only what [[permissions]] grant is allowed", min_length=1).default(None)
     owner_writes: tuple[str, ...] | None = None
+    """Patterns of the exchange names that the owner may write to; None = all, as for a policy without an owner."""
 
     def may_write(self, exchange: str) -> bool:
         """Returns True if dead letters of these queues may go to an exchange that a message names."""
@@ -71,16 +81,11 @@ NO_POLICY: Final = Policy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """The rights of an owner of policies.
+    """What an owner of policies may do."""
 
-    Attributes:
-        read: Patterns of client ids.
-        write: Patterns of exchange names.
-    """
-
-    owner: str
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
+    owner: str = field(metadata=Setting("the name that policies give as owner", min_length=1).metadata)
+    read: tuple[str, ...] = Setting("patterns of client ids whose queues its policies may cover").default(())
+    write: tuple[str, ...] = Setting("patterns of exchange names that its policies may name").default(())
 
 
 def permitted(policies: Sequence[Policy], permissions: Sequence[Permission]) -> tuple[Policy, ...]:

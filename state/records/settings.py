@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from state.setting import KIB, MIB, Setting
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
@@ -20,20 +22,21 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """Limits of sizes.
+    """What a message may have, and how large a record is."""
 
-    Attributes:
-        max_payload_bytes: A larger message is a dead letter with reason `invalid`.
-        max_headers_bytes: Names and values of all headers of one message together. A larger message is `invalid` too.
-        max_record_bytes: Approximate limit of every record written, so that no broker refuses one and stops the query. Larger
-            batches of commands and ledger rows are split. Payloads of dead letters that were never acceptable are cut.
-        max_client_id_bytes: A record with a longer key addresses no client; gateways refuse such clients.
-    """
-
-    max_payload_bytes: int = 262_144
-    max_headers_bytes: int = 65_536
-    max_record_bytes: int = 900_000
+    max_payload_bytes: int = Setting("a larger message of a backend is dead-lettered as `invalid`", within=(1, 64 * MIB)).default(
+        262_144
+    )
+    max_headers_bytes: int = Setting(
+        "names and values of all headers of a message; more is dead-lettered as `invalid`", within=(KIB, MIB)
+    ).default(65_536)
+    max_record_bytes: int = Setting(
+        "largest record that Inflight writes to Kafka; the topics must allow it (max.message.bytes)", within=(64 * KIB, 96 * MIB)
+    ).default(900_000)
+    """No record that we write is larger than about this, so that no broker refuses one and stops the query: batches of commands
+    and of ledger rows are divided, payloads of dead letters that were never acceptable are cut."""
     max_client_id_bytes: int = 1_024
+    """A longer key of a record addresses nobody; gateways refuse such clients."""
 
     def __post_init__(self) -> None:
         needed = self.max_payload_bytes + 2 * self.max_headers_bytes

@@ -17,10 +17,10 @@ import structlog
 from pyspark.sql import SparkSession
 
 from sinks.delta.tables import TableSpec, compact, drop_days_before, properties, set_property, vacuum
-from streaming.config.units import NEVER_MS
+from state.setting import NEVER_MS
 
 if TYPE_CHECKING:
-    from streaming.config.sections import ArchiveSection
+    from streaming.config.sections import ArchiveSettings
 
 SORTED_UNTIL: Final = "inflight.sortedUntil"
 """Property of a table: the first day (ISO) that has not been sorted."""
@@ -32,7 +32,7 @@ _log: Final = structlog.get_logger(__name__)
 class Maintenance:
     """Runs when it is due, the first time one interval after the start. locations: of the tables, by name."""
 
-    def __init__(self, tables: Sequence[TableSpec], locations: Mapping[str, str], settings: "ArchiveSection") -> None:
+    def __init__(self, tables: Sequence[TableSpec], locations: Mapping[str, str], settings: "ArchiveSettings") -> None:
         self._tables = tables
         self._locations = locations
         self._settings = settings

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sinks.delta.tables import Bound, ColumnSpec, TableSpec
-from state.dead_letters.exchanges import parse_destination
 from state.model import DestinationKind
 from state.records.properties import CONTENT_TYPE, USER_PROPERTIES, Property, PropertyKind
 from state.records.uplink import UPLINK_PROPERTIES
@@ -163,7 +162,7 @@ TABLES: Final = (LEDGER, DEAD_LETTERS, UPLINK, RECEIPTS)
 
 def bound_tables(settings: "Settings") -> tuple[TableSpec, ...]:
     """The tables that bindings `table:NAME` of exchanges name: they have the columns of `dead_letters`."""
-    found = (parse_destination(binding.to) for exchange in settings.exchanges for binding in exchange.bindings)
+    found = (binding.destination for exchange in settings.exchanges for binding in exchange.bindings)
     names = dict.fromkeys(destination.name for destination in found if destination.kind is DestinationKind.TABLE)
     comment = "Dead letters that an exchange sent here; the columns of dead_letters"
     return tuple(replace(DEAD_LETTERS, name=name, comment=comment) for name in names if name != DEAD_LETTERS.name)

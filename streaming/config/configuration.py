@@ -1,41 +1,67 @@
-"""The sections of the configuration, each with its defaults."""
+"""The tables of the configuration. streaming/config/settings.py reads and checks them."""
 
-from pydantic import BaseModel
+from dataclasses import replace
+from typing import Annotated
 
-from streaming.config.access_sections import LimitsSection, ListenerSection, RuleSection
-from streaming.config.mqtt_sections import BridgeSection, FastPathSection, GatewaySection
-from streaming.config.policy_sections import ExchangeSection, PermissionSection, PolicySection
+from pydantic import BaseModel, ConfigDict
+
+from sinks.bridge.settings import BridgeSettings
+from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.settings import AccessRule
+from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.settings import GatewaySettings
+from state.dead_letters.exchanges import Exchange
+from state.dead_letters.policy import Permission, Policy
+from state.setting import Setting
+from state.settings import SessionSettings
+from streaming.config.section import Table, section_of
 from streaming.config.sections import (
-    ArchiveSection,
-    ConsoleSection,
-    EngineSection,
-    KafkaSection,
-    MetricsSection,
-    ProfileSection,
-    SessionSection,
-    ThrottleSection,
-    TopicsSection,
+    ArchiveSettings,
+    ConsoleSettings,
+    EngineSettings,
+    KafkaSettings,
+    MetricsSettings,
+    Profile,
+    ThrottleSettings,
+    TopicSettings,
 )
 
 
-class Configuration(BaseModel):
-    """What a configuration can say. streaming/config/settings.py reads and checks it."""
+class ProfileSection(section_of(Profile)):  # type: ignore[misc]
+    """A profile that knows which keys are written."""
 
-    kafka: KafkaSection = KafkaSection()
-    topics: TopicsSection = TopicsSection()
-    engine: EngineSection = EngineSection()
-    throttle: ThrottleSection = ThrottleSection()
-    archive: ArchiveSection = ArchiveSection()
-    gateway: GatewaySection = GatewaySection()
-    limits: LimitsSection = LimitsSection()
-    fast_path: FastPathSection = FastPathSection()
-    bridge: BridgeSection = BridgeSection()
-    metrics: MetricsSection = MetricsSection()
-    console: ConsoleSection = ConsoleSection()
-    session: SessionSection = SessionSection()
-    profiles: tuple[ProfileSection, ...] = ()
-    exchanges: tuple[ExchangeSection, ...] = ()
-    policies: tuple[PolicySection, ...] = ()
-    permissions: tuple[PermissionSection, ...] = ()
-    listeners: tuple[ListenerSection, ...] = ()
-    rules: tuple[RuleSection, ...] = ()
+
+class Configuration(BaseModel):
+    """Everything that can be configured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kafka: Annotated[KafkaSettings, Table()] = KafkaSettings()
+    topics: Annotated[TopicSettings, Table()] = TopicSettings()
+    engine: Annotated[EngineSettings, Table()] = EngineSettings()
+    throttle: Annotated[ThrottleSettings, Table()] = ThrottleSettings()
+    archive: Annotated[ArchiveSettings, Table()] = ArchiveSettings()
+    gateway: Annotated[GatewaySettings, Table()] = GatewaySettings()
+    limits: Annotated[DeviceLimits, Table(reloaded_by=("gateway",))] = DeviceLimits()
+    fast_path: Annotated[FastPathSettings, Table()] = FastPathSettings()
+    bridge: Annotated[BridgeSettings, Table()] = BridgeSettings()
+    metrics: Annotated[MetricsSettings, Table()] = MetricsSettings()
+    console: Annotated[ConsoleSettings, Table()] = ConsoleSettings()
+    session: Annotated[SessionSettings, Table(reloaded_by=("engine", "gateway"))] = SessionSettings()
+    profiles: Annotated[tuple[ProfileSection, ...], Setting(reloaded_by=("engine", "gateway"))] = ()
+    exchanges: Annotated[tuple[Exchange, ...], Table(reloaded_by=("engine",))] = ()
+    policies: Annotated[tuple[Policy, ...], Table(reloaded_by=("engine",))] = ()
+    permissions: Annotated[tuple[Permission, ...], Table(reloaded_by=("engine",))] = ()
+    listeners: Annotated[tuple[ListenerSettings, ...], Table()] = ()
+    rules: Annotated[tuple[AccessRule, ...], Table(reloaded_by=("gateway",))] = ()
+
+    @property
+    def session_settings(self) -> SessionSettings:
+        """The settings of clients of no profile."""
+        return replace(self.session, fast_path=self.fast_path.enabled)
+
+    @property
+    def session_profiles(self) -> tuple[tuple[str, SessionSettings], ...]:
+        """(pattern of client ids, settings) in order; the first match wins, without one `session` holds."""
+        return tuple((profile.clients, profile.over(self.session_settings)) for profile in self.profiles)

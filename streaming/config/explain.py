@@ -3,16 +3,14 @@
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Final, get_args, get_origin
+from typing import Final, get_origin
 
-import annotated_types
-from pydantic import BaseModel, PlainSerializer, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from streaming.config.section import KeyPath, Section, names_a_secret
-from streaming.config.units import Schedule
+from streaming.config.section import FORMAT, KeyPath, Section, as_section, names_a_secret, sections_of, setting_of
 
 _LINE_WIDTH: Final = 120
 _GONE: Final = {
@@ -61,20 +59,25 @@ def _unquoted(name: str) -> str:
     return name[1:-1] if is_quoted else name
 
 
-def holds_a_secret(model: type[BaseModel], path: tuple[str, ...], text: str) -> bool:
-    """Whether `text`, given for a key that exists, is a secret or has one in it. path: as `resolve_key` finds it."""
+def is_text(model: type[BaseModel], path: tuple[str, ...]) -> bool:
+    """True if the key is a text, so that brackets mean nothing in it. path: as `resolve_key` finds it."""
+    field = _keys(model, lists=False).get(path)
+    return field is not None and (field.annotation is str or setting_of(field).none is not None)
+
+
+def may_be_a_secret(model: type[BaseModel], path: tuple[str, ...], text: str) -> bool:
+    """True if `text`, given for a key that exists, is a secret or has one in it. path: as `resolve_key` finds it."""
     field = _keys(model, lists=False).get(path)
     if field is None:
         return bool(text) and names_a_secret(path[-1])  # in a table of free names
-    if field.annotation is SecretStr:
+    if setting_of(field).secret:
         return bool(text)
-    return (_is_free_table(field) or bool(_models(field))) and names_a_secret(text)
+    return (_is_free_table(field) or bool(_sections(field))) and names_a_secret(text)
 
 
 def known_keys(model: type[BaseModel]) -> list[str]:
-    """Every dotted key, for suggestions; of a list of tables only its name."""
-    keys = _keys(model, lists=False)
-    return [".".join(path) for path, field in keys.items() if field.annotation not in _models(field)]
+    """Returns every dotted key, for suggestions; of a list of tables only its name."""
+    return [".".join(path) for path, field in _keys(model, lists=False).items() if not _is_table(field)]
 
 
 def unknown_key(model: type[BaseModel], dotted: str) -> str:
@@ -95,20 +98,9 @@ def allowed(field: FieldInfo) -> str:
         return "true, false"
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return ", ".join(annotation)
-    low = high = None
-    show: Callable[[Any], Any] = str
-    for item in field.metadata:
-        if isinstance(item, annotated_types.Ge):
-            low = item.ge
-        elif isinstance(item, annotated_types.Le):
-            high = item.le
-        elif isinstance(item, Schedule):
-            low, high = item.ge, item.le
-        elif isinstance(item, PlainSerializer):
-            show = item.func  # type: ignore[assignment]
-    if low is None or high is None:
-        return ""
-    return " … ".join("0" if limit == 0 else show(limit) for limit in (low, high))
+    setting = setting_of(field)
+    limits = setting.within or ()
+    return " … ".join("0" if limit == 0 else FORMAT[setting.unit](limit) for limit in limits)
 
 
 def render_toml(settings: BaseModel, *, comments: bool = True) -> str:
@@ -116,11 +108,12 @@ def render_toml(settings: BaseModel, *, comments: bool = True) -> str:
     lines: list[str] = []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
-        for section in value if isinstance(value, tuple) else ():
-            written = section.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        if not isinstance(value, tuple):
+            lines += _table(name, as_section(value), comments=comments)
+            continue
+        for element in value:
+            written = as_section(element).model_dump(mode="json", exclude_unset=True, exclude_none=True)
             lines += ["", f"[[{name}]]", *(f"{key} = {_toml(item)}" for key, item in written.items())]
-        if isinstance(value, Section):
-            lines += _table(name, value, comments=comments)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -144,7 +137,7 @@ def _table(name: str, section: Section, *, comments: bool) -> Iterator[str]:
             continue
         if comments:
             limits = allowed(field)
-            yield from _comment(f"{field.description}" + (f" [{limits}]" if limits else ""))
+            yield from _comment(setting_of(field).meaning + (f" [{limits}]" if limits else ""))
         yield f"{key} = {_toml(written[key])}"
     for key, table in tables.items():
         yield from _table(f"{name}.{key}", table, comments=comments)
@@ -177,12 +170,13 @@ def _sentence(model: type[BaseModel], path: KeyPath, field: FieldInfo | None, ki
     if kind == "extra_forbidden":
         return unknown_key(model, join_key(path))
     if kind == "missing":
-        return f"is missing: {field.description if field else text}"
+        return f"is missing: {setting_of(field).meaning if field else text}"
     what = text.removeprefix("Value error, ")
-    secret = field is not None and field.annotation is SecretStr
+    meaning, limits, secret = "", "", False
+    if field is not None:
+        setting, limits = setting_of(field), allowed(field)
+        meaning, secret = f" ({setting.meaning})" if setting.meaning else "", setting.secret
     shown = "" if secret or isinstance(value, dict | list) else f"is {value!r}: "
-    limits = allowed(field) if field else ""
-    meaning = f" ({field.description})" if field and field.description else ""
     return f"{shown}{what[:1].lower()}{what[1:]}" + (f"; allowed: {limits}" if limits else "") + meaning
 
 
@@ -197,7 +191,7 @@ def _blamed(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, FieldInfo | 
         inside, field = field, keys.get((*names, part))
         names = (*names, part)
         if field is None:
-            if inside is None or _models(inside):
+            if inside is None or _sections(inside):
                 return loc[: index + 1], None  # an unknown key
             # In a table of free names one more part is the name; the rest is pydantic's.
             return loc[: index + _is_free_table(inside)], inside
@@ -209,16 +203,18 @@ def _keys(model: type[BaseModel], *, lists: bool, above: tuple[str, ...] = ()) -
     found: dict[tuple[str, ...], FieldInfo] = {}
     for name, field in model.model_fields.items():
         found[(*above, name)] = field
-        for nested in _models(field):
-            if lists or nested is field.annotation:
+        for nested in _sections(field):
+            if lists or _is_table(field):
                 found |= _keys(nested, lists=lists, above=(*above, name))
     return found
 
 
-def _models(field: FieldInfo) -> list[type[BaseModel]]:
-    """The section that a field is, or is a list of."""
-    kinds = (field.annotation, *get_args(field.annotation))
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+def _sections(field: FieldInfo) -> list[type[Section]]:
+    return sections_of(field.annotation)
+
+
+def _is_table(field: FieldInfo) -> bool:
+    return bool(_sections(field)) and get_origin(field.annotation) is not tuple
 
 
 def _is_free_table(field: FieldInfo | None) -> bool:

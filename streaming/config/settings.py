@@ -14,48 +14,30 @@ import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Self
 
 from pydantic import ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
+from state.model import DestinationKind
 from state.records.settings import RecordLimits
-from state.settings import SessionSettings
 from streaming.config.configuration import Configuration
-from streaming.config.contradictions import contradictions, merged, session_of
+from streaming.config.contradictions import contradictions
 from streaming.config.errors import ConfigurationError
-from streaming.config.explain import Contradictions, explain, holds_a_secret, resolve_key, unknown_key
+from streaming.config.explain import Contradictions, explain, is_text, may_be_a_secret, resolve_key, unknown_key
 from streaming.config.origins import Origins
-from streaming.config.policy_sections import dead_letter_topics
 from streaming.config.resources import conf_file
 from streaming.config.section import names_a_secret
-from streaming.config.sections import SessionSection
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
 
 
-class Settings(Configuration, BaseSettings):
-    """Everything that can be configured. Made by `load_settings`; tests may write `Settings(session={"max_inflight": 2})`."""
-
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, env_nested_delimiter="__", env_prefix_target="all"
-    )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # load_settings merges the layers itself, because it has to know afterwards which of them a wrong value came from.
-        return (init_settings,)
+class Settings(Configuration):
+    """Everything that can be configured, checked. Tests may write `Settings(session={"max_inflight": 2})`."""
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
@@ -74,19 +56,6 @@ class Settings(Configuration, BaseSettings):
         return self.engine.tables_location or str(self.engine.data_dir.absolute() / "tables")
 
     @property
-    def session_settings(self) -> SessionSettings:
-        """Those that hold for clients of no profile."""
-        return self._complete(self.session)
-
-    @property
-    def session_profiles(self) -> tuple[tuple[str, SessionSettings], ...]:
-        """(pattern of client ids, settings) in order; the first match wins, without one `session` holds."""
-        return tuple((profile.clients, self._complete(session_of(profile, self.session))) for profile in self.profiles)
-
-    def _complete(self, session: SessionSection) -> SessionSettings:
-        return replace(session.to_session_settings(), fast_path=self.fast_path.enabled)
-
-    @property
     def record_limits(self) -> RecordLimits:
         """What a message may have, and how large a record is."""
         engine = self.engine
@@ -99,19 +68,22 @@ class Settings(Configuration, BaseSettings):
 
     @property
     def dead_letter_topics(self) -> tuple[str, ...]:
-        """Topics beside PREFIX.dead-letters that bindings send dead letters to."""
-        return tuple(name for name in dead_letter_topics(self.exchanges) if name != self.topics.dead_letters)
+        """Topics beside PREFIX.dead-letters that bindings send dead letters to; they have to exist before the engine starts."""
+        found = (binding.destination for exchange in self.exchanges for binding in exchange.bindings)
+        names = dict.fromkeys(destination.name for destination in found if destination.kind is DestinationKind.TOPIC)
+        return tuple(name for name in names if name != self.topics.dead_letters)
 
 
 def gateway_settings(settings: Settings) -> GatewaySettings:
-    """What `sinks.mqtt.process.serve` takes."""
-    return settings.gateway.to_gateway_settings(
-        settings.kafka,
-        settings.topics,
-        settings.listeners,
-        settings.rules,
-        fast_path=settings.fast_path.to_fast_path_settings(settings.topics),
-        device_limits=settings.limits.to_device_limits(),
+    """Returns what `sinks.mqtt.process.serve` needs."""
+    topics = settings.topics
+    return replace(
+        settings.gateway,
+        **_kafka_side(settings),
+        listeners=settings.listeners,
+        rules=settings.rules,
+        fast_path=replace(settings.fast_path, messages_topic=topics.messages, routes_topic=topics.routes),
+        device_limits=settings.limits,
         limits=settings.record_limits,
         session=settings.session_settings,
         profiles=settings.session_profiles,
@@ -119,8 +91,20 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
 
 
 def bridge_settings(settings: Settings) -> BridgeSettings:
-    """What `sinks.bridge.bridge.serve` takes."""
-    return settings.bridge.to_bridge_settings(settings.kafka, settings.topics)
+    """Returns what `sinks.bridge.bridge.serve` needs."""
+    return replace(settings.bridge, **_kafka_side(settings))
+
+
+def _kafka_side(settings: Settings) -> dict[str, Any]:
+    kafka, topics = settings.kafka, settings.topics
+    return {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "kafka_options": kafka.librdkafka_options(),
+        "events_topic": topics.events,
+        "commands_topic": topics.commands,
+        "uplink_topic": topics.uplink,
+        "leases_topic": topics.leases,
+    }
 
 
 def load_settings(config: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
@@ -130,7 +114,8 @@ def load_settings(config: Path | None = None, overrides: Sequence[str] = ()) -> 
     """
     path = conf_file("inflight.toml") if config is None else config
     origins = Origins(path)
-    values = merged(merged(_read_file(path, origins), _read_environment(origins)), _read_overrides(overrides, origins))
+    layers = (_read_file(path, origins), _read_environment(origins), _read_overrides(overrides, origins))
+    values: dict[str, Any] = reduce(_merged, layers)
     try:
         settings = Settings(**values)
     except ValidationError as error:
@@ -157,20 +142,15 @@ def _read_file(path: Path, origins: Origins) -> dict[str, Any]:
 
 
 def _read_environment(origins: Origins) -> dict[str, Any]:
-    for name, value in os.environ.items():
-        if not name.startswith(ENVIRONMENT_PREFIX):
-            continue
-        key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
-        path = resolve_key(Settings, key)
-        if path is None:
-            origins.add(f"environment {name}", key, unknown_key(Settings, key))
+    values: dict[str, Any] = {}
+    # A table comes before its keys, which win over it.
+    for name in sorted((name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX)), key=lambda name: name.count("__")):
+        key, text = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", "."), os.environ[name]
+        if path := resolve_key(Settings, key):
+            values = _merged(values, _read_text(path, text, f"environment {name}={_shown(key, text)}", origins))
         else:
-            origins.remember(path, f"environment {name}={_shown(key, value)}")
-    try:
-        return EnvSettingsSource(Settings)()
-    except SettingsError as error:
-        origins.add("environment", "", f"{error}: a table or a list is written as JSON")
-        return {}
+            origins.add(f"environment {name}", key, unknown_key(Settings, key))
+    return values
 
 
 def _read_overrides(overrides: Sequence[str], origins: Origins) -> dict[str, Any]:
@@ -184,41 +164,45 @@ def _read_overrides(overrides: Sequence[str], origins: Origins) -> dict[str, Any
             origins.add(where, key, "write --set section.key=value")
         elif path is None:
             origins.add(where, key, unknown_key(Settings, key))
-        elif holds_a_secret(Settings, path, text):
+        elif may_be_a_secret(Settings, path, text):
             origins.add(where, key, f"everybody on this machine sees the flags of a process: {_without_flag(path)}")
         else:
-            origins.remember(path, where)
-            try:
-                value = _decoded(text, in_free_table=path[:-1] in _FREE_TABLES)
-            except ValueError as error:
-                origins.add(where, key, f"is not JSON: {error}; a table or a list is written as JSON")
-                continue
-            for part in reversed(path):
-                value = {part: value}
-            values = merged(values, value)
+            values = _merged(values, _read_text(path, text, where, origins))
     return values
 
 
+def _read_text(path: tuple[str, ...], text: str, where: str, origins: Origins) -> dict[str, Any]:
+    """Returns the value of one key, in its tables. Lists and tables are JSON; so are the values of free names."""
+    origins.remember(path, where)
+    value: Any = text
+    is_json = text.lstrip()[:1] in ("[", "{") and not is_text(Settings, path)
+    if is_json or path[:-1] in _FREE_TABLES:
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            if is_json:
+                origins.add(where, ".".join(path), f"is not JSON: {error}; a table or a list is written as JSON")
+                return {}
+    return reduce(lambda inner, part: {part: inner}, reversed(path[:-1]), {path[-1]: value})
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Tables are merged key by key; everything else, lists too, is replaced."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        result[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return result
+
+
 def _shown(key: str, text: str) -> str:
-    """The value for a message; never a secret."""
+    """Returns the value for a message; never a secret."""
     return "…" if names_a_secret(key) or names_a_secret(text) else text
 
 
 def _without_flag(path: tuple[str, ...]) -> str:
-    """How else a secret is told."""
+    """Says how else a secret can be given."""
     in_file = "write it in a configuration file that only Inflight can read"
     if path[:-1] in _FREE_TABLES:
         return in_file
     return f"set the environment variable {ENVIRONMENT_PREFIX}{'__'.join(path).upper()}, or {in_file}"
-
-
-def _decoded(text: str, *, in_free_table: bool) -> Any:
-    """Lists and tables are JSON; so are numbers and true/false where no type of ours says what a name holds."""
-    is_json = text[:1] in ("[", "{")
-    if is_json or in_free_table:
-        try:
-            return json.loads(text)
-        except ValueError:
-            if is_json:
-                raise
-    return text

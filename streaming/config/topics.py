@@ -16,9 +16,10 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+from state.setting import HOUR
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
-from streaming.config.units import HOUR, format_duration
+from streaming.config.units import format_duration
 
 MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
 """Shorter than this, a topic that somebody has to read in time is refused: a night's standstill is an ordinary thing."""

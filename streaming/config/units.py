@@ -1,24 +1,15 @@
-"""Durations and sizes as people write them: `30s`, `1h30m`, `1MiB`, `never`."""
+"""Reads and writes durations and sizes as people do: `30s`, `1h30m`, `1MiB`, `never`."""
 
 import contextlib
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from state.model import NEVER_EXPIRES_S
+from state.setting import NEVER_MS, SECOND
 
-SECOND: Final = 1_000
-MINUTE: Final = 60 * SECOND
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-NEVER_MS: Final = NEVER_EXPIRES_S * 1_000
-"""The largest duration, MQTT's own "never"; written `never`."""
-
+_MAX_WAITS: Final = 100
 _MS_PER_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES_PER_UNIT: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
@@ -42,8 +33,16 @@ def parse_duration_ms(value: object) -> int:
     raise ValueError("not a duration: write for example 30s, 500ms, 2h, 1h30m, never, or a whole number of milliseconds")
 
 
+def parse_seconds(value: object) -> int:
+    """Seconds of a duration that is a whole number of them. Raises ValueError."""
+    seconds, rest_ms = divmod(parse_duration_ms(value), SECOND)
+    if rest_ms:
+        raise ValueError("not a whole number of seconds")
+    return seconds
+
+
 def parse_schedule_ms(value: object) -> int | tuple[int, ...]:
-    """The same for one duration, or for each in a list. Raises ValueError."""
+    """Milliseconds of one duration, or of each in a list. Raises ValueError."""
     if not isinstance(value, list | tuple):
         return parse_duration_ms(value)
     waits = []
@@ -55,27 +54,22 @@ def parse_schedule_ms(value: object) -> int | tuple[int, ...]:
     return tuple(waits)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What a field may hold that takes one duration or a list of them, one for each time; ge, le: each of them, in ms."""
+def check_schedule(schedule: int | tuple[int, ...], within: tuple[float, float]) -> int | tuple[int, ...]:
+    """Returns the schedule, if each duration is within the limits, ms, and none is shorter than the one before.
 
-    ge: int
-    le: int
-    max_len: int = 100
-
-    def check(self, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
-        """The value, if each duration is within the limits and none is shorter than the one before. Raises ValueError."""
-        waits = value if isinstance(value, tuple) else (value,)
-        if not 0 < len(waits) <= self.max_len:
-            raise ValueError(f"a schedule has 1…{self.max_len} durations, not {len(waits)}")
-        for wait_ms in waits:
-            if not self.ge <= wait_ms <= self.le:
-                raise ValueError(f"{format_duration(wait_ms)} is out of range")
-        for before_ms, wait_ms in pairwise(waits):
-            if wait_ms < before_ms:
-                before, wait = format_duration(before_ms), format_duration(wait_ms)
-                raise ValueError(f"{wait} comes after {before} and is shorter: a schedule does not shrink")
-        return value
+    Raises ValueError.
+    """
+    waits = schedule if isinstance(schedule, tuple) else (schedule,)
+    if not 0 < len(waits) <= _MAX_WAITS:
+        raise ValueError(f"a schedule has 1…{_MAX_WAITS} durations, not {len(waits)}")
+    for wait_ms in waits:
+        if not within[0] <= wait_ms <= within[1]:
+            raise ValueError(f"{format_duration(wait_ms)} is out of range")
+    for before_ms, wait_ms in pairwise(waits):
+        if wait_ms < before_ms:
+            before, wait = format_duration(before_ms), format_duration(wait_ms)
+            raise ValueError(f"{wait} comes after {before} and is shorter: a schedule does not shrink")
+    return schedule
 
 
 def parse_size_bytes(value: object) -> int:
@@ -94,8 +88,13 @@ def format_duration(milliseconds: int) -> str:
     return "never" if milliseconds >= NEVER_MS else _shortest(milliseconds, _MS_PER_UNIT)
 
 
+def format_seconds(seconds: int) -> str:
+    """The shortest exact spelling: 30s, 2h, never."""
+    return format_duration(seconds * SECOND)
+
+
 def format_schedule(schedule: int | tuple[int, ...]) -> str | list[str]:
-    """The same for one duration, or for each of a schedule."""
+    """Writes one duration, or each of a schedule."""
     return format_duration(schedule) if isinstance(schedule, int) else [format_duration(wait_ms) for wait_ms in schedule]
 
 
@@ -105,6 +104,6 @@ def format_size(size_bytes: int) -> str:
 
 
 def _shortest(number: int, units: dict[str, int]) -> str:
-    """In the largest unit that divides it. units: from the smallest, which is 1."""
+    """Writes the number in the largest unit that divides it. units: from the smallest, which is 1."""
     fitting = [name for name, size in units.items() if size == 1 or (number and number % size == 0)]
     return f"{number // units[fitting[-1]]}{fitting[-1]}"

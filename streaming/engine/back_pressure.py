@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 
 from sinks.kafka.producers import abandon
 from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
-from streaming.config.sections import ThrottleSection
+from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
 from streaming.engine.lifecycle.full_disk import free_disk_of
@@ -40,7 +40,7 @@ class EngineLoad:
 class EngineWatermarks:
     """Which values are too high. One that has reached its high watermark counts until it is back at the low one."""
 
-    def __init__(self, settings: ThrottleSection) -> None:
+    def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
         self._exceeded: set[str] = set()
 
@@ -90,7 +90,7 @@ class BackPressure:
 
     def __init__(
         self,
-        settings: ThrottleSection,
+        settings: ThrottleSettings,
         topic: ThrottleTopic,
         *,
         free_disk_bytes: Callable[[], int | None],

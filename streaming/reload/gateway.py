@@ -12,13 +12,11 @@ import structlog
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.settings import GatewaySettings
 from streaming.config.settings import Settings, gateway_settings
-from streaming.reload.changed_keys import changed_keys
+from streaming.reload.changed_keys import changed_keys, with_reloaded
 
 _log: Final = structlog.get_logger(__name__)
-AT_RUN_TIME: Final = ("limits", "rules", "session", "profiles")
-GATEWAY_AT_RUN_TIME: Final = ("login",)
 AT_START: Final = ("kafka", "topics", "gateway", "listeners", "fast_path", "metrics")
-"""Sections that are a gateway's concern besides those. All others are other processes'."""
+"""Tables in which a gateway needs a restart for what it does not reload. All others are of other processes."""
 
 
 class GatewayReload:
@@ -40,8 +38,7 @@ class GatewayReload:
 
     def _take(self, new: Settings, take: Callable[[GatewaySettings], None]) -> None:
         in_force = self._settings
-        gateway = in_force.gateway.model_copy(update={key: getattr(new.gateway, key) for key in GATEWAY_AT_RUN_TIME})
-        taken = in_force.model_copy(update={key: getattr(new, key) for key in AT_RUN_TIME} | {"gateway": gateway})
+        taken = with_reloaded(in_force, new, "gateway")
         if needs_restart := [key for key in _differences(taken, new) if key.partition(".")[0] in AT_START]:
             _log.warning("settings_need_a_restart", keys=needs_restart, action="until then the old values hold")
         changed = _differences(in_force, taken)

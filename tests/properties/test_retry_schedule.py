@@ -14,7 +14,7 @@ waits = st.lists(st.integers(100, 10_000_000), min_size=1, max_size=6).map(sorte
 
 
 def settings_of(schedule: list[int], **changes: object) -> SessionSettings:
-    return Settings(session={"retry_interval": schedule, **changes}).session.to_session_settings()
+    return Settings(session={"retry_interval": schedule, **changes}).session
 
 
 def sent_at(s: Scenario, calls: int) -> list[int]:
@@ -54,5 +54,5 @@ def test_a_wait_never_ends_early_and_one_call_makes_at_most_one_step(schedule: l
 
 @given(st.integers(100, 86_400_000))
 def test_one_duration_and_a_list_of_it_are_the_same(wait_ms: int) -> None:
-    single = Settings(session={"retry_interval": wait_ms}).session.to_session_settings()
+    single = Settings(session={"retry_interval": wait_ms}).session
     assert settings_of([wait_ms]) == single == SessionSettings(retry_interval_ms=wait_ms)

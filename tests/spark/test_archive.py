@@ -20,11 +20,12 @@ from sinks.delta.tables import TableSpec, Transaction, append_new, create_table,
 from state.model import PublishProperties, QoS
 from state.records.ledger import LedgerRow
 from state.records.uplink import uplink_headers
+from state.setting import DAY
 from streaming.archive.maintenance import SORTED_UNTIL, Maintenance
 from streaming.archive.query import archive_checkpoint, start_archive
 from streaming.archive.rows import ledger_rows, receipt_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location
-from streaming.config.sections import ArchiveSection
+from streaming.config.sections import ArchiveSettings
 from streaming.config.settings import Settings
 from streaming.config.topics import ensure_topics
 from tests.support.shared import SharedKafka
@@ -277,7 +278,7 @@ def test_upkeep_merges_files_sorts_days_that_are_over_and_deletes_old_ones(spark
                 "key binary, value binary, partition int, offset bigint, timestamp timestamp",
             )
             append_new(ledger_rows(records), LEDGER, location, Transaction(app_id="test", version=next(version)))
-    maintenance = Maintenance([LEDGER], {LEDGER.name: location}, ArchiveSection(retention="30d"))
+    maintenance = Maintenance([LEDGER], {LEDGER.name: location}, ArchiveSettings(retention=30 * DAY))
     maintenance.run(spark, today=today)
     maintenance.run(spark, today=today)
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = ("inflight", "streaming", "sinks", "state")
 """Top first: a room may import those to its right."""
-MOST_ENTRIES = 14
+MOST_ENTRIES = 15
 
 
 def modules() -> dict[str, Path]:

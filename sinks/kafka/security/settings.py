@@ -5,11 +5,13 @@
 
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from state.setting import Setting
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -34,29 +36,31 @@ class SaslMechanism(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSecurity:
-    """Files are paths of PEM files; empty = none.
+    """How all our clients of Kafka, Python's and Spark's, protect the connection and log in (docs/security.md)."""
 
-    ssl_cafile: authorities of the brokers' certificates; empty = those of the system (Python) and of the JVM (Java).
-    ssl_certfile: our certificate and its chain. ssl_keyfile: its key; empty = it is in ssl_certfile. ssl_key_password: of
-    the key.
-    sasl_username, sasl_password: with OAUTHBEARER the client id and the client secret at the token endpoint.
-    sasl_password_file: has the password instead, in its first line.
-    sasl_token_url: token endpoint (OAuth 2.0, client credentials). sasl_token_scope: asked for there.
-    sasl_token_file: has a token instead, renewed by somebody else, read for each login.
-    """
-
-    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
-    ssl_cafile: str = ""
-    ssl_certfile: str = ""
-    ssl_keyfile: str = ""
-    ssl_key_password: str = field(default="", repr=False)
-    sasl_mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
-    sasl_username: str = ""
-    sasl_password: str = field(default="", repr=False)
-    sasl_password_file: str = ""
-    sasl_token_url: str = ""
-    sasl_token_scope: str = ""
-    sasl_token_file: str = ""
+    security_protocol: SecurityProtocol = Setting("SSL and SASL_SSL have TLS, SASL_… a login").default(SecurityProtocol.PLAINTEXT)
+    ssl_cafile: str = Setting(
+        "PEM file of the authorities that may have signed the brokers' certificates; empty = those of the system, in Spark "
+        "of the JVM"
+    ).default("")
+    ssl_certfile: str = Setting(
+        "PEM file of our certificate and its chain, where brokers ask for one (mutual TLS); empty = none"
+    ).default("")
+    ssl_keyfile: str = Setting("PEM file of its key; empty = it is in ssl_certfile").default("")
+    ssl_key_password: str = Setting(
+        "password of the key, if it has one; best given as INFLIGHT__KAFKA__SSL_KEY_PASSWORD; never shown", secret=True
+    ).default("")
+    sasl_mechanism: SaslMechanism = Setting("how to log in").default(SaslMechanism.SCRAM_SHA_512)
+    sasl_username: str = Setting("the user; with OAUTHBEARER the client id at the token endpoint").default("")
+    sasl_password: str = Setting(
+        "the password, with OAUTHBEARER the client secret; best given as INFLIGHT__KAFKA__SASL_PASSWORD; never shown", secret=True
+    ).default("")
+    sasl_password_file: str = Setting("a file that has the password in its first line, instead of sasl_password").default("")
+    sasl_token_url: str = Setting("OAUTHBEARER: the token endpoint (OAuth 2.0, client credentials)").default("")
+    sasl_token_scope: str = Setting("OAUTHBEARER: the scope that is asked for; empty = none").default("")
+    sasl_token_file: str = Setting(
+        "OAUTHBEARER: a file with a token that somebody else renews, read for each login, instead of sasl_token_url"
+    ).default("")
 
     @property
     def has_tls(self) -> bool:

@@ -1,53 +1,74 @@
-"""Who may connect to a gateway, and what for. Plain values, as sinks/mqtt/settings.py."""
+"""Who may connect to a gateway, and what for: the keys of [gateway.login] and [[rules]]."""
 
 from dataclasses import dataclass
 from typing import Final
+
+from sinks.mqtt_topics import is_topic_filter
+from state.setting import DAY, HOUR, SECOND, Setting
 
 TOKEN_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Only those with a public key: with a shared one, everybody who can check a token could make one."""
 
 
+def _check_algorithm(text: str) -> None:
+    if text not in TOKEN_ALGORITHMS:
+        raise ValueError(f"these are possible: {', '.join(TOKEN_ALGORITHMS)}")
+
+
+def _check_topic_filter(text: str) -> None:
+    if not is_topic_filter(text):
+        raise ValueError("this is no topic filter: + and # stand for whole levels, # for the last ones")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginSettings:
-    """How a device says who it is: the keys of [gateway.login]. Client certificates are a matter of each listener.
+    """How devices log in (docs/security.md); [[listeners]] has client certificates. Files are read again when they change."""
 
-    Paths are of files that are read again when they change; empty = this way to log in does not exist.
-    """
-
-    password_file: str = ""  # sinks/mqtt/access/users/password_file.py
-    password_cache_ms: int = 86_400_000
-    """A password that was right is not hashed again for this long, as long as the file has the same hash for its user."""
-    max_waiting: int = 1_000  # passwords that wait to be hashed; beyond, CONNECT is refused
-    token_keyfile: str = ""  # the public key, PEM
-    token_algorithms: tuple[str, ...] = ("RS256", "ES256")
-    token_username_claim: str = "sub"  # noqa: S105 - the name of a claim
-    token_issuer: str = ""  # `iss` must be this; empty = any
-    token_audience: str = ""  # `aud` must name this; empty = any
-    max_failures: int = 10
-    """Wrong passwords in a row from one address; from then on it waits, twice as long after each. 0 = it never waits."""
-    failure_wait_ms: int = 1_000
-    max_failure_wait_ms: int = 60_000
+    password_file: str = Setting("users and hashes of passwords, written by `inflight users`; empty = no passwords").default("")
+    password_cache_ms: int = Setting(
+        "a password that was right is not hashed again for this long, unless the file changes for its user", within=(0, 30 * DAY)
+    ).default(86_400_000)
+    max_waiting: int = Setting(
+        "passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89", within=(1, 1_000_000)
+    ).default(1_000)
+    token_keyfile: str = Setting("PEM file of the public key that verifies JSON Web Tokens; empty = no tokens").default("")
+    token_algorithms: tuple[str, ...] = Setting(
+        f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1, check=_check_algorithm
+    ).default(("RS256", "ES256"))
+    token_username_claim: str = Setting("claim that is the user name", min_length=1).default("sub")
+    token_issuer: str = Setting("`iss` that a token must have; empty = any").default("")
+    token_audience: str = Setting("`aud` that a token must name; empty = any").default("")
+    max_failures: int = Setting(
+        "wrong passwords in a row from one address; after them the address waits, twice as long after each further one; 0 = it "
+        "never waits, as behind a load balancer that hides addresses",
+        within=(0, 1_000_000),
+    ).default(10)
+    failure_wait_ms: int = Setting("the first such wait", within=(1, HOUR)).default(1_000)
+    max_failure_wait_ms: int = Setting("the longest such wait", within=(SECOND, DAY)).default(60_000)
 
     @property
     def is_configured(self) -> bool:
-        """There is a way to log in besides client certificates."""
+        """True if there is a way to log in besides client certificates."""
         return bool(self.password_file or self.token_keyfile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """What some users may do. The first rule whose `users` match holds, alone.
+    """What some users may do; the first rule whose `users` match holds, alone.
 
-    users: patterns of user names (`*`, `?`, `[ab]`); who did not log in has an empty one. client_ids: patterns, too; an empty one
-    is a client id that the gateway chooses. publish, subscribe: topic filters. In the last three `{username}` and `{client_id}`
-    stand for the device's own, without any meaning of their characters as wildcards.
+    In client_ids, publish and subscribe `{username}` and `{client_id}` stand for the device's own, in which no character is a
+    wildcard.
     """
 
-    users: tuple[str, ...] = ("*",)
-    client_ids: tuple[str, ...] = ("{username}", "{username}/*", "")
-    publish: tuple[str, ...] = ("#",)
-    subscribe: tuple[str, ...] = ("#",)
+    users: tuple[str, ...] = Setting(
+        "patterns of user names: * any text, ? one character; a device that does not log in has an empty one", min_length=1
+    ).default(("*",))
+    client_ids: tuple[str, ...] = Setting("patterns of client ids that they may use; an empty one = the gateway chooses").default(
+        ("{username}", "{username}/*", "")
+    )
+    publish: tuple[str, ...] = Setting("topics that they may publish to", check=_check_topic_filter).default(("#",))
+    subscribe: tuple[str, ...] = Setting("topics that they may subscribe to", check=_check_topic_filter).default(("#",))
 
 
 DEFAULT_RULES: Final = (AccessRule(users=("",), client_ids=("*",)), AccessRule())
-"""Where no rule is configured: who did not log in may do everything, a user everything under client ids of its own."""
+"""Hold if no rule is configured: a device that did not log in may do everything, a user everything under its own client ids."""

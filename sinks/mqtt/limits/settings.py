@@ -1,48 +1,106 @@
-"""What one gateway gives to devices at most."""
+"""What one gateway gives to devices at most: the keys of [limits]."""
 
+import ipaddress
 from dataclasses import dataclass
+
+from state.setting import HOUR, KIB, MIB, SECOND, Setting
+
+
+def check_network(text: str) -> None:
+    """Raises ValueError if the text is neither an address nor a network."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError("write an address or a network, for example 10.0.0.0/8") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """These are the defaults of [limits], too: streaming/config/access_sections.py takes them from here."""
+    """What devices may use of a gateway, besides what [gateway] and [session] say (docs/security.md)."""
 
-    max_connections: int = 20_000
-    max_connections_per_address: int = 1_000
-    unlimited_addresses: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
-    """Networks whose addresses stand for many devices: for them `max_connections_per_address` does not hold."""
-    max_awaiting_connect: int = 2_000
-    """Sockets that have not sent CONNECT, TLS handshake and PROXY header included. One more closes the one that has been
-    waiting for longest: who sends CONNECT at once gets through."""
-    max_connect_rate: int = 1_000  # CONNECTs a second that are looked at
-    max_waiting_connects: int = 5_000
-    """CONNECTs whose turn has not come; a host may have as many as there is room left. Beyond, they are refused with 0x89."""
-    max_unanswered_connects: int = 2_000
-    """CONNECTs that the engine was told of and has not answered; others wait meanwhile."""
-    max_connect_bytes: int = 32_768
-    """Of a CONNECT, and of what a device sends before it is accepted."""
-    max_connect_properties_bytes: int = 1_024  # of a CONNECT and its will together
-    max_properties_bytes: int = 8_192  # of any other packet
-    max_subscribe_filters: int = 256  # topic filters of one SUBSCRIBE or UNSUBSCRIBE
-    max_will_bytes: int = 16_384  # topic, payload and properties
-    max_topic_levels: int = 32  # of what is published, subscribed to, and of a will
-    max_packet_rate: int = 2_000
-    """Packets of any type a second of one connection; it is not read any faster. 64 bytes of properties, or a
-    further topic filter, count like one more. 0 = no limit."""
-    max_byte_rate: int = 4_194_304  # the same in bytes
-    max_delay_ms: int = 5
-    """While devices that send little wait for longer than this, every device has only a share of its rates, and CONNECTs have at
-    least an eighth of theirs; 0 = they never have less. See sinks/mqtt/limits/fair_share.py."""
-    max_keep_alive_s: int = 3_600
-    """Of a device that asks for a longer one, or for none. MQTT 5 is told; MQTT 3.1.1 is not, and closed all the same when it is
-    silent for one and a half times that."""
-    tcp_keepalive_ms: int = 60_000
-    """TCP asks a silent device after this long whether it is there, and closes after about twice as long; 0 = not at all."""
-    max_total_unconfirmed_appends: int = 20_000
-    """Records of all connections together that Kafka has not confirmed; beyond, the gateway reads from no device."""
-    max_total_unconfirmed_bytes: int = 67_108_864  # the same in bytes
-    max_total_buffered_bytes: int = 268_435_456
-    """Of all connections together: packets that have not come to their end, messages that wait for their device, and what was
-    written and not taken. Beyond, those that hold most are closed, until it is three quarters of that."""
-    max_blocked_qos0_bytes: int = 1_048_576
-    """QoS 0 messages written for a device that does not read, or that wait behind the fast path; beyond, they are dropped."""
+    max_connections: int = Setting("sockets of all devices; one more is closed at once", within=(1, 1_000_000)).default(20_000)
+    max_connections_per_address: int = Setting(
+        "sockets of one address, in IPv6 of one /64 network; one more is closed at once", within=(1, 1_000_000)
+    ).default(1_000)
+    unlimited_addresses: tuple[str, ...] = Setting(
+        "addresses or networks that stand for many devices, such as load balancers that hide addresses: for them "
+        "max_connections_per_address does not hold",
+        check=check_network,
+    ).default(("127.0.0.0/8", "::1/128"))
+    # Closing the oldest lets those through who send CONNECT at once.
+    max_awaiting_connect: int = Setting(
+        "sockets that have not sent CONNECT yet, TLS handshake and PROXY header included; one more closes the one that has "
+        "waited longest",
+        within=(1, 1_000_000),
+    ).default(2_000)
+    max_connect_rate: int = Setting(
+        "CONNECTs a second that are handled; others wait for their turn", within=(1, 1_000_000)
+    ).default(1_000)
+    max_waiting_connects: int = Setting(
+        "CONNECTs that wait for their turn; addresses take turns, and one address may have as many as there is room left; "
+        "beyond, CONNECT is refused with 0x89",
+        within=(0, 1_000_000),
+    ).default(5_000)
+    max_unanswered_connects: int = Setting(
+        "CONNECTs that the engine was told of and has not answered; others wait", within=(1, 1_000_000)
+    ).default(2_000)
+    max_connect_bytes: int = Setting(
+        "size of a CONNECT, and what is read of a device before it is accepted; beyond, it is closed", within=(KIB, 64 * MIB)
+    ).default(32_768)
+    max_connect_properties_bytes: int = Setting(
+        "MQTT 5 properties of a CONNECT and its will together; beyond, it is refused with 0x97", within=(64, MIB)
+    ).default(1_024)
+    max_properties_bytes: int = Setting(
+        "MQTT 5 properties of any other packet; beyond, the connection is closed with 0x97", within=(64, MIB)
+    ).default(8_192)
+    max_subscribe_filters: int = Setting(
+        "topic filters of one SUBSCRIBE or UNSUBSCRIBE; beyond, the connection is closed with 0x97", within=(1, 65_535)
+    ).default(256)
+    max_will_bytes: int = Setting(
+        "topic, payload and properties of a will; beyond, CONNECT is refused with 0x97 (3 in MQTT 3.1.1)", within=(KIB, 64 * MIB)
+    ).default(16_384)
+    max_topic_levels: int = Setting(
+        "levels of a topic or topic filter; beyond, PUBLISH and CONNECT with a will are refused with 0x90, SUBSCRIBE with 0x8F; "
+        "in MQTT 3.1.1 a PUBLISH closes the connection, CONNECT gets 3 and SUBSCRIBE 0x80",
+        within=(1, 65_535),
+    ).default(32)
+    max_packet_rate: int = Setting(
+        "packets of any type a second of one device, which is not read from any faster; 64 bytes of properties, or a further "
+        "topic filter, count as one more; 0 = no limit",
+        within=(0, 1_000_000),
+    ).default(2_000)
+    max_byte_rate: int = Setting(
+        "bytes a second of one device, likewise; 0 = no limit", unit="bytes", within=(0, 1 << 30)
+    ).default(4_194_304)
+    max_delay_ms: int = Setting(
+        "while devices that send little wait longer than this for the gateway or for Kafka, every device may send only a share "
+        "of these rates, at least 1/64, and CONNECTs are handled down to 1/8 as fast; 0 = the full rates always hold",
+        within=(0, 10 * SECOND),
+    ).default(5)
+    max_keep_alive_s: int = Setting(
+        "a device that asks for a longer keep alive, or for none, gets this one; MQTT 5 is told so, MQTT 3.1.1 is closed all the "
+        "same when it is silent for one and a half times that",
+        key="max_keep_alive_ms",
+        within=(1, 65_535),
+    ).default(3_600)
+    tcp_keepalive_ms: int = Setting(
+        "TCP probes a silent device after this long, and closes after about twice as long; 0 = never", within=(0, 2 * HOUR)
+    ).default(60_000)
+    max_total_unconfirmed_appends: int = Setting(
+        "records of all devices together that Kafka has not confirmed; beyond, the gateway reads from nobody until it is half of "
+        "that",
+        within=(1, 10_000_000),
+    ).default(20_000)
+    max_total_unconfirmed_bytes: int = Setting(
+        "size of these records, headers included; beyond, likewise", within=(MIB, 64 << 30)
+    ).default(67_108_864)
+    max_total_buffered_bytes: int = Setting(
+        "bytes that the gateway holds for all devices together: incomplete packets, messages that wait for their device, and "
+        "what was written and not read; beyond, those that hold most are closed until it is three quarters of that",
+        within=(MIB, 64 << 30),
+    ).default(268_435_456)
+    max_blocked_qos0_bytes: int = Setting(
+        "QoS 0 messages, headers included, for a device that does not read, or that wait behind the fast path; beyond, they are "
+        "dropped",
+        within=(0, 1 << 30),
+    ).default(1_048_576)

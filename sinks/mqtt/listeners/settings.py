@@ -1,10 +1,12 @@
-"""Where a gateway listens, and how. Plain values, as sinks/mqtt/settings.py."""
+"""Where a gateway listens, and how: the keys of [[listeners]]."""
 
 import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sinks.mqtt.access.users.certificates import CertificateUser
+from sinks.mqtt.limits.settings import check_network
+from state.setting import Setting
 
 
 class Transport(StrEnum):
@@ -24,26 +26,34 @@ class ClientCertificate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """One address. Paths are of PEM files that are read again when they change."""
+    """One more address of the MQTT listener, besides gateway.host and gateway.port. Files are read again when they change."""
 
-    host: str = "127.0.0.1"
-    port: int = 8883  # 0 = any free one
-    transport: Transport = Transport.TCP
-    anonymous: bool = False
-    tls_certfile: str = ""  # with the chain behind it; empty = no TLS
-    tls_keyfile: str = ""  # empty = the key is in tls_certfile
-    client_certificate: ClientCertificate = ClientCertificate.NONE
-    client_cafile: str = ""  # who may have signed them
-    certificate_user: CertificateUser = CertificateUser.CN
-    proxies: tuple[str, ...] = ()
-    """Addresses or networks of load balancers; from them every connection begins with a PROXY protocol v2 header, and from others
-    none is taken. Empty = no such header."""
-    websocket_path: str = "/mqtt"
-    websocket_origins: tuple[str, ...] = ()
-    """Of which web sites the pages may connect, as browsers say it in `Origin`; "*" = of all."""
+    host: str = Setting("address to listen on; 0.0.0.0 = all", min_length=1).default("127.0.0.1")
+    port: int = Setting("0 = any free one", within=(0, 65_535)).default(8883)
+    transport: Transport = Setting("what carries MQTT: tcp or websocket").default(Transport.TCP)
+    anonymous: bool = Setting("let devices in that do not log in").default(False)
+    tls_certfile: str = Setting("PEM file of the certificate and its chain; empty = no TLS").default("")
+    tls_keyfile: str = Setting("PEM file of its key, without a password; empty = it is in tls_certfile").default("")
+    client_certificate: ClientCertificate = Setting(
+        "do devices show a certificate: none, optional or required; it is their login"
+    ).default(ClientCertificate.NONE)
+    client_cafile: str = Setting("PEM file of the authorities that may have signed it").default("")
+    certificate_user: CertificateUser = Setting(
+        "which part of it is the user name: cn, or san = the first DNS name or e-mail address"
+    ).default(CertificateUser.CN)
+    proxies: tuple[str, ...] = Setting(
+        "addresses or networks of load balancers that send PROXY protocol v2; then nobody else may connect here; empty = no "
+        "such header is read",
+        check=check_network,
+    ).default(())
+    websocket_path: str = Setting("path of the URL", pattern=r"^/[^?#\s]*$").default("/mqtt")
+    websocket_origins: tuple[str, ...] = Setting(
+        'web sites whose pages may connect, as browsers say it in `Origin`, for example "https://app.example.com"; "*" = all; '
+        "other devices send no `Origin`"
+    ).default(())
 
     def lets_anonymous_in(self, *, is_login_configured: bool) -> bool:
-        """Who does not log in: if the configuration says so, or where only this machine connects and nobody could log in.
+        """Returns True if the configuration says so, or if only this machine connects and nobody could log in.
 
         A proxy on this machine connects for others.
         """
@@ -55,7 +65,7 @@ class ListenerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Only this machine reaches it."""
+    """Returns True if only this machine reaches it."""
     if host == "localhost":
         return True
     try:

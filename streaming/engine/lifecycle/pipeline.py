@@ -29,11 +29,8 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int, history: 
         ),
         session=settings.session_settings,
         profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
-        policies=permitted(
-            [policy.to_policy() for policy in settings.policies],
-            [permission.to_permission() for permission in settings.permissions],
-        ),
-        exchanges=Exchanges(declared=tuple(exchange.to_exchange() for exchange in settings.exchanges)),
+        policies=permitted(settings.policies, settings.permissions),
+        exchanges=Exchanges(declared=settings.exchanges),
         limits=settings.record_limits,
         receipts=engine.receipts,
         ledger=engine.ledger,

@@ -16,10 +16,8 @@ from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
 from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.reload.changed_keys import changed_keys
+from streaming.reload.changed_keys import changed_keys, with_reloaded
 
-AT_RUN_TIME: Final = ("session", "profiles", "exchanges", "policies", "permissions")
-ENGINE_AT_RUN_TIME: Final = ("receipts", "ledger")
 _log: Final = structlog.get_logger(__name__)
 
 
@@ -37,8 +35,7 @@ class Reload:
 
 def reload(in_force: Settings, new: Settings) -> Reload:
     """in_force: what the engine works with; new: what the configuration says."""
-    engine = in_force.engine.model_copy(update={key: getattr(new.engine, key) for key in ENGINE_AT_RUN_TIME})
-    taken = in_force.model_copy(update={key: getattr(new, key) for key in AT_RUN_TIME} | {"engine": engine})
+    taken = with_reloaded(in_force, new, "engine")
     new_tables = {spec.name for spec in bound_tables(new)} - {spec.name for spec in bound_tables(in_force)}
     return Reload(
         settings=taken,

@@ -22,7 +22,7 @@ from state.records.record import position
 from streaming.history.sources.source import MessageRows, Row
 
 if TYPE_CHECKING:
-    from streaming.config.sections import TopicsSection
+    from streaming.config.sections import TopicSettings
 
 _ledger_rows: Final = msgspec.json.Decoder(list[LedgerRow])
 _deaths: Final = msgspec.json.Decoder(list[DeathJson])
@@ -50,7 +50,7 @@ class Record(Protocol):
 class RowsOfMessage:
     """Give it records with `take`; `rows` is what they say about the message. client_id: None = of every client."""
 
-    def __init__(self, message_id: str, topics: "TopicsSection", client_id: str | None) -> None:
+    def __init__(self, message_id: str, topics: "TopicSettings", client_id: str | None) -> None:
         self.rows = MessageRows()
         self._message_id = message_id
         self._client_id = client_id

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
@@ -116,7 +117,7 @@ def test_what_retention_has_deleted_is_not_there_and_the_answer_says_since_when(
 
 
 def test_a_kafka_that_is_away_and_a_topic_that_is_missing_are_said(settings: Settings) -> None:
-    nowhere = settings.model_copy(update={"topics": settings.topics.model_copy(update={"prefix": "nobody-made-these"})})
+    nowhere = settings.model_copy(update={"topics": replace(settings.topics, prefix="nobody-made-these")})
     with pytest.raises(NothingFound, match=r"nobody-made-these.ledger.*topics.prefix"):
         KafkaSource(nowhere, Bounds()).of_message("m")
     away = Settings(kafka={"bootstrap_servers": f"127.0.0.1:{free_port()}"})

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import msgspec
 
-from streaming.config.sections import EngineSection
+from streaming.config.sections import EngineSettings
 from streaming.engine.lifecycle.watching.processes import AT_WORK
 
 _NAME: Final = "hangs.json"
@@ -49,7 +49,7 @@ class Signs:
 class HangRule:
     """Call `judge` every `look_s`, on one thread."""
 
-    def __init__(self, engine: EngineSection, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: EngineSettings, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         """engine: its `hangs_after_ms` is not 0."""
         self._patience_s = (engine.hangs_after_ms + engine.longest_pause_ms) / 1_000
         self.look_s = min(engine.hangs_after_ms / 1_000 / _LOOKS, _LONGEST_LOOK_S)

@@ -5,12 +5,12 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from streaming.config.errors import ConfigurationError
-from streaming.config.sections import ThrottleSection
+from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import load_settings
 from streaming.engine.back_pressure import BackPressure, EngineLoad, EngineWatermarks
 from streaming.engine.progress import BatchProgress
 
-WATERMARKS = ThrottleSection(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
+WATERMARKS = ThrottleSettings(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
 
 
 def load(*, lag: int = 0, state: int = 0, disk: int | None = 1_000) -> EngineLoad:
@@ -59,7 +59,7 @@ def test_backends_wait_until_everything_is_below_its_watermark_and_are_told_what
 
 
 def test_a_watermark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
-    watermarks = EngineWatermarks(ThrottleSection(lag_high=0, lag_low=0, state_high=0, state_low=0))
+    watermarks = EngineWatermarks(ThrottleSettings(lag_high=0, lag_low=0, state_high=0, state_low=0))
     assert watermarks.judge(load(lag=10**9, state=10**12, disk=None)) == ""
 
 

@@ -70,7 +70,7 @@ def test_what_is_shown_reads_back_as_the_same(file: Path) -> None:
 
 def test_the_example_in_conf_is_a_delayed_retry_that_its_owner_may_have() -> None:
     settings = load_settings(conf_file("policies.toml"))
-    policies = Policies([policy.to_policy() for policy in settings.policies])
+    policies = Policies(settings.policies)
     assert [policies.of(client).name for client in ("lamp-1", "delay/lamp-1", "door-7", "x")] == [
         "lamps",
         "delay",
@@ -147,4 +147,4 @@ def test_what_may_not_be_loaded_is_refused_with_its_place_and_what_is_allowed(
 
 def test_policies_can_be_given_on_the_command_line_as_json() -> None:
     settings = load_settings(overrides=['policies=[{"name": "p", "clients": "a*", "message_ttl": "5s"}]'])
-    assert settings.policies[0].to_policy().message_ttl_ms == 5_000
+    assert settings.policies[0].message_ttl_ms == 5_000

@@ -1,0 +1,46 @@
+"""What gateways and bridges have in common: how one of them reads commands from Kafka, holds its lease and stops."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from state.setting import MINUTE, SECOND, Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """A process that hosts connections: a gateway or a bridge."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    events_topic: str = "inflight.events"
+    commands_topic: str = "inflight.commands"
+    uplink_topic: str = "inflight.uplink"
+    leases_topic: str = "inflight.leases"
+    kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """By librdkafka's names (security.protocol, ssl.…, sasl.…), and others of Kafka's, of which it takes those that it has."""
+    group_instance_id: str | None = Setting(
+        "a name that this process keeps over restarts and no other has: it then gets its partitions back at once, not after "
+        "group_session_timeout_ms; of gateway.processes each adds its number; empty = none",
+        none="",
+    ).default(None)
+    group_session_timeout_ms: int = Setting(
+        "a process that Kafka has not heard of for this long loses its partitions", within=(6 * SECOND, 5 * MINUTE)
+    ).default(10_000)
+    lease_ms: int = Setting(
+        "a process to which Kafka has confirmed nothing for this long closes its connections (a bridge: takes its devices "
+        "offline); the engine ends those of a process that is gone after one and a half times this, and then their wills are due",
+        within=(2 * SECOND, 10 * MINUTE),
+    ).default(30_000)
+    append_timeout_ms: int = Setting(
+        "Kafka confirms a record within this, or the connection that wrote it is closed", within=(SECOND, 5 * MINUTE)
+    ).default(30_000)
+    stop_timeout_ms: int = Setting(
+        "how long a process that stops waits for what Kafka has not confirmed, and once more for leaving its consumer groups",
+        within=(0, 5 * MINUTE),
+    ).default(5_000)
+    producer_linger_ms: int = Setting("wait this long for records to share a request", within=(0, SECOND)).default(0)
+    fetch_max_wait_ms: int = Setting(
+        "Kafka answers a read of commands after this when there are none: longer costs less while nothing happens, and delays "
+        "only the first command of a partition that has just been assigned",
+        within=(1, SECOND),
+    ).default(250)
