@@ -41,10 +41,10 @@ class BackoffSettings:
     """Exponential backoff after a receiver has said that it is throttled (0x97), as RocketMQ and gRPC have it."""
 
     initial_ms: int = Setting("the first wait, without jitter", key="initial", within=(1, HOUR)).default(1_000)
-    multiplier: float = Setting("each wait is this many times the one before", within=(1, 10)).default(1.6)
-    jitter: float = Setting(
-        "part of the wait by which it is made longer or shorter, after the cap; 0.2 = ± 20 %", within=(0, 0.9)
-    ).default(0.2)
+    multiplier: float = 1.6
+    """Each wait is this many times the one before."""
+    jitter: float = 0.2
+    """Part of the wait by which it is made longer or shorter, after the cap: ± 20 %."""
     max_ms: int = Setting("the longest wait, before jitter; at least `initial`", key="max", within=(1, DAY)).default(120_000)
 
 

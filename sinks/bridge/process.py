@@ -13,6 +13,7 @@ from sinks.bridge.settings import BridgeSettings
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.append import EventLog, KafkaEventLog
+from sinks.kafka.host_settings import FETCH_MAX_WAIT_MS, PRODUCER_LINGER_MS
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from state.errors import InflightError
 
@@ -55,7 +56,7 @@ async def serve(
     counters = counters or BridgeCounters()
     log = KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
-        linger_ms=settings.producer_linger_ms,
+        linger_ms=PRODUCER_LINGER_MS,
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
@@ -70,7 +71,7 @@ async def serve(
         group_id=settings.group_id,
         group_instance_id=settings.group_instance_id,
         session_timeout_ms=settings.group_session_timeout_ms,
-        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         options=settings.kafka_options,
         on_taken=stop.set,
     )

@@ -96,9 +96,8 @@ class BridgeSettings(HostSettings):
     publish_quota: int = Setting(
         "QoS 1 and 2 messages to the broker unacknowledged at once; its Receive Maximum may be smaller", within=(1, 65_535)
     ).default(1_000)
-    receive_maximum: int = Setting(
-        "messages of the broker that Kafka has not confirmed; the bridge's Receive Maximum", within=(1, 65_535)
-    ).default(1_000)
+    receive_maximum: int = 1_000
+    """Messages of the broker that Kafka has not confirmed; the bridge's Receive Maximum."""
     keep_alive_s: int = Setting(
         "a broker that is silent for twice as long is disconnected", key="keep_alive_ms", within=(1, 3_600)
     ).default(10)

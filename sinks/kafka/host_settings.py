@@ -2,9 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from state.setting import MINUTE, SECOND, Setting
+
+PRODUCER_LINGER_MS: Final = 0
+"""A wait for records to share a request adds latency, and saves no processor time (docs/decisions/0028-librdkafka.md)."""
+FETCH_MAX_WAIT_MS: Final = 250
+"""Kafka answers a read of commands after this when there are none. A longer wait costs less while nothing happens; it delays only
+the first command of a partition that has just been assigned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +44,3 @@ class HostSettings:
         "how long a process that stops waits for what Kafka has not confirmed, and once more for leaving its consumer groups",
         within=(0, 5 * MINUTE),
     ).default(5_000)
-    producer_linger_ms: int = Setting("wait this long for records to share a request", within=(0, SECOND)).default(0)
-    fetch_max_wait_ms: int = Setting(
-        "Kafka answers a read of commands after this when there are none: longer costs less while nothing happens, and delays "
-        "only the first command of a partition that has just been assigned",
-        within=(1, SECOND),
-    ).default(250)

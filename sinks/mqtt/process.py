@@ -12,6 +12,7 @@ from sinks.fast_path.router import KafkaRouter, Router
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.append import EventLog, KafkaEventLog
+from sinks.kafka.host_settings import FETCH_MAX_WAIT_MS, PRODUCER_LINGER_MS
 from sinks.kafka.tail import CommandTail, KafkaCommandTail
 from sinks.mqtt.drain import Drain
 from sinks.mqtt.gateway import Gateway
@@ -63,7 +64,7 @@ async def serve(
 
     log = KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
-        linger_ms=settings.producer_linger_ms,
+        linger_ms=PRODUCER_LINGER_MS,
         timeout_ms=settings.append_timeout_ms,
         max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
@@ -78,7 +79,7 @@ async def serve(
         group_id=settings.group_id,
         group_instance_id=settings.group_instance_id,
         session_timeout_ms=settings.group_session_timeout_ms,
-        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         options=settings.kafka_options,
         on_taken=stop_at_once,
     )

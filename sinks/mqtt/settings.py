@@ -51,7 +51,8 @@ class GatewaySettings(HostSettings):
         "from the socket to a complete CONNECT whose login is verified; a CONNECT that is older is refused",
         within=(100, 5 * MINUTE),
     ).default(10_000)
-    accept_timeout_ms: int = Setting("from CONNECT to the engine's answer", within=(SECOND, 5 * MINUTE)).default(30_000)
+    accept_timeout_ms: int = 30_000
+    """From CONNECT to the engine's answer; a device that is closed then connects again."""
     drain_ms: int = Setting(
         "a gateway that stops closes its connections in slices within this, so that its devices do not all connect elsewhere at "
         "once; few of them take less; 0 = all at once",
@@ -79,7 +80,8 @@ class GatewaySettings(HostSettings):
     max_write_buffer_bytes: int = Setting(
         "bytes written to a device that it has not read; beyond, it gets nothing new", within=(KIB, 1 << 30)
     ).default(262_144)
-    topic_alias_maximum: int = Setting("topic aliases that an MQTT 5 device may use", within=(0, 65_535)).default(16)
+    topic_alias_maximum: int = 16
+    """Topic aliases that an MQTT 5 device may use in a connection: few, because the gateway keeps their topics in memory."""
     # QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold.
     max_publish_rate: int = Setting(
         "QoS 1 and 2 publications a second of one MQTT 5 device; those beyond are refused with 0x97 and reach nobody; 0 = no "

@@ -27,9 +27,8 @@ class RecordLimits:
     max_payload_bytes: int = Setting("a larger message of a backend is dead-lettered as `invalid`", within=(1, 64 * MIB)).default(
         262_144
     )
-    max_headers_bytes: int = Setting(
-        "names and values of all headers of a message; more is dead-lettered as `invalid`", within=(KIB, MIB)
-    ).default(65_536)
+    max_headers_bytes: int = 65_536
+    """Names and values of all headers of a message; one with more is dead-lettered as `invalid`."""
     max_record_bytes: int = Setting(
         "largest record that Inflight writes to Kafka; the topics must allow it (max.message.bytes)", within=(64 * KIB, 96 * MIB)
     ).default(900_000)

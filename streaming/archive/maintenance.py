@@ -1,6 +1,6 @@
 """What keeps the tables quick and bounded: compaction, retention, and the deletion of files that nobody reads any more.
 
-Once in `archive.optimize_interval`, for each table, in this order:
+Once an hour, for each table, in this order:
 1. days that are over are sorted by what people look up (Z-order), once: the table remembers up to which day it is done;
 2. the small files of the running days become few;
 3. days beyond `archive.retention` are deleted;
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 SORTED_UNTIL: Final = "inflight.sortedUntil"
 """Property of a table: the first day (ISO) that has not been sorted."""
 
+_INTERVAL_S: Final = 3_600.0
+"""Small files of an hour cost a reader little; a run costs each table some seconds of one core."""
 _FIRST_DAY: Final = "1970-01-01"
 _log: Final = structlog.get_logger(__name__)
 
 
 class Maintenance:
-    """Runs when it is due, the first time one interval after the start. locations: of the tables, by name."""
+    """Runs when it is due, the first time an hour after the start. locations: of the tables, by name."""
 
     def __init__(self, tables: Sequence[TableSpec], locations: Mapping[str, str], settings: "ArchiveSettings") -> None:
         self._tables = tables
@@ -40,12 +42,11 @@ class Maintenance:
 
     def run_if_due(self, spark: SparkSession, *, now_s: float) -> bool:
         """now_s: seconds since 1970. True if it ran."""
-        interval_s = self._settings.optimize_interval / 1_000
         if self._due_s is None:
-            self._due_s = now_s + interval_s
+            self._due_s = now_s + _INTERVAL_S
         if now_s < self._due_s:
             return False
-        self._due_s = now_s + interval_s
+        self._due_s = now_s + _INTERVAL_S
         self.run(spark, today=datetime.fromtimestamp(now_s, UTC).date())
         return True
 

@@ -3,7 +3,7 @@
 Steps of a micro-batch, in this order:
 1. keep the records in memory (they are read several times);
 2. append what is new to each table, one commit for each, named after (this checkpoint, the number of the micro-batch);
-3. once in `archive.optimize_interval`: compact, trim, clean up (streaming/archive/maintenance.py);
+3. once an hour: compact, trim, clean up (streaming/archive/maintenance.py);
 4. Spark commits the micro-batch. Killed before, it does all of this again, and finds in each table what is there already.
 
 It runs beside the query `sessions` and must not get into its way: one task at a time, in a slot that the sessions do not need
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 QUERY_NAME: Final = "archive"
 ARCHIVE_CHECKPOINT: Final = "archive"
+_MAX_OFFSETS_PER_TRIGGER: Final = 100_000
+"""Kafka records that one micro-batch reads: bounds its memory after a standstill."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _POOL: Final = "spark.scheduler.pool"
 
@@ -89,7 +91,7 @@ def read_records(settings: "Settings", spark: SparkSession) -> DataFrame:
         # What Kafka forgot before it was archived is a hole in the record: somebody has to know.
         "failOnDataLoss": str(settings.archive.fail_on_data_loss).lower(),
         "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(settings.archive.max_offsets_per_trigger),
+        "maxOffsetsPerTrigger": str(_MAX_OFFSETS_PER_TRIGGER),
         "kafka.isolation.level": "read_committed",
         # The one task reads one partition after the other, and would else wait 500 ms at the end of some of them.
         "kafka.fetch.max.wait.ms": "10",

@@ -123,8 +123,6 @@ def _access_problems(settings: Configuration) -> Problems:
         yield ("gateway", "port"), "is -1, so there must be [[listeners]]"
     for index, listener in enumerate(settings.listeners):
         yield from _listener_problems(listener, gateway.login, ("listeners", index))
-    if gateway.login.max_failure_wait_ms < gateway.login.failure_wait_ms:
-        yield ("gateway", "login", "max_failure_wait_ms"), "is less than failure_wait_ms: raise it"
 
 
 def _listener_problems(listener: ListenerSettings, login: LoginSettings, path: KeyPath) -> Problems:

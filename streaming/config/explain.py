@@ -10,14 +10,11 @@ from typing import Final, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from streaming.config.removed import REMOVED
 from streaming.config.section import FORMAT, KeyPath, Section, as_section, names_a_secret, sections_of, setting_of
 
 _LINE_WIDTH: Final = 120
-_GONE: Final = {
-    "gateway.credentials": "is gone, a configuration is no place for passwords: write them with `inflight users add NAME`, and "
-    "set gateway.login.password_file to the file",
-}
-"""Keys that old configurations have, and what to do."""
+_INDEX: Final = re.compile(r"\[[0-9]+\]")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -82,9 +79,10 @@ def known_keys(model: type[BaseModel]) -> list[str]:
 
 def unknown_key(model: type[BaseModel], dotted: str) -> str:
     """The sentence for a key that does not exist, with the one that was probably meant."""
-    for gone, what_to_do in _GONE.items():
-        if dotted == gone or dotted.startswith(f"{gone}."):
-            return what_to_do
+    name = _INDEX.sub("", dotted).replace("profiles.", "session.")
+    for removed, instead in REMOVED.items():
+        if f"{name}.".startswith(f"{removed}.") or f"session.{name}" == removed:
+            return f"removed: {instead}"
     by_last_part = {known.rpartition(".")[2]: known for known in known_keys(model)}
     close = difflib.get_close_matches(dotted, known_keys(model), n=1, cutoff=0.6)
     close += [by_last_part[name] for name in difflib.get_close_matches(dotted.rpartition(".")[2], by_last_part, n=1, cutoff=0.6)]

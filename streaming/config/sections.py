@@ -74,16 +74,14 @@ class KafkaSettings(KafkaSecurity):
 class PartitionSettings:
     """Partitions of each topic when Inflight creates it. More can be added later, in a quiet moment: they move clients about."""
 
-    messages: int = _partitions("one client's messages are in one of them, in order", 4)
+    messages: int = _partitions(
+        "one client's messages are in one of them, in order; PREFIX.ledger and PREFIX.routes have as many", 4
+    )
     events: int = _partitions("one client's events are in one of them, in order", 4)
     commands: int = _partitions("at least as many as there will ever be gateways: each gateway owns some", 8)
     uplink: int = _partitions("as many backends can share the reading", 4)
     receipts: int = _partitions("as many backends can share the reading", 4)
     dead_letters: int = _partitions("as many backends can share the reading", 4)
-    ledger: int = _partitions("read by the archive", 4)
-    throttle: int = _partitions("compacted: the latest record of each client", 4)
-    leases: int = _partitions("compacted: the latest record of each gateway and bridge", 1)
-    routes: int = _partitions("compacted: the connection of each client that has a fast path; as many as messages", 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,6 @@ class RetentionSettings:
 
     messages: int = _retention("the engine may stand still this long", 7 * DAY)
     events: int = _retention("the engine may stand still this long", 7 * DAY)
-    commands: int = _retention("what no gateway has read by then is sent again by the session", DAY)
     uplink: int = _retention("backends may stand still this long", 7 * DAY)
     receipts: int = _retention("backends may stand still this long", 7 * DAY)
     dead_letters: int = _retention("the time to look at them in Kafka; the Delta table keeps them", 30 * DAY)
@@ -210,13 +207,7 @@ class ArchiveSettings:
     trigger_interval_ms: int = Setting(
         "the tables get new records this often; each time a few seconds of one core", within=(SECOND, DAY)
     ).default(10 * SECOND)
-    max_offsets_per_trigger: int = Setting(
-        "Kafka records that one micro-batch reads: bounds its memory after a standstill", within=_OFFSETS
-    ).default(100_000)
     retention: int = Setting("older days are deleted from the tables", unit="ms", within=(DAY, NEVER_MS)).default(90 * DAY)
-    optimize_interval: int = Setting(
-        "small files are merged, old days sorted or deleted, this often", unit="ms", within=(MINUTE, 7 * DAY)
-    ).default(HOUR)
     fail_on_data_loss: bool = Setting(
         "stop with an error when Kafka has deleted records before they were archived; false = go on with a gap"
     ).default(True)

@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from state.setting import HOUR
+from state.setting import DAY, HOUR
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.config.units import format_duration
@@ -26,6 +26,12 @@ MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
 
 BROKERS_TIME: Final = "LogAppendTime"
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
+_COMMANDS_RETENTION_MS: Final = DAY
+"""What no gateway has read by then is sent again by the session."""
+_PARTITIONS: Final = {"throttle": 4, "leases": 1}
+"""Each reader of these tables reads all of them."""
+_PARTITIONS_OF: Final = {"ledger": "messages", "routes": "messages"}
+"""Topics that have as many as another one: the ledger grows with the messages, and a router reads both messages and routes."""
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
 _TIMEOUT_MS: Final = 30_000
@@ -107,9 +113,9 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
         plans.append(
             TopicPlan(
                 name=getattr(names, key),
-                partitions=getattr(names.partitions, key),
+                partitions=_PARTITIONS.get(key) or getattr(names.partitions, _PARTITIONS_OF.get(key, key)),
                 replication_factor=names.replication_factor,
-                retention_ms=None if key in _TABLES else getattr(retention, key),
+                retention_ms=None if key in _TABLES else getattr(retention, key, _COMMANDS_RETENTION_MS),
                 minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
                 max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
                 min_insync_replicas=in_sync,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sinks.mqtt_topics import is_topic_filter
-from state.setting import DAY, HOUR, SECOND, Setting
+from state.setting import DAY, Setting
 
 TOKEN_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Only those with a public key: with a shared one, everybody who can check a token could make one."""
@@ -28,9 +28,9 @@ class LoginSettings:
     password_cache_ms: int = Setting(
         "a password that was right is not hashed again for this long, unless the file changes for its user", within=(0, 30 * DAY)
     ).default(86_400_000)
-    max_waiting: int = Setting(
-        "passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89", within=(1, 1_000_000)
-    ).default(1_000)
+    max_waiting: int = 1_000
+    """Passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89: a device that would wait
+    for longer than 10 to 20 s has given up, or connect_timeout_ms has passed."""
     token_keyfile: str = Setting("PEM file of the public key that verifies JSON Web Tokens; empty = no tokens").default("")
     token_algorithms: tuple[str, ...] = Setting(
         f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1, check=_check_algorithm
@@ -43,8 +43,10 @@ class LoginSettings:
         "never waits, as behind a load balancer that hides addresses",
         within=(0, 1_000_000),
     ).default(10)
-    failure_wait_ms: int = Setting("the first such wait", within=(1, HOUR)).default(1_000)
-    max_failure_wait_ms: int = Setting("the longest such wait", within=(SECOND, DAY)).default(60_000)
+    failure_wait_ms: int = 1_000
+    """The first wait after too many failures; each further one is twice as long."""
+    max_failure_wait_ms: int = 60_000
+    """The longest such wait, so that others behind the same address are not locked out for longer."""
 
     @property
     def is_configured(self) -> bool:

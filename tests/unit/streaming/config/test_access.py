@@ -92,7 +92,6 @@ def test_that_everybody_may_connect_has_to_be_said() -> None:
         ('rules=[{"users": []}]', "users"),
         ('gateway.login.token_algorithms=["HS256"]', "these are possible: RS256"),
         ('gateway.login.token_algorithms=["none"]', "these are possible: RS256"),
-        ("gateway.login.failure_wait_ms=2m", "raise it"),
         ("gateway.port=-1", "there must be [[listeners]]"),
     ],
 )

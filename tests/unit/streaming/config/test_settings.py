@@ -21,6 +21,7 @@ from state.setting import NEVER_MS
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
+from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
 from streaming.config.section import section_of
 from streaming.config.sections import KafkaSettings
@@ -75,17 +76,22 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (
             GatewaySettings,
             {"device_limits", "fast_path", "limits", "session", "profiles", "listeners", "rules", "shares_ports"}
+            | {"accept_timeout_ms", "topic_alias_maximum"}
             | FROM_ELSEWHERE,
         ),
-        (LoginSettings, set()),
+        (LoginSettings, {"max_waiting", "failure_wait_ms", "max_failure_wait_ms"}),
         (ListenerSettings, set()),
         (DeviceLimits, set()),
         (AccessRule, set()),
-        (FastPathSettings, {"messages_topic", "routes_topic"}),
-        (BridgeSettings, FROM_ELSEWHERE),
+        (
+            FastPathSettings,
+            {"messages_topic", "routes_topic", "max_lag", "pressure_loop_lag_ms", "pressure_unconfirmed", "pressure_offers"}
+            | {"pressure_hold_ms"},
+        ),
+        (BridgeSettings, {"receive_maximum"} | FROM_ELSEWHERE),
         (SessionSettings, {"later_retry_intervals_ms", "fast_path", "policy", "exchanges"}),
-        (BackoffSettings, set()),
-        (RecordLimits, {"max_client_id_bytes"}),
+        (BackoffSettings, {"multiplier", "jitter"}),
+        (RecordLimits, {"max_headers_bytes", "max_client_id_bytes"}),
         (KafkaSettings, set()),
         (Policy, {"owner_writes"}),
         (Exchange, set()),
@@ -221,6 +227,33 @@ def test_a_wrong_flag_and_a_wrong_variable_are_named(monkeypatch: pytest.MonkeyP
         "environment INFLIGHT__SESION__PREFETCH: sesion.prefetch: there is no such key; did you mean session.prefetch?",
         "--set retry_intervall=2s: retry_intervall: there is no such key; did you mean session.retry_interval?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("[gateway]\nfetch_max_wait_ms = 5", ":2: gateway.fetch_max_wait_ms: removed: it is 250ms"),
+        ("[topics.partitions]\nroutes = 8", ":2: topics.partitions.routes: removed: it has as many as topics.partitions.m"),
+        ("[session.backoff]\njitter = 0.1", ":2: session.backoff.jitter: removed: it is 0.2"),
+        ('[[profiles]]\nclients = "a"\nbackoff = { jitter = 0.1 }', ":3: profiles[0].backoff.jitter: removed: it is 0.2"),
+    ],
+)
+def test_a_removed_key_is_named_with_what_replaces_it(written: str, problem: str, file: Path) -> None:
+    file.write_text(written)
+    [found] = complaints(config=file)
+    assert found.startswith(f"{file}{problem}")
+
+
+def test_a_removed_key_is_refused_as_flag_and_variable_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFLIGHT__FAST_PATH__MAX_LAG", "5")
+    assert complaints("backoff.multiplier=2") == [
+        "environment INFLIGHT__FAST_PATH__MAX_LAG: fast_path.max_lag: removed: it is 1000",
+        "--set backoff.multiplier=2: backoff.multiplier: removed: it is 1.6; backoff.initial and backoff.max bound the waits",
+    ]
+
+
+def test_no_removed_key_exists() -> None:
+    assert not REMOVED.keys() & set(known_keys(Settings))
 
 
 def test_a_wrong_value_is_named_with_what_is_allowed_and_what_the_key_means(file: Path) -> None:
