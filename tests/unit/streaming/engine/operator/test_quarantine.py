@@ -282,7 +282,7 @@ def test_a_quarantined_session_is_not_purged() -> None:
     host.run(timed_out=True)
     before = host.value
     (record,) = host.run(host.event(SessionPurged()))
-    assert b"drop its session in place of purging it" in record["value"]
+    assert b"drop its session instead of purging it" in record["value"]
     assert host.value == before
 
 
