@@ -4,7 +4,7 @@
     python -m bench.engine --only lean --clients 100 --messages 2000
 
 Three variants: `trivial`, the least that a function for `applyInPandasWithState` can do, on PySpark's own path; `stock`, the
-sessions on the same path; `lean`, the sessions on the lean one (streaming/engine/operator/lean_worker.py).
+sessions on the same path; `lean`, the sessions on the lean one (streaming/spark_internals/lean_worker.py).
 They take turns, each with topics and a query of its own; the table has the median of each variant's turns, the file all of them.
 
 Without sockets: bench/simulated_devices.py stands for gateways and devices and acknowledges everything;

@@ -88,9 +88,6 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.class_data_sharing import records_classes
     from inflight.local.spark_jars import spark_jars
-    from streaming.engine.lifecycle.full_disk import free_disk_of, naming_full_disks
-    from streaming.engine.lifecycle.health import EngineHealth
-    from streaming.engine.lifecycle.watching.watchdog import say_hangs
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
     from streaming.engine.spark_session import end_jvm, under_spark_submit

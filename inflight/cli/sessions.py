@@ -136,7 +136,7 @@ def repartition(
 ) -> None:
     """Move the sessions of a stopped engine to N state partitions. Nothing is lost, and nothing is sent twice."""
     from inflight.local.spark_jars import spark_jars
-    from streaming.engine.lifecycle.repartition import repartition as repartition_sessions
+    from streaming.engine.ownership.repartition import repartition as repartition_sessions
     from streaming.engine.spark_session import under_spark_submit
 
     settings = load(config, overrides, data_dir)

@@ -26,7 +26,7 @@ from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars, kafka_classpath
 from inflight.local.java import find_java
 from streaming.config.resources import conf_file
-from streaming.engine.lifecycle.full_disk import is_full
+from streaming.engine.watching.full_disk import is_full
 
 _HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 90.0

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from state.model import Outcome
 from streaming.engine.leases.keeper import LeaseReport
-from streaming.engine.lifecycle.watching.census import Census
 from streaming.engine.progress import RESENDS, BatchProgress
+from streaming.engine.watching.session_stats import Census
 
 _MS: Final = 1_000
 

@@ -10,10 +10,10 @@ Steps of a start, in this order:
    got more partitions, first one that reads the old ones to their end (streaming/engine/ownership/partitions.py);
 6. after the first micro-batch, which also starts the timers of the sessions, say that the engine is ready;
 7. start the query `archive`, which nobody waits for;
-8. tell backends to wait whenever the engine cannot keep up (streaming/engine/back_pressure.py);
+8. tell backends to wait whenever the engine cannot keep up (streaming/engine/watching/back_pressure.py);
 9. end the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 
-From 5 on a watchdog ends the process when the query hangs (streaming/engine/lifecycle/watching/watchdog.py).
+From 5 on a watchdog ends the process when the query hangs (streaming/engine/watching/watchdog.py).
 
 From 6 on the micro-batches follow the pace of streaming/engine/pacing. A configuration that changes is put in force between two
 of them, by a stop and a start of the query alone (streaming/engine/lifecycle/reload.py). A stop ends the query before the rest.
@@ -31,26 +31,26 @@ from streaming.archive import ArchiveKeeper
 from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
-from streaming.engine.back_pressure import BackPressure
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
-from streaming.engine.lifecycle.health import EngineHealth
 from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.lifecycle.spark import start_spark
 from streaming.engine.lifecycle.wake_up import write_wake_up
-from streaming.engine.lifecycle.watching.census import Census, CensusTaker
-from streaming.engine.lifecycle.watching.consumer_lag import ConsumerLag
-from streaming.engine.lifecycle.watching.watchdog import Watchdog
 from streaming.engine.ownership.checkpoint import Offsets, check_state_partitions, lock_checkpoint
-from streaming.engine.ownership.checkpoint_files import HadoopFiles
 from streaming.engine.ownership.checkpoint_format import check_format, record_format
+from streaming.engine.ownership.checkpoint_lineage import history_of
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.ownership.partitions import Counts, Growth, PartitionWatch, growth, record_partitions
-from streaming.engine.ownership.restored import history_of
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars
+from streaming.engine.watching.back_pressure import BackPressure
+from streaming.engine.watching.consumer_lag import ConsumerLag
+from streaming.engine.watching.health import EngineHealth
+from streaming.engine.watching.session_stats import Census, SessionStatsCollector
+from streaming.engine.watching.watchdog import Watchdog
+from streaming.spark_internals.checkpoint_files import HadoopFiles
 
 _LOOK_S: Final = 0.1
 _IDLE_LOOK_S: Final = 1.0
@@ -110,7 +110,7 @@ def run_engine(
             # Failures of the archive and of back-pressure are reported and are not ours.
             with (
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
-                CensusTaker.of(spark, location, interval_s=_census_interval_s(settings), on_census=on_census) as census,
+                SessionStatsCollector.of(spark, location, interval_s=_census_interval_s(settings), on_census=on_census) as census,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, read | {settings.topics.commands: pipeline.commands_partitions}) as partition_watch,
@@ -196,7 +196,7 @@ class _Running:
     archive: ArchiveKeeper
     throttle: BackPressure
     leases: LeaseKeeper
-    census: CensusTaker
+    census: SessionStatsCollector
     health: EngineHealth
 
     def follow(self, file: ProgressFile, hooks: _Hooks, stop: threading.Event) -> None:

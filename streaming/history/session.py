@@ -22,9 +22,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.archive.tables import TABLES
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
-from streaming.engine.lifecycle.watching.census import Census, take_census
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.engine.spark_session import SparkJars, is_local_path
+from streaming.engine.watching.session_stats import Census, take_census
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
 from streaming.history.sources.delta import DeltaSource

@@ -5,8 +5,8 @@ import pytest
 from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.events import encode_event
-from streaming.engine.lifecycle.watching.census import Census, take_census
-from streaming.engine.lifecycle.watching.work import spark_work
+from streaming.engine.watching.session_stats import Census, take_census
+from streaming.spark_internals.executor_work import spark_work
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from streaming.engine.ownership.checkpoint_files import HadoopFiles, LastBatch
+from streaming.spark_internals.checkpoint_files import HadoopFiles, LastBatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 

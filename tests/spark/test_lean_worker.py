@@ -1,6 +1,6 @@
 """The lean worker path in Spark's own workers: it runs, it answers as PySpark does, and one path goes on where the other stopped.
 
-tests/unit/streaming/engine/operator/test_lean_worker.py says everything else, on streams that are made as these are.
+tests/unit/streaming/spark_internals/test_lean_worker.py says everything else, on streams that are made as these are.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.spark.conftest import Pipeline
 from tests.spark.lean_functions import Captured, Failing, LeanOnly, Plain
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
-from tests.unit.streaming.engine.operator.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
+from tests.unit.streaming.spark_internals.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
 

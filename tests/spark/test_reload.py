@@ -25,8 +25,8 @@ from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.lifecycle.wake_up import write_wake_up
-from streaming.engine.ownership.checkpoint_files import HadoopFiles
 from streaming.reload.configuration_watch import ConfigurationWatch
+from streaming.spark_internals.checkpoint_files import HadoopFiles
 from tests.spark.child_engine import READY_S
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka

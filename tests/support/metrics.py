@@ -10,9 +10,9 @@ from inflight.producer.metrics import ProducerMetrics
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from state.model import Outcome
-from streaming.engine.lifecycle.watching.census import Census
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress
+from streaming.engine.watching.session_stats import Census
 
 Counters = TypeVar("Counters", GatewayCounters, BridgeCounters)
 

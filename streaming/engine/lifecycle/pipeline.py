@@ -11,7 +11,7 @@ from streaming.engine.spark_session import keeps_keys_in_order
 def pipeline_settings(settings: Settings, *, commands_partitions: int, history: str = "") -> PipelineSettings:
     """The part of the configuration that the Python workers need. commands_partitions: as Kafka has them.
 
-    history: of `history_of` (streaming/engine/ownership/restored.py).
+    history: of `history_of` (streaming/engine/ownership/checkpoint_lineage.py).
     """
     engine, topics = settings.engine, settings.topics
     return PipelineSettings(

@@ -16,9 +16,7 @@ from streaming.engine.intake.newer_events import newer_event
 from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.lifecycle.wake_up import write_wake_up
-from streaming.engine.lifecycle.watching.work import spark_work
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
-from streaming.engine.operator.lean_worker import why_off
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.outcome_counts import counted
 from streaming.engine.ownership.engine_group import group_name
@@ -26,6 +24,8 @@ from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
+from streaming.spark_internals.executor_work import spark_work
+from streaming.spark_internals.lean_worker import why_off
 
 SESSIONS_CHECKPOINT: Final = "sessions"
 _PATIENCE_S: Final = 10.0
@@ -142,7 +142,7 @@ def start_sessions(
 
 
 def say_worker_path(pipeline: PipelineSettings) -> None:
-    """Tells the log which path the Python workers take (streaming/engine/operator/lean_worker.py)."""
+    """Tells the log which path the Python workers take (streaming/spark_internals/lean_worker.py)."""
     reason = why_off() if pipeline.lean_worker else "engine.lean_worker = false"
     if reason is None:
         _log.info("python_workers", path="lean")

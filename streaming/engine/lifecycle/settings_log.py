@@ -22,8 +22,8 @@ import structlog
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 from streaming.reload.changed_keys import changed_keys
+from streaming.spark_internals.checkpoint_files import CheckpointFiles
 
 FOLDER: Final = "inflight.settings"
 _VERSION: Final = 1

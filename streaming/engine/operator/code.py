@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from typing import Final
 
 CODE_LENGTH: Final = 12
-_PACKAGES: Final = ("state", "streaming.engine.operator")
+_PACKAGES: Final = ("state", "streaming.engine.operator", "streaming.spark_internals")
 """All that is between the records of a micro-batch and what it says. A change that says nothing else costs a device a reconnect,
 and only where an engine was killed in a micro-batch."""
 

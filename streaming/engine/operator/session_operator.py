@@ -52,7 +52,6 @@ from streaming.engine.operator.cells import (
 )
 from streaming.engine.operator.due_timers import DueTimers
 from streaming.engine.operator.frames import Frames, cells_of
-from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
@@ -66,6 +65,7 @@ from streaming.engine.operator.state_row import (
 )
 from streaming.engine.operator.to_events import message_event, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
+from streaming.spark_internals.lean_worker import use_lean_worker
 
 UNADDRESSED: Final = ""
 """The group of records whose key is no client id. It has no session."""

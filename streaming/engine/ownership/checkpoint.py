@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 from pyspark.sql import SparkSession
 
 from streaming.engine.errors import CheckpointInUse, CheckpointMismatch
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 from streaming.engine.spark_session import is_local_path
+from streaming.spark_internals.checkpoint_files import CheckpointFiles
 
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition: the offset of the first record that was not read."""
@@ -68,7 +68,7 @@ def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A mark in the checkpoint: its sessions are being divided into so many (streaming/engine/lifecycle/repartition.py)."""
+    """A mark in the checkpoint: its sessions are being divided into so many (streaming/engine/ownership/repartition.py)."""
 
     state_partitions: int
 

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from streaming.engine.errors import NewerCheckpoint
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles
+from streaming.spark_internals.checkpoint_files import CheckpointFiles
 
 CHECKPOINT_FORMAT: Final = 1
 _FIRST: Final = 1

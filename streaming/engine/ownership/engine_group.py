@@ -27,7 +27,7 @@ from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.errors import EngineFenced, EngineRuns
 from streaming.engine.ownership.checkpoint import Offsets
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles
+from streaming.spark_internals.checkpoint_files import CheckpointFiles
 
 SESSION_TIMEOUT_MS: Final = 15_000
 _EARLIEST: Final = -2

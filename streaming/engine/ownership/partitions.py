@@ -25,8 +25,8 @@ from kafka.errors import KafkaError
 from streaming.config.settings import Settings
 from streaming.engine.errors import PartitionsChanged
 from streaming.engine.ownership.checkpoint import Offsets, newest_offsets, offsets_in
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 from streaming.engine.ownership.log_ends import end_offsets
+from streaming.spark_internals.checkpoint_files import CheckpointFiles
 
 Counts = Mapping[str, int]
 """Partitions by topic."""

@@ -9,11 +9,11 @@ import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.engine.intake.bounded_intake import BoundedIntake, Taken
-from streaming.engine.intake.read_limits import ReadLimits
 from streaming.engine.pacing.arrivals import KafkaArrivals
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.pace import Pace
-from streaming.engine.pacing.query_clock import MicroBatchTime, QueryClock, now_ms, set_clock, set_time
+from streaming.spark_internals.query_clock import MicroBatchTime, QueryClock, now_ms, set_clock, set_time
+from streaming.spark_internals.read_limits import ReadLimits
 
 _log: Final = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.01

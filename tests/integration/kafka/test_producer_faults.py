@@ -27,7 +27,7 @@ from inflight.local.jars import ensure_jars
 from state.records.throttle import encode_throttle
 from state.settings import BackoffSettings
 from streaming.config.settings import load_settings
-from streaming.engine.back_pressure import KafkaThrottleTopic
+from streaming.engine.watching.back_pressure import KafkaThrottleTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.servers]
 

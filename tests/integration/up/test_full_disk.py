@@ -21,7 +21,7 @@ from inflight.demo.up import UpProcess
 from inflight.local.child_process import free_port, tail
 from inflight.producer import Producer, SendResult
 from state.settings import BackoffSettings
-from streaming.engine.lifecycle.full_disk import FULL_BYTES
+from streaming.engine.watching.full_disk import FULL_BYTES
 from tests.support.small_disk import SmallDisk
 from tests.support.waiting import wait_until
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from streaming.engine.ownership.checkpoint_files import LastBatch
+from streaming.spark_internals.checkpoint_files import LastBatch
 
 
 @dataclass

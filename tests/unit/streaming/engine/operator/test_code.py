@@ -26,7 +26,7 @@ def identity_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    for name in ("state/a.py", "state/deep/b.py", "streaming/engine/operator/c.py"):
+    for name in ("state/a.py", "state/deep/b.py", "streaming/engine/operator/c.py", "streaming/spark_internals/d.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name, encoding="utf-8")
     return tmp_path
@@ -40,10 +40,16 @@ def test_each_source_counts_and_caches_do_not(sources: Path, monkeypatch: pytest
     (sources / "state/notes.txt").write_bytes(b"x")
     assert identity_of(sources, monkeypatch) == first
     seen = {first}
-    for name in ("state/a.py", "state/deep/b.py", "streaming/engine/operator/c.py", "state/new.py"):
+    for name in (
+        "state/a.py",
+        "state/deep/b.py",
+        "streaming/engine/operator/c.py",
+        "streaming/spark_internals/d.py",
+        "state/new.py",
+    ):
         (sources / name).write_text("changed", encoding="utf-8")
         seen.add(identity_of(sources, monkeypatch))
-    assert len(seen) == 5
+    assert len(seen) == 6
 
 
 @pytest.mark.processes

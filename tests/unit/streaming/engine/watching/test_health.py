@@ -2,8 +2,8 @@
 
 from sinks.health import STARTING
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.health import EngineHealth
 from streaming.engine.progress import BatchProgress
+from streaming.engine.watching.health import EngineHealth
 
 BATCH = BatchProgress(batch_id=1, started="", duration_ms=1)
 

@@ -24,9 +24,9 @@ from streaming.engine.errors import CannotRepartition
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.lifecycle.spark import start_spark
 from streaming.engine.ownership.checkpoint import Division, lock_checkpoint, recorded_state_partitions
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles, HadoopFiles
 from streaming.engine.ownership.engine_group import await_no_engine
 from streaming.engine.spark_session import SparkJars, is_local_path
+from streaming.spark_internals.checkpoint_files import CheckpointFiles, HadoopFiles
 
 _LOCK_TIMEOUT_S: Final = 10.0
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from streaming.engine.errors import CannotRepartition, CheckpointMismatch
-from streaming.engine.lifecycle.repartition import divide
 from streaming.engine.ownership.checkpoint import check_state_partitions
+from streaming.engine.ownership.repartition import divide
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 MARK = "inflight.repartition"

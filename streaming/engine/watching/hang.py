@@ -3,7 +3,7 @@
 A query hangs when for `engine.hangs_after_ms`, and the longest pause between two micro-batches, nothing is seen of
 
 1. a micro-batch that was committed: one without anything to do is committed, too, so an idle query does not hang;
-2. its work on one: Spark's tasks end, read or write (streaming/engine/lifecycle/watching/work.py);
+2. its work on one: Spark's tasks end, read or write (streaming/spark_internals/executor_work.py);
 3. the work of the engine's processes on this machine, that is a tenth of a processor: one task restores a large state, or calls
    very many sessions, and tells nobody for minutes. The archive and whatever else runs here works, too, so this alone counts for
    ten times as long and no longer;
@@ -21,11 +21,11 @@ from typing import Final, Self
 import msgspec
 
 from streaming.config.sections import EngineSettings
-from streaming.engine.lifecycle.watching.processes import AT_WORK
+from streaming.engine.watching.processes import AT_WORK
 
 _NAME: Final = "hangs.json"
 HUNG: Final = 3
-"""Exit status of an engine that its watchdog has ended (streaming/engine/lifecycle/watching/watchdog.py)."""
+"""Exit status of an engine that its watchdog has ended (streaming/engine/watching/watchdog.py)."""
 _BUSY_PATIENCE: Final = 10
 _LOOKS: Final = 10
 """In the time of patience, at least."""

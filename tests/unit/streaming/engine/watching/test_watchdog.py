@@ -1,4 +1,4 @@
-"""streaming.engine.lifecycle.watching.watchdog; tests/spark/test_watchdog.py has a real engine."""
+"""streaming.engine.watching.watchdog; tests/spark/test_watchdog.py has a real engine."""
 
 import subprocess
 import sys
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.watching.hang import HUNG, Hangs
-from streaming.engine.lifecycle.watching.watchdog import Watchdog, say_hangs
+from streaming.engine.watching.hang import HUNG, Hangs
+from streaming.engine.watching.watchdog import Watchdog, say_hangs
 
 END_OF_A_PROCESS = """
 import subprocess, sys
 from pathlib import Path
-from streaming.engine.lifecycle.watching.watchdog import end_process
+from streaming.engine.watching.watchdog import end_process
 subprocess.Popen(["sleep", "60"], start_new_session=True)
 end_process(Path(sys.argv[1]), "because")
 """

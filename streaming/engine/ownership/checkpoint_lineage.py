@@ -16,8 +16,8 @@ import structlog
 from streaming.config.settings import Settings
 from streaming.engine.errors import RecordsGone
 from streaming.engine.ownership.checkpoint import Offsets, next_offsets
-from streaming.engine.ownership.checkpoint_files import CheckpointFiles
 from streaming.engine.ownership.log_ends import oldest_offsets
+from streaming.spark_internals.checkpoint_files import CheckpointFiles
 
 _FILE: Final = "inflight.history"
 _HISTORY_BYTES: Final = 4

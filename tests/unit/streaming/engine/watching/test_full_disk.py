@@ -7,8 +7,8 @@ import pytest
 from state.errors import InflightError
 from streaming.config.settings import Settings, load_settings
 from streaming.engine.errors import DiskFull, EngineFenced, QueryFailed
-from streaming.engine.lifecycle import full_disk
-from streaming.engine.lifecycle.full_disk import free_disk_of, is_full, naming_full_disks
+from streaming.engine.watching import full_disk
+from streaming.engine.watching.full_disk import free_disk_of, is_full, naming_full_disks
 
 NO_SPACE = "java.io.IOException: No space left on device\n\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.watching.hang import HangRule, Hangs, Signs
+from streaming.engine.watching.hang import HangRule, Hangs, Signs
 
 NOTHING = Signs(batches=7)
 

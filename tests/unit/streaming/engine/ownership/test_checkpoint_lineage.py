@@ -1,13 +1,13 @@
-"""streaming.engine.ownership.restored: what needs no Kafka. With an engine: tests/spark/test_restored_checkpoint.py."""
+"""streaming.engine.ownership.checkpoint_lineage: what needs no Kafka. With an engine: tests/spark/test_restored_checkpoint.py."""
 
 import pytest
 from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
 from streaming.engine.errors import RecordsGone
-from streaming.engine.ownership import restored
+from streaming.engine.ownership import checkpoint_lineage
 from streaming.engine.ownership.checkpoint import Offsets
-from streaming.engine.ownership.restored import history_of
+from streaming.engine.ownership.checkpoint_lineage import history_of
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 
@@ -21,7 +21,7 @@ def checkpoint(*, committed: bool = True) -> MemoryFiles:
 
 def check(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, *, oldest: Offsets, committed: Offsets) -> tuple[str, bool]:
     """The history, and whether the log says that the checkpoint is older."""
-    monkeypatch.setattr(restored, "oldest_offsets", lambda settings, own: oldest)
+    monkeypatch.setattr(checkpoint_lineage, "oldest_offsets", lambda settings, own: oldest)
     with capture_logs() as logs:
         history = history_of(files, Settings(), committed)
     assert [line["event"] for line in logs] in ([], ["checkpoint_is_older"])

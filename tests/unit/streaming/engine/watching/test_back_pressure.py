@@ -7,8 +7,8 @@ from kafka.errors import KafkaTimeoutError
 from streaming.config.errors import ConfigurationError
 from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import load_settings
-from streaming.engine.back_pressure import BackPressure, EngineLoad, EngineWatermarks
 from streaming.engine.progress import BatchProgress
+from streaming.engine.watching.back_pressure import BackPressure, EngineLoad, EngineWatermarks
 
 WATERMARKS = ThrottleSettings(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from streaming.engine.intake.bounded_intake import Taken
 from streaming.engine.pacing.pace import LastBatch
-from streaming.engine.pacing.query_clock import QueryClock, last_batch, last_taken
+from streaming.spark_internals.query_clock import QueryClock, last_batch, last_taken
 
 TRIGGER_MS, HOUR_MS = 100, 3_600_000
 

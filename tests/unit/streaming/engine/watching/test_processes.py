@@ -1,4 +1,4 @@
-"""streaming.engine.lifecycle.watching.processes"""
+"""streaming.engine.watching.processes"""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streaming.engine.lifecycle.watching.processes import descendants, processor_seconds
+from streaming.engine.watching.processes import descendants, processor_seconds
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.processes

@@ -4,7 +4,7 @@ import threading
 
 from pyspark.errors import PySparkException
 
-from streaming.engine.lifecycle.watching.census import Census, CensusTaker
+from streaming.engine.watching.session_stats import Census, SessionStatsCollector
 from tests.support.waiting import wait_until
 
 EMPTY = Census(
@@ -21,7 +21,7 @@ def test_it_is_taken_again_and_again_also_after_one_that_failed() -> None:
             raise error
         return EMPTY
 
-    with CensusTaker(take, interval_s=0.001, on_census=told.append, cancel=lambda: None) as taker:
+    with SessionStatsCollector(take, interval_s=0.001, on_census=told.append, cancel=lambda: None) as taker:
         assert told == [], "not before `start`"
         taker.start()
         wait_until(lambda: len(told) >= 2, "two of them")
@@ -29,7 +29,7 @@ def test_it_is_taken_again_and_again_also_after_one_that_failed() -> None:
 
 def test_an_interval_of_0_is_never() -> None:
     told: list[Census] = []
-    with CensusTaker(lambda: EMPTY, interval_s=0, on_census=told.append, cancel=lambda: None) as taker:
+    with SessionStatsCollector(lambda: EMPTY, interval_s=0, on_census=told.append, cancel=lambda: None) as taker:
         taker.start()
     assert told == []
 
@@ -42,7 +42,7 @@ def test_one_that_is_under_way_is_cancelled_at_the_end() -> None:
         assert cancelled.wait(10)
         raise PySparkException("cancelled")
 
-    with CensusTaker(take, interval_s=60, on_census=lambda census: None, cancel=cancelled.set) as taker:
+    with SessionStatsCollector(take, interval_s=60, on_census=lambda census: None, cancel=cancelled.set) as taker:
         taker.start()
         assert began.wait(10)
     assert cancelled.is_set()

@@ -23,12 +23,12 @@ from state.events import ClientConnected, ConnectionLost, DropRequested, PubAckR
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.records.record import Header, SinkRecord
-from streaming.engine.operator import lean_streams, lean_worker
 from streaming.engine.operator.cells import EVENTS, MESSAGES
-from streaming.engine.operator.lean_streams import LeanState
 from streaming.engine.operator.session_operator import SessionOperator, TaskOperator
 from streaming.engine.operator.settings import PipelineSettings
-from tests.unit.streaming.engine.operator.worker_replay import NOW, STATE_TYPE, Given, Probe, Task, arrow_stream, read_answer
+from streaming.spark_internals import lean_streams, lean_worker
+from streaming.spark_internals.lean_streams import LeanState
+from tests.unit.streaming.spark_internals.worker_replay import NOW, STATE_TYPE, Given, Probe, Task, arrow_stream, read_answer
 
 ROW = (1, True, 2, 3, 400, None, NOW + 5, b"\x00blob")
 

@@ -60,7 +60,7 @@ def take_census(spark: SparkSession, checkpoint: str, *, now_s: Callable[[], flo
     return Census(**row.asDict(), taken_s=taken_s)
 
 
-class CensusTaker:
+class SessionStatsCollector:
     """Takes one every `interval_s` from `start` to the end of a `with`, on a thread of its own; 0 = never."""
 
     def __init__(

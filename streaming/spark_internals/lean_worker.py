@@ -30,7 +30,7 @@ Why that is safe.
   Only the frames in its traceback differ. A `StopIteration` in the function becomes PySpark's error for it
   (`fail_on_stopiteration`).
 - State rows are pickled with PySpark's protocol, state properties are the same JSON, the schemas are the same:
-  tests/unit/streaming/engine/operator/test_lean_worker.py compares both paths byte for byte, tests/spark/test_lean_worker.py on
+  tests/unit/streaming/spark_internals/test_lean_worker.py compares both paths byte for byte, tests/spark/test_lean_worker.py on
   streams of a real JVM. A checkpoint that one path wrote is continued by the other.
 - Only one thing is done otherwise: a batch is also written when it is large (`BATCH_BYTES`), which the JVM allows.
 
@@ -50,7 +50,7 @@ from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer, Arr
 from pyspark.sql.streaming.state import GroupState
 from pyspark.util import fail_on_stopiteration
 
-from streaming.engine.operator.lean_streams import Layout, LeanState, RowFormat, read_groups, write_batches
+from streaming.spark_internals.lean_streams import Layout, LeanState, RowFormat, read_groups, write_batches
 
 TRIED_VERSIONS: Final = frozenset(("4.2.0",))
 

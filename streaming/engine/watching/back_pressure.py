@@ -20,8 +20,8 @@ from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
 from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
-from streaming.engine.lifecycle.full_disk import free_disk_of
 from streaming.engine.progress import BatchProgress
+from streaming.engine.watching.full_disk import free_disk_of
 
 _log: Final = structlog.get_logger(__name__)
 _AGAIN_MS: Final = 5_000

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from state.records.record import SinkRecord
-from streaming.engine.operator.lean_worker import use_lean_worker
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
+from streaming.spark_internals.lean_worker import use_lean_worker
 
 STATE_TYPE = StructType(
     [

@@ -1,4 +1,4 @@
-"""Ends an engine whose query hangs (streaming/engine/lifecycle/watching/hang.py), with the exit status `HUNG`.
+"""Ends an engine whose query hangs (streaming/engine/watching/hang.py), with the exit status `HUNG`.
 
 Nothing has to be saved: what is not committed is executed again from the checkpoint by the next start, which is the business of
 whoever supervises the process. Steps of an end:
@@ -23,8 +23,8 @@ from typing import Final, Self
 import structlog
 
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.watching.hang import HUNG, HangRule, Hangs, Signs
-from streaming.engine.lifecycle.watching.processes import descendants, processor_seconds
+from streaming.engine.watching.hang import HUNG, HangRule, Hangs, Signs
+from streaming.engine.watching.processes import descendants, processor_seconds
 
 _log: Final = structlog.get_logger(__name__)
 

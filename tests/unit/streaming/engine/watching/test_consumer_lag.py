@@ -1,9 +1,9 @@
-"""streaming.engine.lifecycle.watching.consumer_lag; tests/spark/test_watchdog.py has a real Kafka."""
+"""streaming.engine.watching.consumer_lag; tests/spark/test_watchdog.py has a real Kafka."""
 
 from kafka import TopicPartition
 
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.watching.consumer_lag import ConsumerLag, waiting
+from streaming.engine.watching.consumer_lag import ConsumerLag, waiting
 
 
 def test_what_waits_is_told_by_topic() -> None:
