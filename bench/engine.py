@@ -39,11 +39,10 @@ from state.events import ClientConnected
 from state.records.events import encode_event
 from state.records.settings import Topics
 from streaming.config.settings import load_settings
-from streaming.engine.lifecycle.spark import NO_OPTIMIZING_COMPILER, spark_master
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
-from streaming.engine.spark_session import SparkSettings, spark_session
+from streaming.engine.spark_session import NO_OPTIMIZING_COMPILER, SparkSettings, spark_master, spark_session
 
 ROWS = (
     ("p50 at 20 messages/s, ms", "p50_20"),

@@ -11,8 +11,7 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
-from streaming.engine.operator.cells import sorted_records
-from streaming.engine.operator.frames import cells_of
+from streaming.engine.operator.cells import cells_of, sorted_records
 from streaming.engine.operator.session_operator import _operator_of_process
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of

@@ -90,10 +90,13 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
-    from streaming.engine.spark_session import end_jvm, under_spark_submit
+    from streaming.engine.watching.full_disk import free_disk_of, naming_full_disks
+    from streaming.engine.watching.health import EngineHealth
+    from streaming.engine.watching.watchdog import report_hangs
+    from streaming.spark_internals.jvm import end_jvm, under_spark_submit
 
     collector = EngineCollector(
-        hangs=say_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
+        hangs=report_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
     )
     health = EngineHealth(settings)
     with (
@@ -108,7 +111,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             on_progress=collector.observe,
             on_leases=collector.observe_leases,
             on_lag=collector.observe_lag,
-            on_census=collector.observe_census,
+            on_session_stats=collector.observe_session_stats,
             new_settings=watch.changed,
             health=health,
         )

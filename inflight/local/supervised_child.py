@@ -18,8 +18,8 @@ from typing import IO, Any, Final
 
 from inflight.local.child_process import bound_to_parent, tail
 from inflight.local.errors import ChildProcessFailed
-from streaming.engine.watching.hang import HUNG
 from streaming.engine.watching.processes import AT_WORK, processor_seconds
+from streaming.engine.watching.watchdog import HUNG
 
 READY: Final = "ready"
 """The first word of the line by which a child says that it works; `key=value` words may follow."""

@@ -16,7 +16,7 @@ from inflight.local.spark_jars import spark_jars
 from streaming.config.settings import load_settings
 from streaming.config.topics import ensure_topics
 from streaming.engine.run import run_engine
-from streaming.engine.spark_session import end_jvm
+from streaming.spark_internals.jvm import end_jvm
 
 _EXIT_TIMEOUT_S: Final = 120.0
 

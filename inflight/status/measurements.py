@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sinks.health import UnmetCondition
-from streaming.engine.watching.hang import Hangs
+from streaming.engine.watching.watchdog import Hangs
 
 ENGINE: Final = "engine"
 """The name of the engine's process."""

@@ -11,7 +11,7 @@ from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.totals import totals_from_metrics
 from state.errors import InflightError
 from streaming.config.settings import Settings
-from streaming.engine.watching.hang import Hangs
+from streaming.engine.watching.watchdog import Hangs
 
 if TYPE_CHECKING:
     from inflight.status.sessions import SessionsReader

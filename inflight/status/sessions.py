@@ -37,20 +37,20 @@ class SessionsReader:
         """Returns the totals, or a text that says why there are none."""
         history = self._history
         try:
-            census = history.census()
+            stats = history.session_stats()
             rows = history.sessions().orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
             worst = history.collected(rows.limit(self._worst))
         except InflightError as error:
             return str(error)
-        now_s, oldest_s = time.time(), census.oldest_unacknowledged_s
+        now_s, oldest_s = time.time(), stats.oldest_unacknowledged_s
         return SessionTotals(
-            sessions=census.sessions,
-            connected=census.connected,
-            quarantined=census.quarantined,
-            inflight=census.inflight,
-            queued=census.queued,
+            sessions=stats.sessions,
+            connected=stats.connected,
+            quarantined=stats.quarantined,
+            inflight=stats.inflight,
+            queued=stats.queued,
             oldest_s=None if oldest_s is None else now_s - oldest_s,
-            age_s=now_s - census.taken_s,
+            age_s=now_s - stats.taken_s,
             source="checkpoint",
             worst=tuple(_client(document, now_s) for document in worst),
         )

@@ -31,7 +31,7 @@ from state.model import ClientId, Message, PacketId
 from state.records.record import NEWER_MARK, VERSION_BYTE, SinkRecord, accepted_at, position, without_version
 
 WAKE_UP_KEY: Final = b"\x00engine-start"
-"""Key of the record that only advances an offset (streaming/engine/lifecycle/wake_up.py). MQTT forbids U+0000 in a client id
+"""Key of the record that only advances an offset (streaming/engine/kafka_access.py). MQTT forbids U+0000 in a client id
 [MQTT-1.5.4-2]."""
 
 EVENTS_VERSION: Final = 2

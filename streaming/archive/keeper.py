@@ -1,6 +1,6 @@
-"""Keeps the query `archive` running beside the sessions: what goes wrong with it is reported and tried again, and stops nothing.
+"""Keeps the query `archive` running beside the sessions. Its failures are logged and it is started again; nothing else stops.
 
-Nothing is lost meanwhile: the records wait in Kafka for as long as `topics.retention` says.
+Nothing is lost meanwhile: the records wait in Kafka for `topics.retention`.
 """
 
 import contextlib
@@ -10,19 +10,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.archive.query import start_archive
+from streaming.spark_internals.jvm import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _STOP_TIMEOUT_S: Final = 30.0
 _CAUSE_CHARACTERS: Final = 600
 _log: Final = structlog.get_logger(__name__)
@@ -31,9 +30,9 @@ Start = Callable[[SparkSession, "Settings"], StreamingQuery]
 
 
 class ArchiveKeeper:
-    """Runs the archive from `start` on, in a thread of its own, until the end of the `with` block.
+    """Runs the archive on a thread, from `start` to the end of a `with`.
 
-    failures: how often the query has died; last_failure: why, the last time, None = never.
+    failures: how often the query has died. last_failure: the newest reason; None = it has not died.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class ArchiveKeeper:
         self._thread = threading.Thread(target=self._run, name="archive-keeper", daemon=True)
 
     def start(self) -> None:
-        """Call it once, when the sessions work: what the archive does first would delay them. Nothing if it is disabled."""
+        """Starts the archive unless it is disabled. Call it once, when the sessions work: its first steps would delay them."""
         if self._settings.archive.enabled:
             self._thread.start()
 
@@ -74,28 +73,28 @@ class ArchiveKeeper:
             try:
                 self.query = self._start_query(self._spark, self._settings)
                 self._watch(self.query)
-            except (PySparkException, Py4JError, OSError) as error:
+            except (OSError, *SPARK_ERRORS) as error:
                 self._report(str(error), pause_s)
             if self._batches() > batches_before:
-                pause_s = self._pause_s  # it worked for a while: this is a new failure
+                pause_s = self._pause_s  # it has worked meanwhile, so this is a new failure
             if self._stop.wait(pause_s):
                 break
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         if self.query is not None:
-            with contextlib.suppress(PySparkException, Py4JError):
+            with contextlib.suppress(*SPARK_ERRORS):
                 self.query.stop()
 
     def _watch(self, query: StreamingQuery) -> None:
-        while not self._stop.wait(_LOOK_S):
+        while not self._stop.wait(_POLL_S):
             if not query.isActive:
                 error = query.exception()
-                self._report("nobody said why" if error is None else str(error), self._pause_s)
+                self._report("Spark gave no reason" if error is None else str(error), self._pause_s)
                 return
 
     def _batches(self) -> int:
         if self.query is None:
             return -1
-        with contextlib.suppress(PySparkException, Py4JError):
+        with contextlib.suppress(*SPARK_ERRORS):
             progress = self.query.lastProgress
             return -1 if progress is None else int(progress["batchId"])
         return -1

@@ -1,4 +1,4 @@
-"""Why the engine does not start, or has stopped. Each text ends with what to do."""
+"""Errors for which the engine does not start or has stopped. Each text ends with what to do."""
 
 from state.errors import InflightError
 
@@ -12,15 +12,15 @@ class CheckpointMismatch(InflightError):
 
 
 class CannotRepartition(InflightError):
-    """The sessions stay in the state partitions in which they are."""
+    """The sessions cannot be repartitioned; they stay in their state partitions."""
 
 
 class RecordsGone(InflightError):
-    """Kafka no longer has what the checkpoint has not read."""
+    """Kafka no longer has records that the checkpoint has not read."""
 
 
 class EngineRuns(InflightError):
-    """Another engine, with another checkpoint, works on the same topics."""
+    """Another engine with another checkpoint runs on the same topics."""
 
 
 class EngineFenced(InflightError):
@@ -28,23 +28,23 @@ class EngineFenced(InflightError):
 
 
 class PartitionsChanged(InflightError):
-    """A topic has another number of partitions than the engine, or its checkpoint, began with."""
+    """A topic has another number of partitions than at the start of the engine or its checkpoint."""
 
 
 class QueryFailed(InflightError):
-    """The query ended by itself; the text has Spark's reason."""
+    """The query ended by itself; the text contains Spark's reason."""
 
 
 class NewerEvent(QueryFailed):
-    """The query has come to an event that a newer version of Inflight has written."""
+    """The query has reached an event that a newer version of Inflight wrote."""
 
 
 class NewerCheckpoint(InflightError):
-    """A newer version of Inflight has written the checkpoint, in a form that this one cannot read."""
+    """A newer version of Inflight wrote the checkpoint in a format that this one cannot read."""
 
 
 class UnreadableSettings(InflightError):
-    """A micro-batch has to be executed again, and the settings that it had are not known."""
+    """A micro-batch has to be executed again, and its settings are unknown."""
 
 
 class DiskFull(InflightError):

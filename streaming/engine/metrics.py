@@ -1,4 +1,4 @@
-"""What the engine's driver knows of its query and its sessions, as Prometheus reads it (docs/metrics.md)."""
+"""Exports what the engine's driver knows of its query and its sessions to Prometheus (docs/metrics.md)."""
 
 import threading
 import time
@@ -13,16 +13,15 @@ from prometheus_client.registry import Collector
 from state.model import Outcome
 from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.progress import RESENDS, BatchProgress
-from streaming.engine.watching.session_stats import Census
+from streaming.engine.watching.session_stats import SessionStats
 
 _MS: Final = 1_000
 
 
 class EngineCollector(Collector):
-    """Register once with a prometheus-client registry. Totals are of this process: the ledger and the receipts have the rest.
+    """A collector for a prometheus-client registry. Totals count this process; the ledger and the receipts have the rest.
 
-    hangs: engines before this one that were ended by their watchdog. free_disk_bytes: under the checkpoint, None = unknown. The
-    methods are for any thread.
+    Any thread may call the methods.
     """
 
     def __init__(
@@ -32,13 +31,18 @@ class EngineCollector(Collector):
         free_disk_bytes: Callable[[], int | None] = lambda: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
+        """
+        Args:
+            hangs: Earlier engines that their watchdog has ended.
+            free_disk_bytes: Measures the disk of the checkpoint; None = unknown.
+        """
         self._free_disk_bytes = free_disk_bytes
         self._now_s = now_s
         self._lock = threading.Lock()
         self._hangs = hangs
         self._last: BatchProgress | None = None
         self._lag: dict[str, int] = {}
-        self._census: Census | None = None
+        self._session_stats: SessionStats | None = None
         self._batches = self._rows = self._updated = self._removed = self._quarantined = self._state_commit_ms = 0
         self._duration_ms = 0
         self._ended_s = 0.0
@@ -48,7 +52,7 @@ class EngineCollector(Collector):
         self._resends = Counter[str](dict.fromkeys(RESENDS.values(), 0))
 
     def observe(self, batch: BatchProgress) -> None:
-        """Call once for each micro-batch."""
+        """Call it once for each micro-batch."""
         with self._lock:
             self._last = batch
             self._ended_s = self._now_s()
@@ -64,20 +68,21 @@ class EngineCollector(Collector):
             self._resends.update(batch.resends)
 
     def observe_leases(self, report: LeaseReport) -> None:
-        """Call once for each report."""
+        """Call it once for each report."""
         with self._lock:
             self._leases = report.live
             self._leases_expired += report.expired
             self._connections_ended += report.connections_ended
 
     def observe_lag(self, lag: Mapping[str, int]) -> None:
-        """lag: records that wait, by topic."""
+        """Takes the waiting records by topic."""
         with self._lock:
             self._lag = dict(lag)
 
-    def observe_census(self, census: Census) -> None:
+    def observe_session_stats(self, stats: SessionStats) -> None:
+        """Call once for each collection."""
         with self._lock:
-            self._census = census
+            self._session_stats = stats
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
@@ -108,7 +113,7 @@ class EngineCollector(Collector):
         yield _labelled(CounterMetricFamily, "micro_batch_part_seconds", "The same time, by Spark's parts of it", "part", parts)
 
     def _gauges(self) -> Iterator[Metric]:
-        """What is not known yet is left out."""
+        """Yields the gauges that are known."""
         yield _gauge("leases", "Gateways and bridges that may hold connections", self._leases)
         if (free := self._free_disk_bytes()) is not None:
             yield _gauge("free_disk_bytes", "What is left on the disk of the checkpoint", free)
@@ -118,18 +123,18 @@ class EngineCollector(Collector):
             yield _gauge("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS)
             yield _gauge("last_micro_batch_timestamp_seconds", "When it ended, since 1970", self._ended_s)
             yield _gauge("state_bytes", "RocksDB's files of the sessions", last.state_bytes)
-        if (census := self._census) is None:
+        if (stats := self._session_stats) is None:
             return
-        yield _gauge("sessions", "Sessions in the checkpoint", census.sessions)
-        yield _gauge("sessions_connected", "Of these, connected", census.connected)
-        yield _gauge("sessions_quarantined", "Of these, quarantined", census.quarantined)
-        yield _gauge("messages_inflight", "Messages sent and not acknowledged completely", census.inflight)
-        yield _gauge("messages_queued", "Messages that wait in the queues of sessions", census.queued)
-        yield _gauge("messages_queued_bytes", "Their payloads", census.queued_bytes)
-        yield _gauge("census_timestamp_seconds", "When the sessions were counted, since 1970", census.taken_s)
-        if census.oldest_unacknowledged_s is not None:
+        yield _gauge("sessions", "Sessions in the checkpoint", stats.sessions)
+        yield _gauge("sessions_connected", "Of these, connected", stats.connected)
+        yield _gauge("sessions_quarantined", "Of these, quarantined", stats.quarantined)
+        yield _gauge("messages_inflight", "Messages sent and not acknowledged completely", stats.inflight)
+        yield _gauge("messages_queued", "Messages that wait in the queues of sessions", stats.queued)
+        yield _gauge("messages_queued_bytes", "Their payloads", stats.queued_bytes)
+        yield _gauge("census_timestamp_seconds", "When the sessions were counted, since 1970", stats.taken_s)
+        if stats.oldest_unacknowledged_s is not None:
             text = "When the message was first sent that has waited longest for its acknowledgement, since 1970"
-            yield _gauge("oldest_unacknowledged_timestamp_seconds", text, census.oldest_unacknowledged_s)
+            yield _gauge("oldest_unacknowledged_timestamp_seconds", text, stats.oldest_unacknowledged_s)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

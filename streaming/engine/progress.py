@@ -1,38 +1,42 @@
-"""What the query says about its micro-batches, as JSON lines in a file that people and the live display of the demo read.
+"""Reports the micro-batches of a query, as JSON lines in a file for people and for the live display of the demo.
 
-The file is `progress.jsonl` in the data directory. It is renamed to `progress.jsonl.1` when it has a megabyte, so two megabytes
-are the most that it can take.
+The file is `progress.jsonl` in the data directory. At one megabyte it is renamed to `progress.jsonl.1`, so both together have at
+most two megabytes.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
+
+from streaming.spark_internals.query_progress import new_reports
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PROGRESS_FILE: Final = "progress.jsonl"
 MAX_FILE_BYTES: Final = 1_000_000
 OUTCOMES: Final = "outcomes"
 CLIENTS_QUARANTINED: Final = "clients_quarantined"
 RESENDS: Final = {"resent": "retry_interval", "replayed": "reconnect"}
-"""The names under which streaming/engine/outcome_counts.py counts; of resends by transition, what it is told as."""
+"""The names under which `counted` (streaming/engine/query.py) counts; resends by transition, with the reported trigger."""
 _WHOLE: Final = "triggerExecution"
 _log: Final = structlog.get_logger(__name__)
 _TAIL_BYTES: Final = 65_536
 
 
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One micro-batch. Durations in milliseconds; `rows` came from Kafka; `clients_updated` and `clients_removed` are sessions.
+    """One micro-batch. Durations are milliseconds.
 
     started: ISO 8601, UTC. duration_ms: the whole micro-batch, of which add_batch_ms is the work and the rest bookkeeping.
-    consumer_lag: records in Kafka that this micro-batch did not take, over all partitions.
-    end_offsets: by topic and partition, the first record that was not taken.
-    state_bytes: of RocksDB's files, 0 where the state store does not say.
-    outcomes: receipts written, by outcome; empty where nobody counts them (streaming/engine/outcome_counts.py).
-    parts_ms: of the micro-batch, by Spark's names.
-    resends: messages that were sent again, by what it was for; counted where outcomes are.
-    clients_quarantined: since this micro-batch (state/dead_letters/quarantine.py); 0 where nobody counts.
+    rows: records of Kafka. consumer_lag: records in Kafka that this micro-batch did not read, over all partitions.
+    clients_updated, clients_removed: sessions. state_bytes: of RocksDB's files, 0 where the state store does not report it.
+    end_offsets: by topic and partition, the first offset that was not read.
+    outcomes: receipts written, by outcome; empty where nothing counts them (streaming/engine/query.py).
+    parts_ms: parts of the micro-batch by Spark's names. resends: messages that were sent again, by trigger; counted like
+    outcomes. clients_quarantined: by this micro-batch (state/dead_letters/quarantine.py); counted like outcomes.
     """
 
     batch_id: int
@@ -52,39 +56,23 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     clients_quarantined: int = 0
 
 
-class _Query(Protocol):
-    """What of a StreamingQuery is used here: its JVM half, because `recentProgress` would fetch a hundred documents each time."""
-
-    _jsq: Any
-
-
 class ProgressReader:
-    """Hands out what is new since the last call. Spark keeps a hundred micro-batches, so call more often than that."""
+    """Returns new micro-batches of a query. Spark keeps the last hundred, so call it more often than that."""
 
-    def __init__(self, query: _Query) -> None:
+    def __init__(self, query: "StreamingQuery") -> None:
         self._query = query
         self._last_batch_id = -1
 
     def new(self) -> list[BatchProgress]:
-        """The micro-batches that have ended since the last call, oldest first."""
-        recent = self._query._jsq.recentProgress()
-        found: list[BatchProgress] = []
-        for index in range(len(recent) - 1, -1, -1):
-            entry = recent[index]
-            # The batch id comes back in an idle report; only a micro-batch that ran has a new one.
-            if entry.batchId() <= self._last_batch_id:
-                break
-            document = msgspec.json.decode(entry.json())
-            if "addBatch" in document["durationMs"]:
-                found.append(batch_progress(document))
-        found.reverse()
+        """Returns the micro-batches that have ended since the last call, oldest first."""
+        found = [batch_progress(report) for report in new_reports(self._query, after_batch_id=self._last_batch_id)]
         if found:
             self._last_batch_id = found[-1].batch_id
         return found
 
 
 def batch_progress(document: dict[str, Any]) -> BatchProgress:
-    """From Spark's StreamingQueryProgress, as JSON."""
+    """Reads Spark's StreamingQueryProgress. document: decoded JSON."""
     operators: list[dict[str, Any]] = document.get("stateOperators") or []
     durations = document["durationMs"]
     counts = dict(_observed(document, OUTCOMES))
@@ -110,7 +98,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
 
 
 class ProgressFile:
-    """Appends lines to `progress.jsonl` of a directory. What cannot be written is left out: no session depends on it."""
+    """Appends lines to `progress.jsonl` of a directory. A line that cannot be written is dropped: no session depends on it."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -133,22 +121,22 @@ class ProgressFile:
 
 
 def last_progress(directory: Path) -> BatchProgress | None:
-    """The newest micro-batch that the engine has told about, None before the first; reads only the end of the file."""
+    """Returns the newest reported micro-batch, None before the first. Reads only the end of the file."""
     return next(_newest(directory, _TAIL_BYTES), None)
 
 
 def recent_progress(directory: Path, *, limit_bytes: int) -> list[BatchProgress]:
-    """The micro-batches in the last so many bytes of the file, oldest first."""
+    """Returns the micro-batches in the last `limit_bytes` of the file, oldest first."""
     return list(_newest(directory, limit_bytes))[::-1]
 
 
 def _newest(directory: Path, limit_bytes: int) -> Iterator[BatchProgress]:
-    """Newest first."""
+    """Yields the newest first."""
     for line in _last_lines(directory / PROGRESS_FILE, limit_bytes):
         try:
             yield msgspec.json.decode(line, type=BatchProgress)
         except msgspec.DecodeError:
-            continue  # the engine is in the middle of writing it, or it begins before what is read
+            continue  # the engine is just writing it, or it begins before `limit_bytes`
 
 
 def _last_lines(path: Path, limit_bytes: int) -> Iterator[bytes]:
@@ -161,7 +149,7 @@ def _last_lines(path: Path, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _observed(document: dict[str, Any], name: str) -> dict[str, int]:
-    """Empty when nothing is counted under that name."""
+    """Returns the counts of an observation; empty if nothing is counted under that name."""
     found: dict[str, int] | None = document.get("observedMetrics", {}).get(name)
     return found or {}
 
@@ -175,7 +163,7 @@ def _end_offsets(sources: Iterable[dict[str, Any]]) -> dict[str, dict[int, int]]
 
 
 def _consumer_lag(source: dict[str, Any]) -> int:
-    """latestOffset − endOffset of Kafka's source, summed over topics and partitions."""
+    """Returns latestOffset − endOffset of Kafka's source, summed over topics and partitions."""
     end, latest = source.get("endOffset"), source.get("latestOffset")
     if not isinstance(end, dict) or not isinstance(latest, dict):
         return 0

@@ -1,6 +1,7 @@
-"""The query `sessions` as transforms of DataFrames: Kafka → (client_id, record) → state operator → (records) → Kafka.
+"""Defines the query `sessions` as transforms of DataFrames: Kafka → (client_id, record) → state operator → (records) → Kafka.
 
-Each border is one `select`; nothing else may pass it. No I/O happens until `start` is called on what `sessions_writer` returns.
+Each boundary is one `select`, the schema contract there. No I/O happens until `start` is called on the result of
+`sessions_writer`.
 """
 
 import json
@@ -12,6 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from state.dead_letters.quarantine import ROW_VERSION
+from state.model import Outcome
 from state.records.events import WAKE_UP_KEY
 from streaming.engine.intake.newer_events import refused_if_newer
 from streaming.engine.operator.cells import EVENTS, MESSAGES
@@ -19,6 +22,7 @@ from streaming.engine.operator.session_operator import UNADDRESSED, Function, Se
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SINK_SCHEMA
 from streaming.engine.operator.state_row import STATE_SCHEMA
+from streaming.engine.progress import CLIENTS_QUARANTINED, OUTCOMES, RESENDS
 
 QUERY_NAME: Final = "sessions"
 
@@ -32,20 +36,23 @@ def read_records(
     starting_offsets: Mapping[str, str] | None = None,
     partitions: Mapping[str, int] | None = None,
 ) -> DataFrame:
-    """The stream of messages and events, as Kafka's source has it. kafka_options: `kafka.bootstrap.servers` and security.
-    starting_offsets: by topic, Spark's `startingOffsets` for a new checkpoint; without one it begins with the earliest record.
-    partitions: by topic, how many to read, from the first one on; all where it says nothing, also those that are added later.
+    """Returns the stream of messages and events with the columns of Kafka's source.
 
-    A source for each topic, and `max_offsets_per_trigger` for each: with one source for both, Spark shares the limit out by what
-    waits, and the acknowledgements of devices would wait behind a backlog of messages until those they answer are sent again.
+    Each topic has a source with `max_offsets_per_trigger` of its own. Spark would distribute the limit of a common source by what
+    waits. Acknowledgements would then wait behind a backlog of messages, until the messages they answer are sent again.
+
+    Args:
+        kafka_options: `kafka.bootstrap.servers` and security.
+        starting_offsets: By topic, Spark's `startingOffsets` for a new checkpoint. Default: the earliest record.
+        partitions: By topic, how many to read, from the first on. Default: all, including those added later.
     """
     options = {
         "failOnDataLoss": "true",
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
-        # Producers of backends may use transactions; what they abort was never sent.
+        # Producers of backends may use transactions; aborted records were never sent.
         "kafka.isolation.level": "read_committed",
-        # A task that has read to the end would else wait 500 ms for more.
+        # Otherwise a task that has read to the end waits 500 ms for more.
         "kafka.fetch.max.wait.ms": "10",
         **kafka_options,
     }
@@ -61,10 +68,10 @@ def read_records(
 
 
 def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """client_id: string, never null, the empty string for a key that is no client id. record: binary, operator/cells.py.
+    """Selects the columns that the state operator gets.
 
-    Wake-up records have done their work when they are read, and end here. An event of a newer version ends the query here
-    (intake/newer_events.py).
+    client_id: string, never null, empty for a key that is no client id. record: binary, operator/cells.py. Wake-up records have
+    had their effect when they are read, and are dropped. An event of a newer version ends the query (intake/newer_events.py).
     """
     addressed = _is_client_id(F.col("key"), settings.limits.max_client_id_bytes)
     is_event, value = F.col("topic") == settings.topics.events, F.col("value")
@@ -87,9 +94,10 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
 
 
 def sessions(records: DataFrame, settings: PipelineSettings, function: Function | None = None) -> DataFrame:
-    """The whole transform: records of Kafka in, and out, as its sink wants them, topic, key, value, headers and partition.
+    """Transforms records of Kafka into the columns of Kafka's sink: topic, key, value, headers, partition.
 
-    function: another state operator in place of the session (the benchmark's trivial one).
+    Args:
+        function: Another state operator instead of the session's (the benchmark's trivial one).
     """
     return (
         source_records(records, settings)
@@ -104,6 +112,27 @@ def sessions(records: DataFrame, settings: PipelineSettings, function: Function 
     )
 
 
+def counted(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Returns the same rows, and lets Spark count in them what the micro-batch's progress reports (streaming/engine/progress.py).
+
+    Outcomes are counted by receipts, so with `engine.receipts` off there are none; resends by rows of the ledger, so with
+    `engine.ledger` off there are none.
+    """
+    topics, text = settings.topics, F.col("value").cast("string")
+    outcome = F.when(F.col("topic") == topics.receipts, F.get_json_object(text, "$.outcome"))
+    # The copy of a quarantined client's blob is no message, so its first header, the MQTT topic, is empty.
+    names = F.transform(F.col("headers"), lambda header: header["key"])
+    is_blob = F.array_contains(names, ROW_VERSION) & (F.get(F.col("headers"), F.lit(0))["value"] == F.lit(b""))
+    is_quarantine = F.when(F.col("topic") == topics.dead_letters, is_blob)
+    counts = [F.count_if(F.col(OUTCOMES) == one.value).alias(one.value) for one in Outcome]
+    for transition in RESENDS:
+        # Not parsed: within a value of the JSON, such as an id, the quotes would be escaped.
+        found = F.when(F.col("topic") == topics.ledger, F.regexp_count(text, F.lit(f'"transition":"{transition}"')))
+        counts.append(F.coalesce(F.sum(found), F.lit(0)).alias(transition))
+    counts.append(F.count_if(F.coalesce(is_quarantine, F.lit(False))).alias(CLIENTS_QUARANTINED))
+    return rows.withColumn(OUTCOMES, outcome).observe(OUTCOMES, *counts).drop(OUTCOMES)
+
+
 def sessions_writer(
     rows: DataFrame,
     settings: PipelineSettings,
@@ -112,11 +141,11 @@ def sessions_writer(
     checkpoint_location: str,
     trigger_interval_ms: int,
 ) -> DataStreamWriter:
-    """Writes `sessions` to Kafka; call `start()`. A micro-batch is committed after Kafka has confirmed all its records."""
+    """Returns the writer of `sessions` to Kafka; call its `start()`. A micro-batch commits when Kafka has confirmed all."""
     options = {
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
-        # The broker's max.message.bytes is the limit that counts, and RecordLimits.max_record_bytes keeps us below it.
+        # The effective limit is the broker's max.message.bytes; RecordLimits.max_record_bytes keeps records below it.
         "kafka.max.request.size": str(4 * settings.limits.max_record_bytes),
         **kafka_options,
     }
@@ -132,9 +161,9 @@ def sessions_writer(
 
 
 def _in_few_tasks(records: DataFrame, spark: SparkSession) -> DataFrame:
-    """On one machine a task reads several of Kafka's partitions, so that all tasks run at once: each costs some 10 ms by itself.
+    """Lets a task read several of Kafka's partitions on one machine, so that all tasks run at once; a task costs about 10 ms.
 
-    On a cluster each partition has a task, where a consumer of it is kept.
+    On a cluster each partition keeps its task, where a consumer of it is cached.
     """
     context = spark.sparkContext
     return records.coalesce(context.defaultParallelism) if (context.master or "").startswith("local") else records
@@ -147,6 +176,6 @@ def _selection(topic: str, partitions: int | None) -> dict[str, str]:
 
 
 def _is_client_id(key: Column, max_bytes: int) -> Column:
-    """False, never null, for what Arrow or MQTT could not carry: no key, an empty one, one that is too long or not UTF-8."""
+    """Yields False, never null, for keys that Arrow or MQTT cannot carry: none, an empty, a too long, or a non-UTF-8 one."""
     valid = F.length(key).between(1, max_bytes) & F.is_valid_utf8(key.cast("string"))
     return F.coalesce(valid, F.lit(False))

@@ -1,8 +1,7 @@
-"""The Spark session of the engine: every setting that the pipeline depends on, with its reason.
+"""Starts the Spark session of the engine, with every setting that the pipeline depends on and its reason.
 
-Three ways to run (docs/deployment.md): in one JVM of ours (master `local[…]`); with the driver here and executors on a cluster
-(any other master); under spark-submit, whose business is then all that concerns machines: master, jars, memory, Python. What
-concerns the query is always set here.
+Three ways to run (docs/deployment.md): in a JVM of ours (master `local[…]`); with the driver here and executors on a cluster (any
+other master); under spark-submit, which then decides master, jars, memory and Python. Settings of the query are always set here.
 """
 
 import os
@@ -11,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlparse
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from streaming.config.resources import conf_file
 from streaming.config.section import names_a_secret
+from streaming.config.settings import Settings
+from streaming.spark_internals.checkpoint import is_local_path
+from streaming.spark_internals.jvm import start_jvm
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _LOOPBACK: Final = "127.0.0.1"
@@ -27,16 +26,22 @@ _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep, _JAVA_OPTIONS: " "}
 _DAEMON: Final = "streaming.engine.operator.worker_daemon"
-"""Its name, because the driver needs nothing of it. Elsewhere than on this machine the daemon may not find our packages."""
+"""Named and not imported: the driver needs nothing of it. On other machines the daemon may not find our packages."""
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
+_SLOTS_OF_A_PROCESSOR: Final = 2
+"""docs/decisions/0032."""
+
+NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Java's optimizing compiler uses half a core for minutes while devices wait, and gains little for our work
+(docs/decisions/0031). Without it the code cache would be too small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
     """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
-    state_partitions: those of the checkpoint, if there is one. log_file: where Spark's own log goes (not under spark-submit).
-    java_options: more options of the JVM (local mode). extra: more Spark settings, which win over ours; jars and options
-    of the JVM come behind ours.
+    state_partitions: those of the checkpoint, if there is one. log_file: for Spark's own log (not under spark-submit).
+    java_options: more options of the JVM (local mode). extra: more Spark settings, which override ours; jars and JVM options
+    are appended to ours.
     """
 
     checkpoint_location: str
@@ -54,7 +59,7 @@ class SparkJars:
     """What Spark's JVM gets besides what PySpark ships.
 
     connectors: the jars of Kafka and Delta. local_fs: BareLocalFileSystem, which Spark needs before other jars are added.
-    java_options: of a JVM on this machine.
+    java_options: for a JVM on this machine.
     """
 
     connectors: tuple[Path, ...]
@@ -62,56 +67,58 @@ class SparkJars:
     java_options: tuple[str, ...] = ()
 
 
-def under_spark_submit() -> bool:
-    """True when spark-submit has started this process: the JVM is there already, with its master and its jars."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
+def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
+    """Starts Spark for an engine. jars: None under spark-submit, which then decides the master, too."""
+    engine = settings.engine
+    return spark_session(
+        SparkSettings(
+            checkpoint_location=settings.checkpoint_location,
+            log_file=engine.data_dir.absolute() / "logs" / "spark.log",
+            master=None if jars is None else spark_master(settings),
+            state_partitions=engine.state_partitions,
+            driver_memory=engine.driver_memory,
+            java_options=NO_OPTIMIZING_COMPILER,
+            extra={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in engine.spark.items()},
+        ),
+        jars,
+    )
+
+
+def spark_master(settings: Settings) -> str:
+    """Returns Spark's master. `local[*]` gets two slots for each processor, because tasks wait half of their time.
+
+    With the archive on it gets at least one more than the sessions have state partitions. A task of the archive runs for seconds;
+    on a machine with few cores it would hold a slot that the sessions' next micro-batch needs. With a slot of its own the
+    operating system shares the core between the two.
+    """
+    if settings.engine.master != "local[*]":
+        return settings.engine.master
+    slots = _SLOTS_OF_A_PROCESSOR * len(os.sched_getaffinity(0))
+    return f"local[{max(slots, settings.engine.state_partitions + 1) if settings.archive.enabled else slots}]"
 
 
 def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: int | None = None) -> SparkSession:
-    """Starts Spark (some seconds). jars: None when spark-submit brings them. stderr: a file descriptor, where the JVM's
-    goes; None = to ours.
+    """Starts Spark, which takes some seconds. A process has one session: a second call with other settings gets the first JVM.
 
-    There is one session in a process; a second call with other settings gets the first one's JVM.
+    Args:
+        jars: None under spark-submit, which brings them.
+        stderr: A file descriptor for the standard error of the JVM; None = ours.
     """
-    # PySpark looks at the environment only; without this the workers are whatever `python3` is.
+    # PySpark reads only the environment; without this the workers run whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings.log_file.parent.mkdir(parents=True, exist_ok=True)
     options = spark_options(settings, jars)
     if settings.master is not None:
         options["spark.master"] = settings.master
-    _start_jvm({name: value for name, value in options.items() if not names_a_secret(name)}, stderr)
+    start_jvm({name: value for name, value in options.items() if not names_a_secret(name)}, stderr=stderr)
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in options.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _start_jvm(options: Mapping[str, str], stderr: int | None) -> None:
-    """Unless there is one. PySpark gives it all options that are known by then as flags, which everybody on the machine can read:
-    so the secret ones come later.
-    """
-    conf = SparkConf()
-    for name, value in options.items():
-        conf.set(name, value)
-    gateway = None
-    if SparkContext._gateway is None and stderr is not None:
-        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
-    SparkContext._ensure_initialized(conf=conf, gateway=gateway)
-
-
-def end_jvm(timeout_s: float) -> None:
-    """Ends the JVM of this process and waits for it: it ends when its standard input does. Spark has to be stopped before."""
-    gateway = SparkContext._gateway
-    if gateway is None:
-        raise AssertionError("the engine has started a JVM")
-    jvm = gateway.proc
-    gateway.shutdown()
-    jvm.stdin.close()
-    jvm.wait(timeout_s)
-
-
 def spark_options(settings: SparkSettings, jars: SparkJars | None) -> dict[str, str]:
-    """All Spark settings for `settings`."""
+    """Returns all Spark settings for `settings`."""
     options = dict(_query_options(settings))
     if settings.master is not None and jars is not None:
         if settings.master.startswith("local"):
@@ -125,16 +132,11 @@ def spark_options(settings: SparkSettings, jars: SparkJars | None) -> dict[str, 
 
 
 def keeps_keys_in_order(options: Mapping[str, object]) -> bool:
-    """Whether the state store goes through the sessions in the same order whenever a micro-batch is executed.
+    """Returns True if the state store iterates over the sessions in the same order in every execution of a micro-batch.
 
-    options: Spark settings that win over ours. Only of RocksDB this is known.
+    Only RocksDB is known to do so. options: Spark settings that override ours.
     """
     return options.get(_STATE_STORE, _ROCKSDB) == _ROCKSDB
-
-
-def is_local_path(checkpoint_location: str) -> bool:
-    """True for a path of this machine's file system, False for HDFS and object stores."""
-    return urlparse(checkpoint_location).scheme in ("", "file")
 
 
 def _query_options(settings: SparkSettings) -> dict[str, str]:
@@ -142,19 +144,19 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         # One state store and two Python runs (data, time-outs) for each partition and micro-batch.
         "spark.sql.shuffle.partitions": str(settings.state_partitions),
         _STATE_STORE: _ROCKSDB,
-        # Writes what has changed, not a snapshot of everything, in each micro-batch.
+        # Writes changes in each micro-batch instead of a snapshot of everything.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # Counting rows reads before every write.
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
-        # A batch of Arrow holds this many groups or records; bounds what a worker has in memory at once.
+        # Groups or records of an Arrow batch; bounds the memory of a worker.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
         # Over TCP each Python run waits 40 ms for a delayed acknowledgement (docs/decisions/0034).
         "spark.python.unix.domain.socket.enabled": "true",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",
-        # What Spark shows of options, in plans and in its UI: its own default, and the key of a client certificate.
+        # Hides options in plans and in Spark's UI: Spark's own default, and the key of a client certificate.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|private key",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
@@ -164,7 +166,7 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _local_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
-    """Driver and executor are one JVM, which we start."""
+    """Returns options for one JVM of ours that is driver and executor."""
     options = {
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
@@ -181,7 +183,7 @@ def _local_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
 
 
 def _cluster_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
-    """The driver's JVM is ours, the executors come from a cluster, which gets the jars from the driver."""
+    """Returns options for a driver in a JVM of ours and executors on a cluster, which gets the jars from the driver."""
     return {
         "spark.driver.memory": settings.driver_memory,
         _JAVA_OPTIONS: _log_options(settings),
@@ -199,13 +201,13 @@ _DELTA: Final = {
     # Delta's commands (OPTIMIZE, MERGE) and its tables in SQL. Under spark-submit they come with its jars: docs/archive.md.
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Times with their zone, for readers that are not Spark; the default is a format that Parquet has given up.
+    # Times with their zone, for readers other than Spark; the default is a format that Parquet has deprecated.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A table's log is replayed with this many partitions; the default of 50 is for clusters.
     "spark.databricks.delta.snapshotPartitions": "1",
     # VACUUM lists directories with this many tasks; the default of 10,000 takes half a minute for an empty table.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
-    # Compaction takes one core, the others are the sessions'.
+    # Compaction uses one core and leaves the others to the sessions.
     "spark.databricks.delta.optimize.maxThreads": "1",
     "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
     # Two queries in one Spark: a task of `sessions` gets the next free core even when `archive` has many waiting.

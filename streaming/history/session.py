@@ -1,4 +1,4 @@
-"""A Spark session for questions: the archive's tables and the live sessions as views that SQL can use.
+"""Runs a Spark session for questions, with the archive's tables and the live sessions as views for SQL.
 
 | view | rows |
 |---|---|
@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -23,13 +22,16 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from streaming.archive.tables import TABLES
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
-from streaming.engine.spark_session import SparkJars, is_local_path
-from streaming.engine.watching.session_stats import Census, take_census
+from streaming.engine.spark_session import SparkJars
+from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
 from streaming.history.sources.delta import DeltaSource
 from streaming.history.sources.source import Source
 from streaming.history.spark import history_spark
+from streaming.spark_internals.checkpoint import is_local_path
+from streaming.spark_internals.jvm import SPARK_ERRORS
+from streaming.spark_internals.state_rows import state_rows
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -40,13 +42,17 @@ _QUERIES: Final = ("select", "with", "values", "table", "from", "(")
 
 
 class HistorySession:
-    """Spark in this process for the length of a `with` block. Starting it takes about five seconds.
+    """Spark in this process for the length of a `with`. Starting it takes about five seconds.
 
-    brief: of `history_spark`. source: where the tables are; None = the archive.
-    Raises BadQuestion for SQL that Spark refuses. Nothing here writes to a table.
+    Methods raise BadQuestion for SQL that Spark refuses. None of them writes to a table.
     """
 
     def __init__(self, settings: "Settings", jars: SparkJars, *, brief: bool = False, source: Source | None = None) -> None:
+        """
+        Args:
+            brief: See `history_spark`.
+            source: Where the tables are; None = the archive.
+        """
         self._settings = settings
         self.source = DeltaSource(settings) if source is None else source
         self.spark = history_spark(settings, jars, brief=brief)
@@ -59,54 +65,50 @@ class HistorySession:
         self.spark.stop()
 
     def table(self, name: str, *, containing: str | None = None) -> DataFrame:
-        """A table of the source, with `payload_text` where it has payloads; the same in all questions of this session.
+        """Returns a table of the source, with `payload_text` where it has payloads; the same for all questions of this session.
 
-        containing: of `Source.table`. Raises what the source raises.
+        containing: See `Source.table`. Raises what the source raises.
         """
         found = self.source.table(self.spark, name, containing=containing)
         return _with_text(found) if "payload" in found.columns else found
 
     def sessions(self, *, blobs: bool = False) -> DataFrame:
-        """The live sessions. blobs: also as they are stored, in `version` and `blob`. Raises NoArchive when there is no
-        checkpoint.
+        """Returns the live sessions. blobs: adds their stored form in `version` and `blob`.
+
+        Raises:
+            NoArchive: There is no checkpoint.
         """
         location = sessions_checkpoint(self._settings)
-        # The state store's coordinator only exists in a session that has touched streaming.
-        _ = self.spark.streams.active
         try:
-            rows = self.spark.read.format("statestore").load(location)
-        except (PySparkException, Py4JError) as error:
+            rows = state_rows(self.spark, location)
+        except SPARK_ERRORS as error:
             raise NoArchive(
                 f"there are no sessions in {location} ({_first_line(error)}): give the data directory of the engine with "
                 "--data-dir, or start it; it makes its first checkpoint within seconds"
             ) from error
-        state = F.col("value.groupState")
         return rows.select(
-            _client_id(rows),
-            state["connected"].alias("connected"),
-            state["inflight"].alias("inflight"),
-            state["queued"].alias("queued"),
-            state["queued_bytes"].alias("queued_bytes"),
-            F.timestamp_millis(state["oldest_unacked_ms"]).alias("oldest_unacked"),
-            F.timestamp_millis(state["next_deadline_ms"]).alias("next_deadline"),
-            F.length(state["blob"]).alias("state_bytes"),
-            F.col("partition_id"),
-            (state["version"] == QUARANTINED_ROW_VERSION).alias("quarantined"),
-            *([state["version"].alias("version"), state["blob"].alias("blob")] if blobs else []),
+            *("client_id", "connected", "inflight", "queued", "queued_bytes"),
+            F.timestamp_millis("oldest_unacked_ms").alias("oldest_unacked"),
+            F.timestamp_millis("next_deadline_ms").alias("next_deadline"),
+            F.length("blob").alias("state_bytes"),
+            "partition_id",
+            (F.col("version") == QUARANTINED_ROW_VERSION).alias("quarantined"),
+            *(("version", "blob") if blobs else ()),
         )
 
-    def census(self) -> Census:
-        """What the live sessions hold together. Raises NoArchive when there is no checkpoint, or it cannot be read."""
+    def session_stats(self) -> SessionStats:
+        """Returns what the live sessions hold together. Raises NoArchive if there is no readable checkpoint."""
         self.sessions()
         try:
-            return take_census(self.spark, sessions_checkpoint(self._settings))
-        except (PySparkException, Py4JError) as error:
+            return collect_session_stats(self.spark, sessions_checkpoint(self._settings))
+        except SPARK_ERRORS as error:
             raise NoArchive(f"the sessions cannot be counted ({_first_line(error)}): try again in a moment") from error
 
     def views(self, question: str) -> None:
-        """Makes the views that the words of a question can mean, and all for one that begins with SHOW: each costs a second.
+        """Makes the views whose names occur in a question, all of them for one that begins with SHOW. Each takes a second.
 
-        Raises NoArchive when there is nothing to ask.
+        Raises:
+            NoArchive: There is no table and no checkpoint.
         """
         text = question.lower()
         everything = text.split(maxsplit=1)[:1] == ["show"]
@@ -124,11 +126,11 @@ class HistorySession:
             raise NoArchive.at(self._settings.tables_location)
 
     def sql(self, question: str) -> DataFrame:
-        """The answer to one SQL query over the views; call `views` with it first. Raises BadQuestion."""
+        """Returns the answer to one SQL query over the views; call `views` with it before. Raises BadQuestion."""
         text = question.strip().rstrip(";").strip()
         word = text[:1] if text.startswith("(") else text.split(maxsplit=1)[0].lower() if text else ""
         if word in _QUERIES:
-            # As a subquery: whatever it says, it is a query and cannot write.
+            # Any text is a query, and cannot write, as a subquery.
             text = f"SELECT * FROM ({text})"  # noqa: S608  # nosec B608
         elif word not in _READ_ONLY:
             raise BadQuestion(
@@ -140,7 +142,7 @@ class HistorySession:
             raise self._explained(error) from error
 
     def where(self, rows: DataFrame, condition: str | None) -> DataFrame:
-        """The rows for which a SQL condition holds; None = all. Raises BadQuestion."""
+        """Returns the rows for which a SQL condition holds; None = all. Raises BadQuestion."""
         if condition is None:
             return rows
         try:
@@ -149,11 +151,11 @@ class HistorySession:
             raise BadQuestion(f"--where {condition}: {_first_line(error)}. The columns are {', '.join(rows.columns)}") from error
 
     def collected(self, rows: DataFrame) -> list[dict[str, Any]]:
-        """The rows as JSON documents: times in ISO 8601, binary as base64, nothing left out. Raises BadQuestion."""
+        """Returns the rows as JSON documents with all fields: times in ISO 8601, binary as base64. Raises BadQuestion."""
         return list(self.documents(rows))
 
     def documents(self, rows: DataFrame) -> Iterator[dict[str, Any]]:
-        """The same one by one, for answers that may be large."""
+        """Yields the same documents one by one, for large answers."""
         try:
             json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("document"))
             for row in json.toLocalIterator():
@@ -174,12 +176,6 @@ class HistorySession:
         return [spec.name for spec in TABLES]
 
 
-def _client_id(rows: DataFrame) -> Column:
-    """The key of the state: one column, whatever Spark calls it."""
-    (name,) = rows.select("key.*").columns
-    return F.col("key").getField(name).alias("client_id")
-
-
 def _with_text(rows: DataFrame) -> DataFrame:
     columns: list[Column] = []
     for name in rows.columns:
@@ -191,6 +187,6 @@ def _with_text(rows: DataFrame) -> DataFrame:
 
 
 def _first_line(error: Exception) -> str:
-    """What Spark says to people, without its plan and stack."""
+    """Returns the message of a Spark error, without its plan and stack."""
     text = str(error).strip().split("\n\n")[0]
     return " ".join(text.splitlines()[0].split())[:500] if text else type(error).__name__

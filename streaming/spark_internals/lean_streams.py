@@ -1,21 +1,22 @@
-"""The two Arrow streams of `applyInPandasWithState` (PySpark 4.2.0), read and written without pandas. Theory: lean_worker.py.
+"""Reads and writes the two Arrow streams of `applyInPandasWithState` without pandas. Theory of operation: lean_worker.py.
 
-In:   record batches with the columns of the data and, last, a struct column that has one element for each chunk, that is, for
-      each group or part of a group in this batch:
-      `properties` (JSON), `keyRowAsUnsafe`, `object` (the pickled state row or null), `startOffset`, `numRows`, `isLastChunk`.
-      After the last chunk the struct is null. A group that is divided over batches has a chunk in each of them.
-Out:  record batches with three struct columns of equal length: `_0` how many elements of the other two count, `_1` the output
-      rows, `_2` the states after their calls: `properties`, `keyRowAsUnsafe`, `object`, `oldTimeoutTimestamp`.
+In:   Record batches with the columns of the data and, last, a struct column with one element for each chunk. A chunk is a group,
+      or the part of a group in this batch: `properties` (JSON), `keyRowAsUnsafe`, `object` (the pickled state row or null),
+      `startOffset`, `numRows`, `isLastChunk`. After the last chunk the struct is null.
+Out:  Record batches with three struct columns of equal length. `_0`: how many elements of the other two count. `_1`: the output
+      rows. `_2`: the states after their calls, as `properties`, `keyRowAsUnsafe`, `object`, `oldTimeoutTimestamp`.
 
-Memory: one batch of Arrow at a time. A column becomes Python objects as a whole only up to `AT_ONCE_BYTES`, of a larger one each
-value when it is asked for; a batch is written when it has more than `max_records` output rows after a group (as in PySpark) or
-`BATCH_BYTES`.
+Memory: one Arrow batch at a time. Columns up to `AT_ONCE_BYTES` become Python objects as a whole; values of larger columns are
+converted one by one. A batch is written when it has `BATCH_BYTES`, or more than `max_records` output rows after a group (as in
+PySpark).
+
+Tried with PySpark 4.2.0. It uses private attributes of `GroupState`; with other versions lean_worker.py does not get here.
 """
 
 import io
 import json
 import pickle  # state rows, which only the engine writes  # nosec B403
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -36,27 +37,32 @@ _PLAIN: Final = frozenset((int, str, bytes, bool, float, type(None)))
 
 Key: TypeAlias = tuple[str, ...]
 Group: TypeAlias = "tuple[Key, Iterator[bytes], LeanState]"
+LeanFunction: TypeAlias = Callable[[Key, Iterable[bytes], GroupState], Iterable[Any]]
+"""Takes the key, the cells of the group's binary column (none after a time-out) and the state; returns the output rows.
+
+All columns of the key are strings. The state is the one that a function for `applyInPandasWithState` gets, with the same duties.
+"""
 
 
 class RowFormat(Protocol):
-    """How output rows become the column `_1`."""
+    """Turns output rows into the column `_1`."""
 
     def size_bytes(self, row: Any, /) -> int:
-        """About."""
+        """Returns about how large the row is."""
 
     def column(self, rows: Sequence[Any], length: int) -> pa.StructArray:
-        """An element for each row, and as many whose fields are null as make it `length` elements."""
+        """Returns one element for each row, followed by elements with null fields up to `length`."""
 
 
 class Layout(NamedTuple):
-    """Where the data columns are: those of the grouping key (strings), and the one that the function reads (binary)."""
+    """The positions of the data columns: those of the grouping key (strings), and the one that the function reads (binary)."""
 
     key_columns: tuple[int, ...]
     cell_column: int
 
 
 class LeanState(GroupState):
-    """GroupState with two shorter ways: a row of plain values is stored as it is, and `json` finds most of its text ready."""
+    """A faster GroupState: it stores a row of plain values as it is, and caches most of the text of `json`."""
 
     def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 - PySpark's name
         if type(newValue) is tuple and _PLAIN.issuperset(map(type, newValue)):
@@ -82,9 +88,9 @@ class LeanState(GroupState):
 
 
 def read_groups(batches: Iterable[pa.RecordBatch], layout: Layout, value_schema: StructType) -> Iterator[Group]:
-    """Each group once: its key, its cells, its state. The cells can be read until the next group is asked for, also in part.
+    """Yields each group once: its key, its cells, its state. A group that has timed out has no cells.
 
-    A group that has timed out has no cells.
+    Cells need not be read to the end. They can be read until the next group is requested.
     """
     chunks = _chunks(batches, layout)
     for key, cells, properties, key_row, row, is_last in chunks:
@@ -103,12 +109,14 @@ def read_groups(batches: Iterable[pa.RecordBatch], layout: Layout, value_schema:
 def write_batches(
     results: Iterable[tuple[LeanState, Iterable[Any]]], row_format: RowFormat, max_records: int
 ) -> Iterator[pa.RecordBatch]:
-    """results: for each group its state, and its output rows, which are all taken before the state is looked at.
+    """Yields the batches of the answer.
 
-    max_records: output rows after which a batch is written.
+    Args:
+        results: For each group its state and its output rows. The rows are read to the end before the state is.
+        max_records: Output rows after which a batch is written.
     """
     rows: list[Any] = []
-    states = _States()
+    states = _StateColumns()
     size = 0
     for state, output in results:
         for row in output:
@@ -116,19 +124,19 @@ def write_batches(
             size += row_format.size_bytes(row)
             if size > BATCH_BYTES:
                 yield _batch(rows, states, row_format)
-                rows, states, size = [], _States(), 0
+                rows, states, size = [], _StateColumns(), 0
         if len(rows) > max_records:
             yield _batch(rows, states, row_format)
-            rows, states, size = [], _States(), 0
+            rows, states, size = [], _StateColumns(), 0
         size += states.append(state)
         if size > BATCH_BYTES:
             yield _batch(rows, states, row_format)
-            rows, states, size = [], _States(), 0
+            rows, states, size = [], _StateColumns(), 0
     if rows or states.rows:
         yield _batch(rows, states, row_format)
 
 
-class _States:
+class _StateColumns:
     """The columns of `_2`."""
 
     def __init__(self) -> None:
@@ -138,7 +146,7 @@ class _States:
         self.old_timeouts: list[int | None] = []
 
     def append(self, state: LeanState) -> int:
-        """Size of the pickled row."""
+        """Returns the bytes of the pickled row."""
         row = None
         if state.exists:
             row = pickle.dumps(state._value_schema.toInternal(state._value), pickle_protocol)
@@ -150,7 +158,7 @@ class _States:
 
 
 class _Unpickler(pickle.Unpickler):
-    """For rows as the JVM pickles them: each with its whole schema as JSON text, which is here parsed once."""
+    """Unpickles rows of the JVM. Each carries its whole schema as JSON text, which is parsed once and cached."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         if name == "_parse_datatype_json_string" and module == "pyspark.sql.types":
@@ -163,12 +171,12 @@ def _type_of_json(text: str) -> DataType:
     return _parse_datatype_json_string(text)
 
 
-class _Values(Protocol):
+class _Column(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-class _OneByOne:
-    """The values of a column, each made when it is asked for."""
+class _LazyColumn:
+    """Converts the values of a column when they are requested."""
 
     def __init__(self, column: pa.Array) -> None:
         self._column = column
@@ -177,9 +185,9 @@ class _OneByOne:
         return self._column[index].as_py()
 
 
-def _values(column: pa.Array) -> _Values:
+def _values(column: pa.Array) -> _Column:
     if column.nbytes > AT_ONCE_BYTES:
-        return _OneByOne(column)
+        return _LazyColumn(column)
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()  # three times as fast as to_pylist
     return values
 
@@ -209,7 +217,7 @@ def _chunks(
 
 
 def _rest(chunks: Iterator[tuple[Key, Iterator[bytes], str, bytes, bytes | None, bool]]) -> Iterator[bytes]:
-    """The cells of the present group in the chunks that follow."""
+    """Yields the cells of the current group in the following chunks."""
     for _, cells, _, _, _, is_last in chunks:
         yield from cells
         if is_last:
@@ -218,7 +226,7 @@ def _rest(chunks: Iterator[tuple[Key, Iterator[bytes], str, bytes, bytes | None,
 
 @lru_cache(maxsize=256)
 def _parsed(properties: str) -> dict[str, Any]:
-    """The arguments of GroupState but for the row, which the JVM pickles apart. Most groups of a micro-batch share the text."""
+    """Returns the arguments of GroupState without the row, which is pickled separately. Most groups share them."""
     arguments: dict[str, Any] = json.loads(properties)
     arguments.pop("optionalValue", None)
     return arguments
@@ -228,7 +236,7 @@ def _parsed(properties: str) -> dict[str, Any]:
 def _json_head(
     batch_ms: int, watermark_ms: int, timeout: str, timed_out: bool, watermark: bool, defined: bool, updated: bool, removed: bool
 ) -> str:
-    """The text of `GroupState.json` up to the value of its last field, the time-out."""
+    """Returns the text of `GroupState.json` up to the value of its last field, the time-out."""
     state = GroupState(
         optionalValue=None,  # type: ignore[arg-type]
         batchProcessingTimeMs=batch_ms,
@@ -246,7 +254,7 @@ def _json_head(
     return state.json().removesuffix("0}")
 
 
-def _batch(rows: list[Any], states: _States, row_format: RowFormat) -> pa.RecordBatch:
+def _batch(rows: list[Any], states: _StateColumns, row_format: RowFormat) -> pa.RecordBatch:
     data_count, state_count = len(rows), len(states.rows)
     length = max(1, data_count, state_count)
     counts = [pa.array([count] * length, pa.int32()) for count in (data_count, state_count)]
@@ -263,5 +271,5 @@ def _batch(rows: list[Any], states: _States, row_format: RowFormat) -> pa.Record
 
 
 def _padded(values: list[Any], length: int) -> list[Any]:
-    """All columns of a batch have equal length; the counts say what is padding."""
+    """Pads to the common length of all columns of a batch; the counts in `_0` tell what is padding."""
     return values + [None] * (length - len(values))

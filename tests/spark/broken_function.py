@@ -6,7 +6,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from state.activation import Activation
 from state.session import Session
-from streaming.engine.operator.frames import Frames
+from streaming.engine.operator.cells import Frames
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import STATE_ROW_VERSION

@@ -11,10 +11,10 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
-from streaming.engine.operator import lean_worker
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
+from streaming.spark_internals import lean_worker
 
 
 class LeanOnly:

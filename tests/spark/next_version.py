@@ -6,8 +6,7 @@ import msgspec
 from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import NEWER_MARK, VERSION_BYTE
-from streaming.engine.operator.cells import EVENTS, decode_source_record
-from streaming.engine.operator.frames import Frames, cells_of
+from streaming.engine.operator.cells import EVENTS, Frames, cells_of, decode_source_record
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of

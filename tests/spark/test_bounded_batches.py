@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 from kafka import KafkaProducer
 
-from streaming.engine.intake.bounded_intake import BoundedIntake, Bounds
+from streaming.engine.intake.batch_size import BatchBounds
+from streaming.engine.intake.bounded_intake import BoundedIntake
 from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.pacing.engine_clock import STEP_MS, EngineClock, wall_ms
 from streaming.engine.pacing.paced_query import PacedQuery
@@ -22,7 +23,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 HOUR_MS = 3_600_000
-BOUNDS = Bounds(max_records=5_000, max_bytes=1 << 20, largest_bytes=64 << 10)
+BOUNDS = BatchBounds(max_records=5_000, max_bytes=1 << 20, largest_bytes=64 << 10)
 SMALL, LARGE, LARGE_BYTES = 1_500, 60, 40 << 10
 PARTITIONS = 2
 OVERHEAD_BYTES = 100

@@ -5,8 +5,8 @@ import pytest
 from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.events import encode_event
-from streaming.engine.watching.session_stats import Census, take_census
-from streaming.spark_internals.executor_work import spark_work
+from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
+from streaming.spark_internals.query_progress import executor_work
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -25,14 +25,14 @@ def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipelin
 
     pipeline.await_batches(1)  # before it there is nothing to read
 
-    def counted() -> Census | None:
-        found = take_census(pipeline.spark, str(pipeline.checkpoint), now_s=lambda: 1_000.0)
+    def counted() -> SessionStats | None:
+        found = collect_session_stats(pipeline.spark, str(pipeline.checkpoint), now_s=lambda: 1_000.0)
         return found if found.queued == 2 else None
 
     census = wait_until(counted, "the last message is in", check=pipeline.check)
     assert census.oldest_unacknowledged_s is not None
     assert census.oldest_unacknowledged_s > 1.7e9
-    assert census == Census(
+    assert census == SessionStats(
         sessions=2,
         connected=1,
         quarantined=0,
@@ -44,9 +44,9 @@ def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipelin
     )
 
     def stages() -> tuple[int, ...] | None:
-        found = spark_work(pipeline.spark, str(query.runId))
+        found = executor_work(pipeline.spark, str(query.runId))
         return found if len(found) > 1 else None
 
     before = wait_until(stages, "the job, and its stages", check=pipeline.check)
-    wait_until(lambda: spark_work(pipeline.spark, str(query.runId)) != before, "the next micro-batch", check=pipeline.check)
-    assert spark_work(pipeline.spark, "another query") == ()
+    wait_until(lambda: executor_work(pipeline.spark, str(query.runId)) != before, "the next micro-batch", check=pipeline.check)
+    assert executor_work(pipeline.spark, "another query") == ()

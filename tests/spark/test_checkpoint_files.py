@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from streaming.spark_internals.checkpoint_files import HadoopFiles, LastBatch
+from streaming.spark_internals.checkpoint import HadoopFiles, PlannedBatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -72,6 +72,6 @@ def test_the_last_micro_batch_is_that_of_the_checkpoint_whatever_the_folder(spar
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("v1")
     for folder in (None, "folder"):
-        assert HadoopFiles(spark, str(tmp_path), folder).last_batch() == LastBatch(10, is_committed=False)
+        assert HadoopFiles(spark, str(tmp_path), folder).last_batch() == PlannedBatch(10, is_committed=False)
     (tmp_path / "commits/10").write_text("v1")
-    assert HadoopFiles(spark, str(tmp_path)).last_batch() == LastBatch(10, is_committed=True)
+    assert HadoopFiles(spark, str(tmp_path)).last_batch() == PlannedBatch(10, is_committed=True)

@@ -38,6 +38,6 @@ def test_who_looks_at_what_waits_logs_in(secured: Secured, tmp_path: Path, login
     ) as records:
         end = records.ends(TOPIC, [0])[0]
         assert end, "Spark has written some"
-        assert records.look(TOPIC, 0, 0, end)[-1].end == end
-        records.rest()
+        assert records.measure(TOPIC, 0, 0, end)[-1].end == end
+        records.pause()
         assert records.ends(TOPIC, [0]) == {0: end}

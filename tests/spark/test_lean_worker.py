@@ -156,7 +156,7 @@ def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) 
         pipeline.settings = replace(settings, lean_worker=number % 2 == 0)
         copies = len(await_copies(pipeline, f"m{number}", 2))
         pipeline.start()
-        pipeline.send(settings.topics.events, b"", key=WAKE_UP_KEY)  # as streaming/engine/lifecycle/wake_up.py does
+        pipeline.send(settings.topics.events, b"", key=WAKE_UP_KEY)  # as streaming/engine/kafka_access.py does
         # What the other path has sent is sent again by this one: the state row and its timer came over.
         await_copies(pipeline, f"m{number}", copies + 1)
         pipeline.send(settings.topics.events, encode_event(acknowledged), key=b"c")

@@ -8,8 +8,8 @@ import pytest
 from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.events import encode_event
-from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import ProgressReader
+from streaming.engine.query import counted
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

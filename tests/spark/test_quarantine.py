@@ -11,8 +11,8 @@ from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.settings import SessionSettings
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
-from streaming.engine.outcome_counts import counted
 from streaming.engine.progress import ProgressReader
+from streaming.engine.query import counted
 from tests.spark.broken_function import Broken
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until

@@ -22,7 +22,7 @@ from streaming.engine.operator.by_batch import OperatorByBatch
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.progress import ProgressReader, last_progress
-from streaming.spark_internals.checkpoint_files import HadoopFiles
+from streaming.spark_internals.checkpoint import HadoopFiles
 from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
 from tests.support.kafka_topics import ReadRecord, read_topic

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,13 +21,12 @@ from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from streaming.config.settings import load_settings
 from streaming.config.topics import ensure_topics
-from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
-from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
-from streaming.engine.lifecycle.wake_up import write_wake_up
+from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
 from streaming.reload.configuration_watch import ConfigurationWatch
-from streaming.spark_internals.checkpoint_files import HadoopFiles
+from streaming.spark_internals.checkpoint import HadoopFiles
 from tests.spark.child_engine import READY_S
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
@@ -92,7 +92,7 @@ class Running:
     def look(self) -> bool:
         """True when new settings were taken."""
         if (new := self._watch.changed()) is not None:
-            self._reloader.take(new)
+            self._reloader.reconfigure(new)
         if batches := self._query.new_batches():
             self._query.keep_pace()
         self.batch_ids += [batch.batch_id for batch in batches]
@@ -112,7 +112,7 @@ def running(spark: SparkSession, installation: Installation) -> Iterator[Running
     pipeline = pipeline_settings(settings, commands_partitions=1)
     log = SettingsLog(HadoopFiles(spark, sessions_checkpoint(settings), FOLDER))
     with SessionsQuery(spark, settings, log, pipeline, starting_offsets={}, partitions={}) as query:
-        yield Running(watch, Reloader(settings, query, commands_partitions=1), query)
+        yield Running(watch, Reloader(settings, query, partial(pipeline_settings, commands_partitions=1)), query)
         query.stop()
 
 

@@ -14,7 +14,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
-from streaming.engine.watching.hang import HUNG, Hangs
+from streaming.engine.watching.watchdog import HUNG, Hangs
 from tests.spark.child_engine import Engine, engine
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka

@@ -12,7 +12,7 @@ from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from state.model import Outcome
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress
-from streaming.engine.watching.session_stats import Census
+from streaming.engine.watching.session_stats import SessionStats
 
 Counters = TypeVar("Counters", GatewayCounters, BridgeCounters)
 
@@ -47,8 +47,8 @@ def full_engine() -> Collector:
         )
     )
     collector.observe_lag({"inflight.messages": 1})
-    collector.observe_census(
-        Census(
+    collector.observe_session_stats(
+        SessionStats(
             sessions=4,
             connected=3,
             quarantined=1,

@@ -1,8 +1,8 @@
-"""How many records the next micro-batch may take so that they are no more than so many bytes.
+"""Computes how many records the next micro-batch may read so that they stay within a number of bytes.
 
-Spark takes a number of records of a topic, and shares it out over the partitions by what waits in each. So the number is sought
-for which the shares of all partitions together fit. The sizes are known of what was looked at (waiting_records.py); every other
-record counts as the largest that there can be, those included that arrive before the micro-batch is planned.
+Spark takes a number of records of a topic and distributes it over the partitions by what waits in each. So the number is sought
+for which the shares of all partitions fit together. The sizes of measured records are known (waiting_records.py). Every other
+record counts as the largest possible one, including records that arrive before the micro-batch is planned.
 """
 
 import math
@@ -11,8 +11,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchBounds:
+    """The most that a micro-batch reads of each topic. largest_bytes: the size of the largest possible record."""
+
+    max_records: int
+    max_bytes: int
+    largest_bytes: int
+
+    @property
+    def safe_limit(self) -> int:
+        """So many records fit whatever their sizes are."""
+        return max(1, min(self.max_records, self.max_bytes // self.largest_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Records that were looked at together, up to the offset `end`. size_bytes: of all of them, keys and headers included."""
+    """Records that were measured together, up to the offset `end`. size_bytes: their sum, keys and headers included."""
 
     end: int
     size_bytes: int
@@ -20,8 +34,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """One partition: the offsets of the first record that waits and of the one after the last. chunks: from `begin` on, without
-    a gap; the first may have begun before it.
+    """The unread records of one partition.
+
+    begin: the offset of the first. end: the offset after the last. chunks: measured from `begin` on, without a gap; the first may
+    begin before it.
     """
 
     begin: int
@@ -33,46 +49,43 @@ class Waiting:
         return max(0, self.end - self.begin)
 
     @property
-    def looked_at(self) -> int:
-        """Of how many records from `begin` on the sizes are known."""
+    def measured(self) -> int:
+        """The number of records from `begin` on whose sizes are known."""
         return max(0, self.chunks[-1].end - self.begin) if self.chunks else 0
 
     def size_bytes(self, count: int, *, largest_bytes: int, unknown_bytes: int) -> int:
-        """The first `count` records have at most so many bytes. largest_bytes: of any record. unknown_bytes: of one that was not
-        looked at.
-        """
-        total, place, last = 0, self.begin, self.begin + count
+        """Returns an upper bound for the size of the first `count` records. unknown_bytes: counted for an unmeasured one."""
+        total, offset, last = 0, self.begin, self.begin + count
         for chunk in self.chunks:
-            if place >= last:
+            if offset >= last:
                 return total
-            total += min(chunk.size_bytes, max(0, min(chunk.end, last) - place) * largest_bytes)
-            place = max(place, chunk.end)
-        return total + max(0, last - place) * unknown_bytes
+            total += min(chunk.size_bytes, max(0, min(chunk.end, last) - offset) * largest_bytes)
+            offset = max(offset, chunk.end)
+        return total + max(0, last - offset) * unknown_bytes
 
 
 def share(limit: int, waiting: Waiting, total: int) -> int:
-    """What Spark takes of one partition when a micro-batch takes `limit` of `total` records: at least one."""
+    """Returns what Spark reads of one partition when a micro-batch reads `limit` of `total` records: at least one."""
     exact = limit * waiting.count / total
     return min(waiting.count, math.ceil(exact) if exact < 1 else math.floor(exact))
 
 
-def records_that_fit(
-    partitions: Sequence[Waiting], *, max_records: int, max_bytes: int, largest_bytes: int, unknown_bytes: int
-) -> int:
-    """The limit of the next micro-batch, between 1 and max_records: no more than max_bytes together, but for the one record of
-    each partition that Spark takes in any case. largest_bytes, unknown_bytes: see `Waiting.size_bytes`.
+def records_that_fit(partitions: Sequence[Waiting], bounds: BatchBounds, *, unknown_bytes: int) -> int:
+    """Returns the limit of the next micro-batch, between 1 and `bounds.max_records`.
+
+    So many records have at most `bounds.max_bytes`, except for the one record of each partition that Spark reads in any case.
     """
     total = sum(waiting.count for waiting in partitions)
 
     def fits(limit: int) -> bool:
-        taken = sum(
-            waiting.size_bytes(share(limit, waiting, total), largest_bytes=largest_bytes, unknown_bytes=unknown_bytes)
+        size_bytes = sum(
+            waiting.size_bytes(share(limit, waiting, total), largest_bytes=bounds.largest_bytes, unknown_bytes=unknown_bytes)
             for waiting in partitions
             if waiting.count
         )
-        return taken + max(0, limit - total) * unknown_bytes <= max_bytes
+        return size_bytes + max(0, limit - total) * unknown_bytes <= bounds.max_bytes
 
-    low, high = 1, max_records
+    low, high = 1, bounds.max_records
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)

@@ -1,10 +1,10 @@
-"""An event of a newer version of Inflight stops the query before any session has heard of its micro-batch (docs/decisions/0024).
+"""Stops the query at an event that a newer version of Inflight wrote, before any session is called (docs/decisions/0024).
 
-This engine cannot know what such an event means to its session, and without it the session would go on wrongly. All records of a
-micro-batch are read, and divided by client, before the first session is called, and reading fails at such an event. So nothing
-was sent, and no state is written: the version that understands it executes the micro-batch as if it had never been begun.
+This engine cannot know what such an event means to its session; without it the session would continue wrongly. Spark reads all
+records of a micro-batch and groups them by client before it calls the first session, and reading fails at such an event. So
+nothing is sent and no state is written: a version that understands the event executes the micro-batch anew.
 
-Foreign or damaged bytes do not look like that (`NEWER_MARK`, state/records/record.py): they become dead letters as before.
+Foreign or damaged bytes do not carry the mark of our events (`NEWER_MARK`, state/records/record.py): they become dead letters.
 """
 
 import re
@@ -21,9 +21,10 @@ _SAID: Final = re.compile(rf"{_ERROR} (\d+) (\S+)-(\d+)-(\d+);")
 
 
 def refused_if_newer(value: Column) -> Column:
-    """The value of a record of `inflight.events`; computing it fails for one of a newer version.
+    """Returns a column with the same value whose evaluation fails for an event of a newer version.
 
-    In a DataFrame with the columns of Kafka's source.
+    Args:
+        value: The value of a record of `inflight.events`, in a DataFrame with the columns of Kafka's source.
     """
     version, mark = F.substring(value, 1, 1), F.substring(value, 2, len(NEWER_MARK))
     is_newer = (mark == F.lit(NEWER_MARK)) & (version > F.lit(EVENTS_VERSION_BYTE))
@@ -37,7 +38,7 @@ def refused_if_newer(value: Column) -> Column:
 
 
 def newer_event(error: str) -> str | None:
-    """What to tell people when this is why the query died. error: Spark's text; None = it died of something else."""
+    """Returns a message for people if such an event ended the query, else None. error: Spark's text."""
     found = _SAID.search(error)
     if found is None:
         return None
@@ -45,6 +46,6 @@ def newer_event(error: str) -> str | None:
     return (
         f"the event at offset {offset} in partition {partition} of {topic} has version {version}, and this Inflight reads "
         f"{EVENTS_VERSION}. Nothing of its micro-batch was sent or stored. Start the version of Inflight that the gateways and "
-        "bridges have, or a newer one: it goes on with this event. Only to give such events up, set "
+        "bridges have, or a newer one: it continues with this event. Only to give such events up, set "
         "engine.stop_at_newer_events = false (docs/operations.md, The way back)"
     )

@@ -1,7 +1,7 @@
-"""Looks at the sizes of records that no micro-batch has taken, with a consumer of its own.
+"""Measures the sizes of records that no micro-batch has read, with a consumer of its own.
 
-It is librdkafka's: that reads every compression, and 20,000 small records in a tenth of a second, most of it outside Python. It
-belongs to no group and commits nothing. It reads as Spark's source does, only what is committed.
+The consumer is librdkafka's. That reads every compression, and 20,000 small records in 100 ms, most of it outside Python. It
+belongs to no group and commits nothing. Like Spark's source it reads committed records only.
 """
 
 import threading
@@ -17,41 +17,43 @@ from streaming.engine.intake.batch_size import Chunk
 
 _POLL_RECORDS: Final = 2_000
 _POLL_S: Final = 0.5
-"""A partition that says nothing for so long counts as silent."""
+"""A partition without an answer for so long counts as silent."""
 _MORE_S: Final = 0.005
-"""How long a poll waits for more when it has something."""
+"""How long a poll that has records waits for more."""
 _ANSWER_S: Final = 2.0
 _CHUNKS: Final = 1_024
-"""A chunk has about so small a part of a micro-batch."""
+"""A full micro-batch has about so many chunks."""
 _RECORD_BYTES: Final = 64
-"""What a record counts beside key, value and headers: Kafka's own fields."""
+"""Counted for a record beside its key, value and headers: Kafka's own fields."""
 _HEADER_BYTES: Final = 8
-"""The same of a header."""
+"""Counted for a header beside its name and value."""
 _UNREAD_HEADERS_BYTES: Final = 1 << 20
-"""Of headers that cannot be read: as large as a record is by Kafka's default."""
+"""Counted for headers that cannot be read: Kafka's default for the largest record."""
 _CONFIG: Final = {
     "client.id": "inflight-engine-sizes",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # What an open transaction holds back does not wait for Spark's source either.
+    # Records of an open transaction do not wait for Spark's source either.
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 10,
     "fetch.queue.backoff.ms": 5,
     "fetch.message.max.bytes": 1 << 20,
-    # It reads ahead, and holds this much.
+    # The consumer reads ahead and buffers this much.
     "queued.max.messages.kbytes": 4_096,
 }
 
 
 class WaitingRecords:
-    """The records of some topics. Connects when it is first asked. Whatever goes wrong is raised (KafkaException and others).
-
-    options: of [kafka], as librdkafka has them. group_id: librdkafka wants one, also of who joins none and commits nothing; it is
-    one that we are allowed to read. max_bytes: of a micro-batch.
-    """
+    """The records of some topics. Connects at the first call. All methods raise KafkaException, TimeoutError and others."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], *, group_id: str, max_bytes: int) -> None:
+        """
+        Args:
+            options: Section [kafka] in librdkafka's terms.
+            group_id: Required by librdkafka even of a consumer without a group; one that the ACLs let us read.
+            max_bytes: The bound of a micro-batch.
+        """
         self._bootstrap_servers = bootstrap_servers
         self._options = options
         self._group_id = group_id
@@ -62,14 +64,14 @@ class WaitingRecords:
         self._at: tuple[str, int, int] | None = None
 
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
-        """The offset after the last record of each partition."""
+        """Returns the offset after the last record of each partition."""
         with self._in_use:
             consumer = self._connected()
-            consumer.poll(0)  # what it has to say; nothing is read yet
+            consumer.poll(0)  # serves callbacks; nothing is assigned yet
             return {number: self._end(consumer, topic, number) for number in partitions}
 
-    def look(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
-        """Some of the next `count` records from that offset on, which are there; empty when nothing came."""
+    def measure(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
+        """Returns the sizes of some of the next `count` records from that offset on; empty when none came."""
         with self._in_use:
             consumer = self._connected()
             if self._at != (topic, number, offset):
@@ -79,8 +81,8 @@ class WaitingRecords:
             self._at = (topic, number, end)
             return chunks(found, end=end, chunk_bytes=self._chunk_bytes)
 
-    def rest(self) -> None:
-        """Until the next call nothing is read."""
+    def pause(self) -> None:
+        """Stops reading until the next call."""
         with self._in_use:
             self._at = None
             if self._consumer is not None:
@@ -109,7 +111,10 @@ class WaitingRecords:
         return end
 
     def _read(self, consumer: Any, offset: int, most: int) -> tuple[list[tuple[int, int]], int]:
-        """Offset and size of each, and the offset behind all of them. Markers of transactions have offsets and are no records."""
+        """Returns offset and size of each record, and the offset after all of them.
+
+        The latter may be beyond the last record: transaction markers have offsets and are no records.
+        """
         found: list[tuple[int, int]] = []
         end, deadline = offset, time.monotonic() + _POLL_S
         while len(found) < most and (left_s := deadline - time.monotonic()) > 0:
@@ -129,7 +134,7 @@ class WaitingRecords:
 
 
 def size_bytes(message: Any) -> int:
-    """Of a record, decompressed."""
+    """Returns the decompressed size of a record."""
     total: int = _RECORD_BYTES + len(message) + len(message.key() or b"")
     try:
         headers = headers_of(message)
@@ -141,9 +146,11 @@ def size_bytes(message: Any) -> int:
 
 
 def chunks(records: Iterable[tuple[int, int]], *, end: int, chunk_bytes: int) -> list[Chunk]:
-    """records: offset and size of each, in order. end: the offset behind all of them.
+    """Groups records into chunks of at least `chunk_bytes`, except the last.
 
-    A chunk ends with the record with which it has chunk_bytes.
+    Args:
+        records: Offset and size of each, in order.
+        end: The offset after all of them.
     """
     made: list[Chunk] = []
     size, place = 0, None

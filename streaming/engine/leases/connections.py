@@ -1,4 +1,4 @@
-"""Which connections the sessions have, by the newest committed micro-batch: what is ended when a lease has passed."""
+"""Finds the connections of the newest committed sessions whose lease has expired."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from state.model import ClientId
 from state.session_codec import connection_of
+from streaming.spark_internals.state_rows import state_rows
 
 
 class OpenConnection(NamedTuple):
-    """What a session takes for its connection."""
+    """The connection that a session believes it has."""
 
     client_id: ClientId
     connection_id: int
@@ -24,17 +24,17 @@ _COLUMNS = pa.schema([("client_id", pa.string()), ("connection_id", pa.int64()),
 
 
 def connections_without_lease(spark: SparkSession, checkpoint: str, live: frozenset[str]) -> list[OpenConnection]:
-    """The connections whose lease is none of `live`; those of versions without leases are left out. Reads every session once.
+    """Returns the connections whose lease is not in `live`, without those of versions that had no leases. Reads every session
+    once.
 
-    Raises PySparkException when the checkpoint cannot be read, as before the first micro-batch.
+    Raises:
+        SPARK_ERRORS: The checkpoint cannot be read; before the first micro-batch it never can.
     """
-    rows = spark.read.format("statestore").load(checkpoint)
-    (key,) = rows.select("key.*").columns
-    state = F.col("value.groupState")
-    blobs = rows.where(state["connected"]).select(F.col("key")[key].alias("client_id"), state["blob"].alias("blob"))
-    found = blobs.mapInArrow(
-        partial(_without_lease, live=live),
-        "client_id string, connection_id long, lease_id string",
+    rows = state_rows(spark, checkpoint)
+    found = (
+        rows.where("connected")
+        .select("client_id", "blob")
+        .mapInArrow(partial(_without_lease, live=live), "client_id string, connection_id long, lease_id string")
     )
     return [OpenConnection(*row) for row in found.collect()]
 
@@ -50,5 +50,5 @@ def _without_lease(batches: Iterator[pa.RecordBatch], live: frozenset[str]) -> I
 
 
 def _is_over(connection_id: int, lease_id: str, live: frozenset[str]) -> bool:
-    """An id that no gateway can have made, and Arrow cannot carry, is nobody's business here."""
+    """Ignores ids that Arrow cannot carry: no gateway makes such an id."""
     return bool(lease_id) and lease_id not in live and connection_id < 1 << 63

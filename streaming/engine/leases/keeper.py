@@ -1,19 +1,18 @@
 """Ends the connections of gateways and bridges that are gone (docs/decisions/0009-leases.md).
 
-In a thread of the engine's driver, beside the query and not in it. What it finds out becomes records of `inflight.events`, so a
-session learns of it through the log, like everything else, and a micro-batch that is executed again does the same.
+It runs on a thread of the engine's driver, beside the query. Its findings become records of `inflight.events`. So a session
+learns of them through the log, and a micro-batch that is executed again does the same.
 
-A look, about once a second:
-1. read `inflight.leases` to its end; leases that were not renewed for one and a half durations of watched time have expired;
-2. if one has, or at the first opportunity after the start: look in the newest snapshot of all sessions for connections without a
-   live lease, read the topic to its end again (a lease is in the log before its first connection is), and append `ConnectionLost`
-   for those that have none even then;
-3. an expired lease is forgotten when a snapshot without a connection of it contains all that was in the log when it expired.
-   Until then step 2 comes again: a connection may still have been on its way.
+An inspection, about once a second:
+1. Read `inflight.leases` to its end. Leases without a renewal for one and a half durations of watched time have expired.
+2. If one has expired, and once after the start, search the newest snapshot of all sessions for connections without a live lease.
+   Read the topic to its end again, because a lease is in the log before its first connection is. Append `ConnectionLost` for
+   connections that have none even then.
+3. Forget an expired lease when a snapshot without a connection of it contains all that was in the log when it expired. Until then
+   repeat step 2: a connection may still have been on its way.
 """
 
 import datetime
-import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -22,42 +21,43 @@ from typing import Final, Self
 import msgspec
 import structlog
 from kafka.errors import KafkaError
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from state.errors import NewerRecord
 from state.records.leases import Lease
 from streaming.config.settings import Settings
+from streaming.engine.background import BackgroundLoop
 from streaming.engine.leases.connections import OpenConnection, connections_without_lease
 from streaming.engine.leases.table import PATIENCE, LeaseTable
 from streaming.engine.leases.topic import KafkaLeaseTopic, LeaseTopic
 from streaming.engine.progress import BatchProgress
+from streaming.spark_internals.jvm import SPARK_ERRORS
 
 _log: Final = structlog.get_logger(__name__)
-_LOOK_S: Final = 1.0
+_INTERVAL_S: Final = 1.0
 _LONGEST_STEP_MS: Final = 3_000
-"""Between two looks counts as watched time; in a longer one this process stood still."""
+"""Counts as watched time between two inspections at most: in a longer interval this process stood still."""
 _SEARCH_AGAIN_S: Final = 3.0
 _SEARCH_SHARE: Final = 10
-"""A search that took long is repeated after at least so many times as long."""
-_JOIN_S: Final = 10.0
+"""The next search comes after at least so many times the duration of the last."""
 _JOB_GROUP: Final = "inflight-leases"
 
 Search = Callable[[frozenset[str]], list[OpenConnection]]
-"""The connections of the newest committed micro-batch whose lease is none of these."""
+"""Returns the connections of the newest committed micro-batch whose lease is not in the set."""
 
 
 class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look has found. live: leases at this moment. expired: leases, connections_ended: connections, by this look."""
+    """The result of an inspection. live: leases now. expired: leases, connections_ended: connections, by this inspection."""
 
     live: int
     expired: int = 0
     connections_ended: int = 0
 
 
-class LeaseKeeper:
-    """`look` does one look; `start` lets a thread do it until the end of a `with` block."""
+class LeaseKeeper(BackgroundLoop):
+    """Inspects the leases on a thread from `start` to the end of a `with`."""
+
+    _join_s = 10.0
 
     def __init__(
         self,
@@ -70,25 +70,30 @@ class LeaseKeeper:
         monotonic_s: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
+        """
+        Args:
+            first_search_ms: Watched time before the first search.
+            cancel: Interrupts a search of another thread.
+        """
+        super().__init__("inflight-leases")
         self._topic = topic
         self._search = search
         self._on_report = on_report
-        self._cancel = cancel
+        self._cancel_search = cancel
         self._monotonic_s = monotonic_s
         self._now = now
         self._table = LeaseTable()
         self._expired_at: dict[str, datetime.datetime] = {}
         self._drained_at: datetime.datetime | None = None
-        self._looked_at_s = monotonic_s()
+        """The start of the newest micro-batch that left no record unread."""
+        self._inspected_at_s = monotonic_s()
         self._watched_ms = 0.0
         self._first_search_ms: float | None = first_search_ms
         self._search_after_s = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="inflight-leases", daemon=True)
 
     @classmethod
     def of(cls, settings: Settings, spark: SparkSession, checkpoint: str, *, on_report: Callable[[LeaseReport], None]) -> Self:
-        """As configured."""
+        """Makes one for an engine. checkpoint: of its sessions."""
 
         def search(live: frozenset[str]) -> list[OpenConnection]:
             spark.sparkContext.setJobGroup(_JOB_GROUP, "connections without a lease", interruptOnCancel=True)
@@ -104,19 +109,15 @@ class LeaseKeeper:
         )
 
     def observe(self, batch: BatchProgress) -> None:
-        """Call after every micro-batch; from any thread."""
+        """Call after every micro-batch, from any thread."""
         if not batch.consumer_lag:
             self._drained_at = datetime.datetime.fromisoformat(batch.started)
 
-    def start(self) -> None:
-        """From now on the thread looks."""
-        self._thread.start()
-
-    def look(self) -> None:
-        """Raises KafkaError, PySparkException or Py4JError for what may work the next time, NewerRecord as LeaseTopic does."""
+    def inspect(self) -> None:
+        """Does one inspection. Raises KafkaError, SPARK_ERRORS or NewerRecord for what may work the next time."""
         read = self._topic.read()
         now_s = self._monotonic_s()
-        passed_ms, self._looked_at_s = min((now_s - self._looked_at_s) * 1_000, _LONGEST_STEP_MS), now_s
+        passed_ms, self._inspected_at_s = min((now_s - self._inspected_at_s) * 1_000, _LONGEST_STEP_MS), now_s
         self._watched_ms += passed_ms
         self._table.watched(passed_ms)
         self._apply(read)
@@ -125,7 +126,7 @@ class LeaseKeeper:
             _log.warning("leases_expired", leases=expired, holders=self._table.holders(expired))
             self._expired_at |= dict.fromkeys(expired, self._now())
             self._search_after_s = now_s
-        if over := self._table.take_ended():
+        if over := self._table.pop_ended():
             self._topic.forget(over)
         ended = self._end_connections() if self._is_search_due() else 0
         self._on_report(LeaseReport(live=len(self._table.live), expired=len(expired), connections_ended=ended))
@@ -139,6 +140,7 @@ class LeaseKeeper:
         return (bool(self._table.expired) or is_first) and self._monotonic_s() >= self._search_after_s
 
     def _end_connections(self) -> int:
+        """Does steps 2 and 3. Returns the number of connections that were ended."""
         began_s = self._monotonic_s()
         drained_at = self._drained_at
         try:
@@ -147,9 +149,8 @@ class LeaseKeeper:
             lost = [connection for connection in found if connection.lease_id not in self._table.live]
             if lost:
                 self._topic.tell_lost(lost, "its gateway or bridge is gone")
-                _log.warning(
-                    "connections_ended", count=len(lost), holders=self._table.holders(sorted({c.lease_id for c in lost}))
-                )
+                holders = self._table.holders(sorted({connection.lease_id for connection in lost}))
+                _log.warning("connections_ended", count=len(lost), holders=holders)
         finally:
             took_s = self._monotonic_s() - began_s
             self._search_after_s = self._monotonic_s() + max(_SEARCH_AGAIN_S, _SEARCH_SHARE * took_s)
@@ -168,21 +169,18 @@ class LeaseKeeper:
         return len(lost)
 
     def _run(self) -> None:
-        while not self._stop.wait(_LOOK_S):
+        while not self._stopping.wait(_INTERVAL_S):
             try:
-                self.look()
-            except (KafkaError, NewerRecord, PySparkException, Py4JError) as error:
-                if not self._stop.is_set():
+                self.inspect()
+            except (KafkaError, NewerRecord, *SPARK_ERRORS) as error:
+                if not self._stopping.is_set():
                     _log.warning("leases_not_watched", error=repr(error)[:500], action="tried again in a second")
-            except Exception:  # noqa: BLE001 - the sessions go on without it
+            except Exception:  # noqa: BLE001 - the sessions continue without it
                 _log.exception("leases_not_watched", action="please report this")
 
-    def __enter__(self) -> Self:
-        return self
+    def _cancel(self) -> None:
+        self._cancel_search()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._cancel()
-            self._thread.join(_JOIN_S)
+        super().__exit__(kind, error, trace)
         self._topic.close()

@@ -1,78 +1,59 @@
-"""`inflight.leases` as the engine reads it, and the endings that it writes to `inflight.events`."""
+"""Reads `inflight.leases` for the engine, and writes the ends of connections to `inflight.events`."""
 
-import time
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError, KafkaTimeoutError
-
-from sinks.kafka.producers import abandon
 from state.errors import NewerRecord, UnreadableRecord
 from state.events import ConnectionLost
 from state.records.events import encode_event
 from state.records.leases import Lease, decode_lease
 from streaming.config.settings import Settings
+from streaming.engine.kafka_access import TopicLog
 from streaming.engine.leases.connections import OpenConnection
 
-_READ_S: Final = 10.0
-_POLL_MS: Final = 200
-_REQUEST_MS: Final = 5_000
-_TOGETHER: Final = 5_000
+_BLOCK_MS: Final = 5_000
+_DELIVERY_MS: Final = 10_000
 
 
 class LeaseTopic(Protocol):
     """Each method raises KafkaError when Kafka does not do it, and may be called again then."""
 
     def read(self) -> list[tuple[str, Lease | None]]:
-        """What is new, up to the end that the topic has at this moment; after a failure everything once more.
+        """Returns what is new up to the present end of the topic; after a failure everything once more.
 
-        Raises NewerRecord where a newer version has a lease: nobody here can say who has none.
+        Raises:
+            NewerRecord: A newer version of Inflight holds a lease. Then nobody here can say which connections have none.
         """
 
     def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
-        """ConnectionLost to the session of each; back when all are in the log."""
+        """Appends ConnectionLost for the session of each connection; returns when Kafka has confirmed all."""
 
     def forget(self, lease_ids: Iterable[str]) -> None:
-        """Tombstones."""
+        """Writes tombstones."""
 
     def close(self) -> None: ...
 
 
 class KafkaLeaseTopic:
-    """LeaseTopic on Kafka; connects when it is first used."""
+    """LeaseTopic on Kafka; connects at first use."""
 
     def __init__(self, settings: Settings) -> None:
-        self._topic = settings.topics.leases
+        self._leases = settings.topics.leases
         self._events = settings.topics.events
-        self._options: dict[str, Any] = {
-            "client_id": "inflight-leases",
-            "bootstrap_timeout_ms": _REQUEST_MS,
-            "request_timeout_ms": _REQUEST_MS,
-            **settings.kafka.client_options(),
-        }
-        self._consumer: KafkaConsumer | None = None
-        self._partitions: list[TopicPartition] = []
-        self._producer: KafkaProducer | None = None
+        self._log = TopicLog(
+            settings, self._leases, client_id="inflight-leases", max_block_ms=_BLOCK_MS, delivery_timeout_ms=_DELIVERY_MS
+        )
 
     def read(self) -> list[tuple[str, Lease | None]]:
+        records = self._log.read()
         try:
-            consumer = self._consumer or self._open()
-            found: list[tuple[str, Lease | None]] = []
-            ends = consumer.end_offsets(self._partitions)
-            deadline = time.monotonic() + _READ_S
-            while any(consumer.position(partition) < ends[partition] for partition in self._partitions):
-                if time.monotonic() > deadline:
-                    raise KafkaTimeoutError(f"{self._topic} was not read to its end within {_READ_S:.0f} s")
-                for records in consumer.poll(timeout_ms=_POLL_MS).values():
-                    found += [(record.key.decode(errors="replace"), lease_of(record.value)) for record in records if record.key]
-        except (KafkaError, NewerRecord):
-            self.close()
+            return [(key.decode(errors="replace"), lease_of(value)) for key, value in records]
+        except NewerRecord:
+            self._log.close()
             raise
-        return found
 
     def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
-        self._write(
+        self._log.write(
             self._events,
             (
                 (client_id.encode(), encode_event(ConnectionLost(connection_id=connection_id, reason=reason)))
@@ -81,52 +62,14 @@ class KafkaLeaseTopic:
         )
 
     def forget(self, lease_ids: Iterable[str]) -> None:
-        self._write(self._topic, ((lease_id.encode(), None) for lease_id in lease_ids))
+        self._log.write(self._leases, ((lease_id.encode(), None) for lease_id in lease_ids))
 
     def close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        producer, self._producer = self._producer, None
-        if consumer is not None:
-            consumer.close(autocommit=False)
-        if producer is not None:
-            abandon(producer)
-
-    def _open(self) -> KafkaConsumer:
-        consumer = self._consumer = KafkaConsumer(
-            **self._options, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
-        numbers = consumer.partitions_for_topic(self._topic)
-        if not numbers:
-            raise KafkaTimeoutError(f"topic {self._topic} does not exist; create it with `inflight topics`")
-        self._partitions = [TopicPartition(self._topic, number) for number in sorted(numbers)]
-        consumer.assign(self._partitions)
-        consumer.seek_to_beginning(*self._partitions)
-        return consumer
-
-    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        try:
-            producer = self._producer = self._producer or KafkaProducer(
-                **self._options, acks="all", max_block_ms=_REQUEST_MS, delivery_timeout_ms=2 * _REQUEST_MS
-            )
-            futures: list[Any] = []
-            for key, value in records:
-                futures.append(producer.send(topic, key=key, value=value))
-                if len(futures) >= _TOGETHER:
-                    _await(futures)
-            _await(futures)
-        except KafkaError:
-            self.close()
-            raise
-
-
-def _await(futures: list[Any]) -> None:
-    for future in futures:
-        future.get(timeout=2 * _REQUEST_MS / 1_000)
-    futures.clear()
+        self._log.close()
 
 
 def lease_of(value: bytes | None) -> Lease | None:
-    """What cannot be read is nobody's lease, but a newer version's is somebody's: raises NewerRecord."""
+    """Returns None for a tombstone and for bytes that are no lease. Raises NewerRecord for a newer version's lease."""
     try:
         return None if value is None else decode_lease(value)
     except NewerRecord:

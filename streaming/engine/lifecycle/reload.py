@@ -1,10 +1,10 @@
-"""Which changes of the configuration an engine takes while it runs.
+"""Applies a changed configuration to a running engine.
 
-Those that say what a session does. The rest is wired into the query, its sources and its topics, or belongs to other processes.
+It can change what sessions do. The rest is wired into the query, its sources and its topics, or concerns other processes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -14,75 +14,74 @@ from streaming.config.contradictions import contradictions
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
-from streaming.engine.lifecycle.pipeline import pipeline_settings
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.reload.changed_keys import changed_keys, with_reloaded
+from streaming.reload.changes import changed_settings, with_reloaded
 
 _log: Final = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """settings: what is in force if this is taken. changed: the keys that differ from what was in force. needs_restart: keys that
-    differ in the configuration and are not taken. problems: why it may not be taken.
+    """The result of comparing a new configuration with the settings in force.
+
+    settings: in force if this is applied. changed: the keys that differ from those before. needs_restart: changed keys that are
+    not applied. problems: why it must not be applied.
     """
 
     settings: Settings
-    changed: tuple[str, ...]
-    needs_restart: tuple[str, ...]
-    problems: tuple[str, ...] = ()
+    changed: list[str]
+    needs_restart: list[str]
+    problems: list[str]
 
 
 def reload(in_force: Settings, new: Settings) -> Reload:
-    """in_force: what the engine works with; new: what the configuration says."""
-    taken = with_reloaded(in_force, new, "engine")
+    """Compares the settings of the running engine with a new configuration."""
+    merged = with_reloaded(in_force, new, "engine")
     new_tables = {spec.name for spec in bound_tables(new)} - {spec.name for spec in bound_tables(in_force)}
     return Reload(
-        settings=taken,
-        changed=_differences(in_force, taken),
-        # The archive makes its tables when it starts; until then these dead letters are in `dead_letters`.
-        needs_restart=_differences(taken, new) + tuple(f"exchanges table:{name}" for name in sorted(new_tables)),
-        # The new sessions beside the engine's old limits.
-        problems=tuple(f"{'.'.join(map(str, path))} {text}" for path, text in contradictions(taken)),
+        settings=merged,
+        changed=changed_settings(in_force, merged),
+        # The archive creates its tables when it starts; until then these dead letters are in `dead_letters`.
+        needs_restart=changed_settings(merged, new) + [f"exchanges table:{name}" for name in sorted(new_tables)],
+        # The new session settings beside the engine's old limits.
+        problems=[f"{'.'.join(map(str, path))} {text}" for path, text in contradictions(merged)],
     )
 
 
-def _differences(old: Settings, new: Settings) -> tuple[str, ...]:
-    return tuple(changed_keys(old.model_dump(), new.model_dump()))
-
-
-class Query(Protocol):
+class RestartableQuery(Protocol):
     def restart(self, pipeline: PipelineSettings) -> None:
-        """With other settings, from the next micro-batch on."""
+        """Restarts the query with other settings, which hold from the next micro-batch on."""
 
 
 class Reloader:
-    """Puts new settings in force, and says in the log what becomes of them. settings: in force now.
+    """Puts new settings in force, and logs what becomes of them."""
 
-    commands_partitions, history: of `pipeline_settings`.
-    """
-
-    def __init__(self, settings: Settings, query: Query, *, commands_partitions: int, history: str = "") -> None:
+    def __init__(self, settings: Settings, query: RestartableQuery, pipeline_of: Callable[[Settings], PipelineSettings]) -> None:
+        """
+        Args:
+            settings: In force now.
+            pipeline_of: Makes the settings of the query.
+        """
         self._settings = settings
         self._query = query
-        self._pipeline_of = partial(pipeline_settings, commands_partitions=commands_partitions, history=history)
+        self._pipeline_of = pipeline_of
 
-    def take(self, new: Settings) -> None:
+    def reconfigure(self, new: Settings) -> None:
         """Raises what a start of the query raises."""
         found = reload(self._settings, new)
         if found.needs_restart:
-            _log.warning("settings_need_a_restart", keys=list(found.needs_restart), action="until then the old values hold")
+            _log.warning("settings_need_a_restart", keys=found.needs_restart, action="until then the old values hold")
         if not found.changed:
             _log.info("settings_unchanged")
             return
         if found.problems:
-            _log.error("settings_not_taken", problems=list(found.problems), action="those before it stay in force")
+            _log.error("settings_not_taken", problems=found.problems, action="those before it stay in force")
             return
         try:
-            require_safe_topics(found.settings)  # bindings may name new ones
+            require_safe_topics(found.settings)  # bindings may name new topics
         except (UnsafeTopics, KafkaUnreachable) as error:
             _log.error("settings_not_taken", problems=str(error), action="then save the file again, or send SIGHUP")
             return
-        _log.info("settings_changed", keys=list(found.changed))
+        _log.info("settings_changed", keys=found.changed)
         self._query.restart(self._pipeline_of(found.settings))
         self._settings = found.settings

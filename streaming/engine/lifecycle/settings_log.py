@@ -1,38 +1,84 @@
-"""The settings of each micro-batch, recorded in the checkpoint before it is planned (docs/decisions/0013).
+"""Records the settings of each micro-batch in the checkpoint before it is planned (docs/decisions/0013).
 
-Settings decide what a session says. A micro-batch that is executed again, because the engine was killed in it, has to say the
-same again: gateways have read it, and drop what comes a second time. So it gets the settings that it had, whatever the
-configuration says by now.
+Settings decide what a session emits. A micro-batch is executed again when the engine was killed in it. It has to emit the same
+then, because gateways have read the first output, and drop repetitions. So it gets the settings that it had, whatever the
+configuration is by now.
 
 1. `CHECKPOINT/inflight.settings/N` has the settings of the micro-batches from N on, up to the next such file.
-2. It is written before micro-batch N is planned. So N is the one after the last that was planned, and that one, if it is not
-   committed, keeps its own.
-3. A checkpoint of 0.1.0 has no such files: what it has not committed is executed with the present settings, and the log says so.
-4. A field that this version does not know is ignored, and one that is missing has its default: the file is another version's,
-   whose commands have another `code` (state/commands.py).
-5. Files that no micro-batch needs any more are removed.
+2. It is written before micro-batch N is planned. So N follows the last planned one, which keeps its own settings if it is not
+   committed.
+3. A checkpoint of 0.1.0 has no such files. Its uncommitted micro-batch is executed with the present settings, and the log says
+   so.
+4. An unknown field is ignored, and a missing one has its default: another version wrote the file, and its commands have another
+   `code` (state/commands.py).
+5. Files that no micro-batch needs any more are deleted.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from state.dead_letters.exchanges import Exchanges
+from state.dead_letters.policy import permitted
+from state.records.settings import Topics
+from streaming.config.settings import Settings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
-from streaming.engine.operator.settings import PipelineSettings
-from streaming.reload.changed_keys import changed_keys
-from streaming.spark_internals.checkpoint_files import CheckpointFiles
+from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.spark_session import keeps_keys_in_order
+from streaming.reload.changes import changed_keys
+from streaming.spark_internals.checkpoint import CheckpointFiles
 
 FOLDER: Final = "inflight.settings"
 _VERSION: Final = 1
+_LINEAGE: Final = "history"
+"""The name that the files have for `checkpoint_lineage`."""
 _log: Final = structlog.get_logger(__name__)
 
 
-class _Record(msgspec.Struct):
+def pipeline_settings(settings: Settings, *, commands_partitions: int, checkpoint_lineage: str = "") -> PipelineSettings:
+    """Returns the part of the configuration that the Python workers need.
+
+    Args:
+        commands_partitions: The number in Kafka.
+        checkpoint_lineage: See streaming/engine/ownership/checkpoint_lineage.py.
+    """
+    engine, topics = settings.engine, settings.topics
+    return PipelineSettings(
+        commands_partitions=commands_partitions,
+        topics=Topics(
+            messages=topics.messages,
+            events=topics.events,
+            commands=topics.commands,
+            uplink=topics.uplink,
+            receipts=topics.receipts,
+            dead_letters=topics.dead_letters,
+            ledger=topics.ledger,
+            throttle=topics.throttle,
+            routes=topics.routes,
+        ),
+        session=settings.session_settings,
+        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
+        policies=permitted(settings.policies, settings.permissions),
+        exchanges=Exchanges(declared=settings.exchanges),
+        limits=settings.record_limits,
+        receipts=engine.receipts,
+        ledger=engine.ledger,
+        max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,
+        stop_at_newer_events=engine.stop_at_newer_events,
+        checkpoint_lineage=checkpoint_lineage,
+        lean_worker=engine.lean_worker,
+    )
+
+
+class _SettingsRecord(msgspec.Struct):
+    """The content of a file."""
+
     version: int
-    settings: PipelineSettings
+    settings: dict[str, Any]
 
 
 class SettingsLog:
@@ -42,9 +88,10 @@ class SettingsLog:
         self._files = files
 
     def put_in_force(self, current: PipelineSettings) -> BatchSettings:
-        """Records `current` for the next micro-batch. Call it whenever the query is about to start, and give it what is returned.
+        """Records `current` for the next micro-batch. Call it before each start of the query, and pass on the result.
 
-        Raises UnreadableSettings when a micro-batch has to be executed again and its settings cannot be read.
+        Raises:
+            UnreadableSettings: A micro-batch has to be executed again, and its settings cannot be read.
         """
         last = self._files.last_batch()
         following = 0 if last is None else last.batch_id + 1
@@ -59,34 +106,32 @@ class SettingsLog:
         changed = self._record(_newest(numbers, following), following, current)
         for old in set(numbers) - {number, following}:
             self._files.delete(str(old))
-        if changed is not None:
+        if changed:
             _log.info("settings_in_force", from_batch=following, changed=changed)
         if before is not None:
-            before = _as_now(before, current)
+            # Changes nothing that is emitted. A recreated topic may have fewer partitions than before.
+            partitions = min(before.commands_partitions, current.commands_partitions)
+            before = replace(before, lean_worker=current.lean_worker, commands_partitions=partitions)
         return BatchSettings(current=current, from_batch=following, before=None if before == current else before)
 
-    def _record(self, number: int | None, following: int, current: PipelineSettings) -> list[str] | None:
-        """Returns the keys that differ from what was in force, None = nothing does. number: of the file with that."""
+    def _record(self, number: int | None, following: int, current: PipelineSettings) -> list[str]:
+        """Writes `current` if it differs from the settings in file `number`. Returns the keys that differ."""
+        changed = ["all"]
         if number is not None:
-            try:
-                in_force = self._read(number, following)
-            except UnreadableSettings:
-                changed = ["all"]  # nothing that was written with them is executed again
-            else:
-                changed = changed_keys(_plain(in_force), _plain(current))
-            if not changed:
-                return None
-        else:
-            changed = ["all"]
-        self._files.write(str(following), msgspec.json.encode(_Record(_VERSION, current), order="deterministic"))
+            with suppress(UnreadableSettings):  # no micro-batch with those settings is executed again
+                changed = changed_keys(_to_plain(self._read(number, following)), _to_plain(current))
+        if changed:
+            record = _SettingsRecord(_VERSION, _to_plain(current))
+            self._files.write(str(following), msgspec.json.encode(record, order="deterministic"))
         return changed
 
     def _read(self, number: int, batch_id: int) -> PipelineSettings:
-        data = self._files.read(str(number))
+        data = self._files.read(str(number)) or b""
         try:
-            record = msgspec.json.decode(data, type=_Record)
+            record = msgspec.json.decode(data, type=_SettingsRecord)
             if record.version != _VERSION:
                 raise ValueError(f"version {record.version}, expected {_VERSION}")
+            return _from_plain(record.settings)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             path = self._files.path(str(number))
             raise UnreadableSettings(
@@ -95,19 +140,19 @@ class SettingsLog:
                 "micro-batch is then executed with the present settings, and as gateways may take what it says for a repetition, "
                 "restart them, too"
             ) from error
-        return record.settings
 
 
-def _plain(settings: PipelineSettings) -> Any:
-    return msgspec.to_builtins(settings, order="deterministic")
+def _to_plain(settings: PipelineSettings) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(settings, order="deterministic")
+    plain[_LINEAGE] = plain.pop("checkpoint_lineage")
+    return plain
+
+
+def _from_plain(plain: dict[str, Any]) -> PipelineSettings:
+    lineage = plain.pop(_LINEAGE, "")
+    return msgspec.convert(plain | {"checkpoint_lineage": lineage}, PipelineSettings)
 
 
 def _newest(numbers: list[int], batch_id: int) -> int | None:
-    """Of the file whose settings hold for a micro-batch."""
+    """Returns the number of the file whose settings hold for a micro-batch."""
     return max((number for number in numbers if number <= batch_id), default=None)
-
-
-def _as_now(before: PipelineSettings, current: PipelineSettings) -> PipelineSettings:
-    """With what changes nothing that is said; and a topic that was made anew with fewer partitions has no more than those."""
-    partitions = min(before.commands_partitions, current.commands_partitions)
-    return replace(before, lean_worker=current.lean_worker, commands_partitions=partitions)

@@ -1,7 +1,7 @@
-"""The state operator of a query whose micro-batches do not all have the same settings (lifecycle/settings_log.py).
+"""Gives each micro-batch of a query its own settings (lifecycle/settings_log.py).
 
-Spark tells each task which micro-batch it belongs to. A worker process lives through many micro-batches, and Spark unpickles the
-function for every task, so the settings are chosen there, once for a task.
+Spark tells each task which micro-batch it belongs to. A worker process serves many micro-batches, and Spark unpickles the
+function for every task. So unpickling chooses the settings, once for a task.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,20 @@ from typing import Final
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
 
-from streaming.engine.operator.frames import Frames
+from streaming.engine.operator.cells import Frames
 from streaming.engine.operator.session_operator import TaskOperator, operator_in_worker
 from streaming.engine.operator.settings import PipelineSettings
 
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Spark's name: a local property of every task of a streaming query."""
+"""Spark's name of a local property of every task of a streaming query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
-    """current: from the micro-batch `from_batch` on. before: of the one before that, which is executed again; None = it is
-    committed, or has the same settings.
+    """The settings of a query's micro-batches.
+
+    current: from the micro-batch `from_batch` on. before: of the one before that, which is executed again; None if it is
+    committed or has the same settings.
     """
 
     current: PipelineSettings
@@ -34,7 +36,7 @@ class BatchSettings:
 
 
 class OperatorByBatch:
-    """The function for `applyInPandasWithState`: in each task a `TaskOperator` with the settings of its micro-batch."""
+    """The function for `applyInPandasWithState`; each task unpickles it as a `TaskOperator` with its micro-batch's settings."""
 
     def __init__(self, settings: BatchSettings) -> None:
         self._settings = settings
@@ -43,11 +45,11 @@ class OperatorByBatch:
         return operator_of_task, (self._settings,)
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
-        raise NotImplementedError("Spark calls what this is unpickled as")
+        raise NotImplementedError("Spark calls the object that this is unpickled as")
 
 
 def operator_of_task(settings: BatchSettings) -> TaskOperator:
-    """Raises RuntimeError outside of a task of a streaming query."""
+    """Makes the operator of the current task. Raises RuntimeError outside of a task of a streaming query."""
     context = TaskContext.get()
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
     if batch_id is None:

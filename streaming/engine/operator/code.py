@@ -1,4 +1,4 @@
-"""Which code this process executes micro-batches with: what its records of commands carry as `code` (state/commands.py)."""
+"""Identifies the code version that executes micro-batches; records of commands carry it as `code` (state/commands.py)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from typing import Final
 
 CODE_LENGTH: Final = 12
 _PACKAGES: Final = ("state", "streaming.engine.operator", "streaming.spark_internals")
-"""All that is between the records of a micro-batch and what it says. A change that says nothing else costs a device a reconnect,
-and only where an engine was killed in a micro-batch."""
+"""Everything between the records of a micro-batch and its output. A change that does not alter the output costs a device a
+reconnect, and only if an engine was killed in a micro-batch."""
 
 
 @cache
 def code_identity() -> str:
-    """A digest of the sources, in hexadecimal digits; the same in every process that runs the same sources."""
+    """Returns a digest of the sources in hexadecimal digits, the same in every process that runs the same sources."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for path, data in _sources(files(package), package):
@@ -25,7 +25,7 @@ def code_identity() -> str:
 
 
 def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """Also from within a zip file."""
+    """Yields path and content of the modules, from a directory or a zip file."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         name = f"{path}/{entry.name}"
         if entry.is_dir():

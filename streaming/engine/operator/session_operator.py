@@ -1,15 +1,15 @@
-"""The state operator: what Spark calls once for every client that has something to do. It only adapts; every rule is in `state/`.
+"""The state operator, which Spark calls once for every client with work. It only adapts; every rule is in `state/`.
 
 Steps of an activation, in this order:
 1. read the records of the group, all of them, sorted by (source, partition, offset);
-2. make events of them; what cannot be read is refused (state/dead_letters/refused_record.py);
+2. make events of them; unreadable ones are refused (state/dead_letters/refused_record.py);
 3. decode the session, or begin one;
 4. let it handle the events in one activation; a time-out without records is `DeadlineReached`;
 5. store the session and arm its next deadline, or forget it when it is empty;
-6. answer with a row for each record, and with no frame at all when there is nothing to say.
+6. answer with a row for each record, and with no frame at all when there is none.
 
-A client whose session cannot be used is quarantined, and stops nobody else (state/dead_letters/quarantine.py has the rules). Its
-state row has another version, and its blob the quarantine; its events take `_of_quarantine` in place of steps 3 and 4.
+A client whose session cannot be used is quarantined, and does not stop other clients (state/dead_letters/quarantine.py has the
+rules). Its state row has another version, and the quarantine in its blob; `_in_quarantine` replaces steps 3 and 4.
 
 The clock is `GroupState.getCurrentProcessingTimeMs()`, which Spark keeps when it executes a micro-batch again.
 """
@@ -44,31 +44,25 @@ from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
 from state.session import Session
 from state.session_codec import decode_session
-from streaming.engine.operator.cells import (
-    EVENTS,
-    RECORD_COLUMN,
-    SourceRecord,
-    sorted_records,
-)
+from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
 from streaming.engine.operator.due_timers import DueTimers
-from streaming.engine.operator.frames import Frames, cells_of
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
     StateRow,
     check_version,
-    held_of,
-    quarantine_of,
+    new_quarantine,
     quarantined_row,
     row_of,
     store,
+    stored_quarantine,
 )
 from streaming.engine.operator.to_events import message_event, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
 from streaming.spark_internals.lean_worker import use_lean_worker
 
 UNADDRESSED: Final = ""
-"""The group of records whose key is no client id. It has no session."""
+"""The key of the group of records whose key is no client id. It has no session."""
 
 _YOUNG_OBJECTS: Final = 200_000
 
@@ -76,8 +70,8 @@ Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
 
 
 _Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest]
-_Done: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
-"""What is to be stored, None = nothing, and what leaves."""
+_Outcome: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
+"""The row to store, None to store nothing, and the output."""
 
 
 class SessionOperator:
@@ -92,36 +86,36 @@ class SessionOperator:
         return operator_in_worker, (self._settings,)
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
-        """An activation on PySpark's stock path."""
+        """Does an activation on PySpark's stock path."""
         return frames_of(self.activate(key, cells_of(frames), state))
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
-        """An activation: cells in, records out. The function of the lean worker path (lean_worker.py)."""
+        """Does an activation: cells in, records out. This is the function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
         records = [] if state.hasTimedOut else sorted_records(cells)  # 1
         if client_id == UNADDRESSED:
             state.remove()
             return self._unaddressed(records, now_ms)
-        events, answer = self._events(records, client_id, now_ms)  # 2
-        held = held_of(state)  # 3
-        if held is None:
+        events, output = self._events(records, client_id, now_ms)  # 2
+        quarantine = stored_quarantine(state)  # 3
+        if quarantine is None:
             try:
-                row, said = self._of_session(events, client_id, state, now_ms)  # 4
+                row, emitted = self._in_session(events, client_id, state, now_ms)  # 4
             except MemoryError:
                 raise  # not this client's fault
-            except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
-                held = quarantine_of(error, state, now_ms)
-                sys.stderr.write(f"inflight: client {client_id!r} is quarantined: {held.error}\n")
+            except Exception as error:  # noqa: BLE001 - the dead letter carries the reason
+                quarantine = new_quarantine(error, state, now_ms)
+                sys.stderr.write(f"inflight: client {client_id!r} is quarantined: {quarantine.error}\n")
                 settings = self._settings_of(client_id)
-                answer += self._records(begin(held, client_id=client_id, settings=settings), client_id, now_ms)
-        if held is not None:
-            row, said = self._of_quarantine(held, events, client_id, state, now_ms)
+                output += self._records(begin(quarantine, client_id=client_id, settings=settings), client_id, now_ms)
+        if quarantine is not None:
+            row, emitted = self._in_quarantine(quarantine, events, client_id, state, now_ms)
         store(row, state, now_ms)  # 5
-        return answer + said  # 6
+        return output + emitted  # 6
 
     def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
-        """The records with their events, and what leaves because of records that are none."""
+        """Returns the events with their records, and the output for undecodable records."""
         events: list[_Cause] = []
         refused: list[SinkRecord] = []
         for record in records:
@@ -142,30 +136,34 @@ class SessionOperator:
     def _records(self, commands: Iterable[Command], client_id: str, now_ms: int) -> list[SinkRecord]:
         return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
 
-    def _of_session(self, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
-        """Raises what makes the session unusable: it cannot be decoded, or it fails and no event is to blame."""
+    def _in_session(self, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Outcome:
+        """Lets the session handle the events.
+
+        Raises:
+            Exception: The session is unusable: it cannot be decoded, or it fails without any event, too.
+        """
         session = self._session(client_id, state)
         handled = [event for _, event in events if not isinstance(event, QuarantineRequest)]
         requests = len(events) - len(handled)
         try:
             commands = session.handle_all(handled or [DeadlineReached()], now_ms=now_ms)
-            row, said = row_of(session), self._records(commands, client_id, now_ms)
+            row, emitted = row_of(session), self._records(commands, client_id, now_ms)
         except Exception:
             if not handled:
                 raise
-            if state.exists:  # does it fail without them, too?
+            if state.exists:  # checks whether it fails without them, too
                 alone = self._session(client_id, state)
                 self._records(alone.handle(DeadlineReached(), now_ms=now_ms), client_id, now_ms)
                 row_of(alone)
             return self._one_by_one(self._session(client_id, state), events, client_id, now_ms)
-        said += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
-        return None if session.is_empty else row, said
+        emitted += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
+        return None if session.is_empty else row, emitted
 
-    def _one_by_one(self, session: Session, events: list[_Cause], client_id: str, now_ms: int) -> _Done:
+    def _one_by_one(self, session: Session, events: list[_Cause], client_id: str, now_ms: int) -> _Outcome:
         """Finds the event on which the session fails, makes a dead letter of it and applies the others.
 
-        Such a failure is a mistake of ours. Spark would execute the micro-batch again and again, and one record would stand
-        between all clients and their messages; so the record leaves with its reason, and the query lives.
+        Such a failure is a fault of ours. Spark would execute the micro-batch again and again, and one record would block the
+        messages of all clients. So the record becomes a dead letter with its reason, and the query survives.
         """
         row = row_of(session)
         commands: tuple[Command, ...] = ()
@@ -178,68 +176,72 @@ class SessionOperator:
                 done = session.handle(event, now_ms=now_ms)
                 self._records(done, client_id, now_ms)
                 row = row_of(session)
-            except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
+            except Exception as error:  # noqa: BLE001 - the dead letter carries the reason
                 session = decode_session(row.blob, client_id=client_id, settings=self._settings_of(client_id))
                 refused += self._unreadable(record, client_id, error_text(error, "the session failed on it"), now_ms)
             else:
                 commands += done
         return None if session.is_empty else row, refused + self._records(commands, client_id, now_ms)
 
-    def _of_quarantine(self, held: Quarantine, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Done:
-        """In the order of the events; those behind a restore or a drop are for the session that it brings about."""
+    def _in_quarantine(
+        self, quarantine: Quarantine, events: list[_Cause], client_id: str, state: GroupState, now_ms: int
+    ) -> _Outcome:
+        """Applies the events in order. Those after a restore or a drop go to the resulting session."""
         settings = self._settings_of(client_id)
-        answer: list[SinkRecord] = []
+        output: list[SinkRecord] = []
         for number, (record, event) in enumerate(events, start=1):
             match event:
                 case RestoreRequested():
                     try:
-                        check_version(held.row_version)
-                        session, commands = restored(held, client_id=client_id, settings=settings, now_ms=now_ms)
-                        said = self._records(commands, client_id, now_ms)
+                        check_version(quarantine.row_version)
+                        session, commands = restored(quarantine, client_id=client_id, settings=settings, now_ms=now_ms)
+                        emitted = self._records(commands, client_id, now_ms)
                         row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
-                    except Exception as error:  # noqa: BLE001 - it is told in the ledger
-                        held, commands = not_restored(held, error_text(error), now_ms=now_ms)
-                        answer += self._records(commands, client_id, now_ms)
+                    except Exception as error:  # noqa: BLE001 - the ledger carries the reason
+                        quarantine, commands = not_restored(quarantine, error_text(error), now_ms=now_ms)
+                        output += self._records(commands, client_id, now_ms)
                     else:
-                        return row, answer + said + rest
+                        return row, output + emitted + rest
                 case DropRequested():
                     try:
-                        check_version(held.row_version)
-                        commands = dropped(held, client_id=client_id, settings=settings, now_ms=now_ms)
-                        said = self._records(commands, client_id, now_ms)
-                    except Exception:  # noqa: BLE001 - why it fails was told when it was quarantined
-                        commands = given_up(held, client_id=client_id, settings=settings, now_ms=now_ms)
-                        said = self._records(commands, client_id, now_ms)
-                    session = session_after(held, client_id=client_id, settings=settings)
+                        check_version(quarantine.row_version)
+                        commands = dropped(quarantine, client_id=client_id, settings=settings, now_ms=now_ms)
+                        emitted = self._records(commands, client_id, now_ms)
+                    except Exception:  # noqa: BLE001 - the quarantine has reported the reason
+                        commands = given_up(quarantine, client_id=client_id, settings=settings, now_ms=now_ms)
+                        emitted = self._records(commands, client_id, now_ms)
+                    session = session_after(quarantine, client_id=client_id, settings=settings)
                     row, rest = self._one_by_one(session, events[number:], client_id, now_ms)
-                    return row, answer + said + rest
+                    return row, output + emitted + rest
                 case _:
                     partitions = self._settings.commands_partitions
                     try:
-                        held, commands = receive(held, event, client_id=client_id, now_ms=now_ms, commands_partitions=partitions)
-                        answer += self._records(commands, client_id, now_ms)
-                    except Exception as error:  # noqa: BLE001 - the reason is told in the dead letter
-                        answer += self._unreadable(record, client_id, error_text(error, "the client is quarantined"), now_ms)
-        return quarantined_row(held, state), answer
+                        quarantine, commands = receive(
+                            quarantine, event, client_id=client_id, now_ms=now_ms, commands_partitions=partitions
+                        )
+                        output += self._records(commands, client_id, now_ms)
+                    except Exception as error:  # noqa: BLE001 - the dead letter carries the reason
+                        output += self._unreadable(record, client_id, error_text(error, "the client is quarantined"), now_ms)
+        return quarantined_row(quarantine, state), output
 
     def _unaddressed(self, records: list[SourceRecord], now_ms: int) -> list[SinkRecord]:
-        """Dead letters for records whose key names no client."""
-        answer: list[SinkRecord] = []
+        """Returns dead letters for records whose key is no client id."""
+        output: list[SinkRecord] = []
         for record in records:
             fault = fault_of_key(record.key, max_client_id_bytes=self._settings.limits.max_client_id_bytes)
             if record.source == EVENTS:
-                answer += self._unreadable(record, UNADDRESSED, fault, now_ms)
+                output += self._unreadable(record, UNADDRESSED, fault, now_ms)
             else:
-                # The contract of the headers is read too: the dead letter then has all that is known of the message.
+                # Reading the headers gives the dead letter all that is known of the message.
                 message = message_event(record, self._settings, now_ms=now_ms).message
-                answer += self._refused(record, message, UNADDRESSED, fault, now_ms)
-        return answer
+                output += self._refused(record, message, UNADDRESSED, fault, now_ms)
+        return output
 
     def _unreadable(self, record: SourceRecord, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
         return self._refused(record, unread_message(record, self._settings, now_ms=now_ms), client_id, detail, now_ms)
 
     def _refused(self, record: SourceRecord, message: Message, client_id: str, detail: str, now_ms: int) -> list[SinkRecord]:
-        """What leaves when a record never reaches a session."""
+        """Returns the output for a record that never reaches a session."""
         refuse = refuse_event if record.source == EVENTS else refuse_message
         return to_records(
             refuse(message, client_id=client_id, detail=detail, now_ms=now_ms),
@@ -251,21 +253,21 @@ class SessionOperator:
 
 
 class TaskOperator:
-    """The state operator in one task, where not every session whose timer is due is called (due_timers.py)."""
+    """The state operator in one task, which postpones some sessions with a due timer (due_timers.py)."""
 
     def __init__(self, operator: SessionOperator, due: DueTimers) -> None:
         self.operator = operator
         self._due = due
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
-        return iter(()) if state.hasTimedOut and self._due.put_off(state) else self.operator(key, frames, state)
+        return iter(()) if state.hasTimedOut and self._due.postpone(state) else self.operator(key, frames, state)
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
-        return [] if state.hasTimedOut and self._due.put_off(state) else self.operator.activate(key, cells, state)
+        return [] if state.hasTimedOut and self._due.postpone(state) else self.operator.activate(key, cells, state)
 
 
 def operator_in_worker(settings: PipelineSettings) -> TaskOperator:
-    """For one task."""
+    """Makes the operator of one task."""
     operator = TaskOperator(_operator_of_process(settings), DueTimers(settings.max_timers_per_partition))
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
@@ -274,8 +276,10 @@ def operator_in_worker(settings: PipelineSettings) -> TaskOperator:
 
 @lru_cache(maxsize=4)
 def _operator_of_process(settings: PipelineSettings) -> SessionOperator:
-    """The operator of this worker process, which also gets its garbage collector tuned: every activation makes some hundred
-    objects that live for a millisecond, and with Python's defaults a tenth of the time goes into looking through the modules.
+    """Makes the operator of this worker process, and tunes its garbage collector.
+
+    Every activation makes some hundred objects that live for a millisecond. With Python's defaults a tenth of the time goes into
+    traversing the objects of the modules.
     """
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
-"""What the `sessions` query needs to know, as plain values: pickled once into every Python worker, compared, and hashed.
+"""Defines the settings of the query `sessions` as plain values, which Python workers get pickled, and which are compared and
+hashed.
 
-Built from the configuration by streaming/engine/lifecycle/pipeline.py; tests and benchmarks build it by hand.
+`pipeline_settings` (streaming/engine/lifecycle/settings_log.py) makes them from the configuration.
 """
 
 import fnmatch
@@ -16,7 +17,7 @@ from state.settings import SessionSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Other session settings for the clients whose id matches `pattern` (shell wildcards: `*`, `?`, `[…]`)."""
+    """Session settings for the clients whose id matches `pattern` (shell wildcards: `*`, `?`, `[…]`)."""
 
     pattern: str
     session: SessionSettings
@@ -24,14 +25,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """commands_partitions: of the topic `commands`; a connection that names another one cannot exist, and Kafka's producer would
-    wait for such a partition until the query dies.
-    receipts, ledger: whether these records are written at all. profiles: the first match holds.
-    policies: the highest priority holds, whichever profile does. exchanges: for all clients.
-    max_timers_per_partition: of sessions that are due, in each micro-batch; 0 = no limit (due_timers.py).
-    stop_at_newer_events: at events of a newer version; else they are dead letters (intake/newer_events.py).
-    history: another one each time that an older copy of the checkpoint was put back; part of the `code` of commands.
-    lean_worker: without pandas where this PySpark allows it (lean_worker.py).
+    """The settings of a micro-batch. Files of the checkpoint contain them (lifecycle/settings_log.py).
+
+    commands_partitions: of the topic `commands`. A connection that names a partition beyond them cannot exist, and Kafka's
+    producer would wait for it until the query dies. receipts, ledger: whether these records are written. profiles: the first
+    match holds. policies: the highest priority holds, independently of the profile. exchanges: for all clients.
+    max_timers_per_partition: limit of work for due timers in each micro-batch; 0 = no limit (due_timers.py).
+    stop_at_newer_events: stops at events of a newer version; otherwise they are dead letters (intake/newer_events.py).
+    checkpoint_lineage: changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
+    lean_worker: without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
     """
 
     commands_partitions: int
@@ -45,12 +47,12 @@ class PipelineSettings:
     ledger: bool = True
     max_timers_per_partition: int = 2_500
     stop_at_newer_events: bool = True
-    history: str = ""
+    checkpoint_lineage: str = ""
     lean_worker: bool = True
 
 
 class SettingsOfClients:
-    """Which session settings hold for a client id; remembers the answer for the clients seen last."""
+    """Finds the session settings of a client id; caches the answers for recent clients."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         patterns = [(re.compile(fnmatch.translate(profile.pattern)), profile.session) for profile in settings.profiles]
@@ -66,6 +68,6 @@ class SettingsOfClients:
             session = next((session for pattern, session in patterns if pattern.match(client_id)), settings.session)
             return combined(session, policies.of(client_id)) if settings.policies or settings.exchanges.declared else session
 
-        # Without profiles and policies there is nothing to look up, and nothing to remember.
+        # Without profiles and policies there is nothing to look up or cache.
         variable = patterns or settings.policies or settings.exchanges.declared
         self.of = lookup if variable else lambda client_id: settings.session

@@ -1,7 +1,7 @@
-"""What leaves the operator: a row for each record that is to be written, in the columns of Kafka's sink.
+"""Makes a row of each record that leaves the operator, in the columns of Kafka's sink.
 
-The two paths of the worker make the same rows: `frames_of` for PySpark's stock path, `SinkRows` for the lean one. Columns,
-because the JVM then reads what it needs; a cell of JSON was a fifth of its work (docs/decisions/0033).
+The two paths of the worker make the same rows: `frames_of` for PySpark's stock path, `SinkRows` for the lean one. The output has
+columns because the JVM then reads only what it needs; a cell of JSON was a fifth of its work (docs/decisions/0033).
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 
 from state.records.record import Header, SinkRecord
-from streaming.engine.operator.frames import Frames
+from streaming.engine.operator.cells import Frames
 
 SINK_SCHEMA: Final = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>, partition int"
-"""For Spark, in the order of the columns here."""
+"""The schema for Spark, in the order of `_FIELDS`."""
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS: Final = pa.list_(pa.field("element", _HEADER))
@@ -31,17 +31,17 @@ _COLUMNS: Final = pd.Index([field.name for field in _FIELDS])
 
 
 class SinkRows:
-    """Records as rows of the lean path (lean_streams.py)."""
+    """The RowFormat of records on the lean path (streaming/spark_internals/lean_streams.py)."""
 
     @staticmethod
     def size_bytes(record: SinkRecord) -> int:
-        """About; a batch is written when its rows are large."""
+        """Returns the approximate size."""
         headers = record.headers
         return len(record.value or b"") + (sum(len(header.value or b"") for header in headers) if headers else 0)
 
     @staticmethod
     def column(records: Sequence[SinkRecord], length: int) -> pa.StructArray:
-        """One element for each record, and null fields up to `length`."""
+        """Returns one element for each record, followed by elements with null fields up to `length`."""
         padding: list[Any] = [None] * (length - len(records))
         columns = [
             pa.array([record.topic for record in records] + padding, pa.string()),
@@ -54,12 +54,12 @@ class SinkRows:
 
 
 def frames_of(records: Sequence[SinkRecord]) -> Frames:
-    """The answer on the stock path: one frame with a row for each record, none for no records."""
+    """Returns the answer on the stock path: one frame with a row for each record, none for no records."""
     return iter([_frame_of(records)] if records else [])
 
 
 def _frame_of(records: Sequence[SinkRecord]) -> pd.DataFrame:
-    # One object array and a ready index: a third of what a frame made of columns costs.
+    # One object array and a ready index cost a third of a frame that is made of columns.
     values = np.empty((len(records), len(_COLUMNS)), dtype=object)
     for row, record in enumerate(records):
         headers = record.headers

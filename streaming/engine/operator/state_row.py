@@ -1,4 +1,4 @@
-"""The row that the checkpoint has for a client: what people query, and the session or its quarantine as a blob."""
+"""Makes and stores the checkpoint's row of a client: columns that people query, and the session or its quarantine as a blob."""
 
 from typing import Final, NamedTuple
 
@@ -11,18 +11,18 @@ from state.session_codec import encode_session
 
 STATE_ROW_VERSION: Final = 1
 QUARANTINED_ROW_VERSION: Final = -1
-"""Of the row of a quarantined client, whose blob is what `encode_quarantine` made."""
+"""The version of a quarantined client's row, whose blob is an encoded quarantine."""
 STATE_SCHEMA: Final = (
     "version int, connected boolean, inflight int, queued int, queued_bytes long, oldest_unacked_ms long, "
     "next_deadline_ms long, blob binary"
 )
-"""One row per client in the checkpoint: columns that people query, and the session itself. Fixed for the life of a checkpoint."""
+"""The schema of the row, for Spark. Fixed for the life of a checkpoint."""
 
 _LONGEST_TIMER_MS: Final = 365 * 86_400_000
 
 
 class StateRow(NamedTuple):
-    """As in STATE_SCHEMA."""
+    """A row with the columns of STATE_SCHEMA."""
 
     version: int
     connected: bool
@@ -35,7 +35,7 @@ class StateRow(NamedTuple):
 
 
 def check_version(version: int | None) -> None:
-    """Raises UnreadableRecord."""
+    """Raises UnreadableRecord for a row of another version."""
     if version != STATE_ROW_VERSION:
         raise UnreadableRecord(
             f"the state row has version {version}, this Inflight reads {STATE_ROW_VERSION}: "
@@ -43,15 +43,15 @@ def check_version(version: int | None) -> None:
         )
 
 
-def held_of(state: GroupState) -> Quarantine | None:
-    """None for a client that is not quarantined."""
+def stored_quarantine(state: GroupState) -> Quarantine | None:
+    """Returns the stored quarantine of a client; None if it is not quarantined."""
     if not state.exists or state.get[0] != QUARANTINED_ROW_VERSION:
         return None
     return decode_quarantine(bytes(state.get[-1] or b""))
 
 
-def quarantine_of(error: Exception, state: GroupState, now_ms: int) -> Quarantine:
-    """Of a client that has just turned out to be unusable. A session that was never stored has an empty blob."""
+def new_quarantine(error: Exception, state: GroupState, now_ms: int) -> Quarantine:
+    """Makes the quarantine of a client whose session has just failed. A session that was never stored has an empty blob."""
     version, *_, blob = state.get if state.exists else (0, None)
     return Quarantine(row_version=version or 0, blob=bytes(blob or b""), since_ms=now_ms, error=error_text(error))
 
@@ -71,7 +71,7 @@ def row_of(session: Session) -> StateRow:
 
 
 def quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
-    """No timer, no connection; the counts are those of the session when it was last stored."""
+    """Makes the row of a quarantined client: no timer, no connection, and the counts of its last stored session."""
     _, _, inflight, queued, queued_bytes, *_ = state.get if state.exists else (0, False, 0, 0, 0)
     return StateRow(
         version=QUARANTINED_ROW_VERSION,
@@ -86,13 +86,13 @@ def quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
 
 
 def store(row: StateRow | None, state: GroupState, now_ms: int) -> None:
-    """Exactly one of: remove, update, update and arm. A call that does none of them would leave the old timer armed."""
+    """Removes, updates, or updates and arms, exactly one of them. Otherwise the old timer would stay armed."""
     if row is None:
         state.remove()
         return
     deadline_ms = row.next_deadline_ms
     if deadline_ms is not None and deadline_ms > now_ms + _LONGEST_TIMER_MS:
-        # Longer than Spark can count is as good as never, and a call too early does nothing.
+        # Spark cannot count longer timers; a call that comes too early does nothing.
         deadline_ms = now_ms + _LONGEST_TIMER_MS
         row = row._replace(next_deadline_ms=deadline_ms)
     state.update(tuple(row))

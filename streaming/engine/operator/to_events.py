@@ -1,7 +1,7 @@
-"""A record of Kafka → events of the session. Deterministic: the same record and the same `now_ms` give the same events.
+"""Turns a record of Kafka into events of the session. The same record and the same `now_ms` give the same events.
 
-Whatever bytes a record has, the result is events or `UnreadableRecord`; both end as something that leaves the query, never as
-an exception that stops it. The formats are in state/records/messages.py and state/records/events.py.
+Any bytes give events or `UnreadableRecord`. Both lead to output of the query, never to an exception that stops it. The formats
+are in state/records/messages.py and state/records/events.py.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from streaming.engine.operator.settings import PipelineSettings
 def to_events(
     record: SourceRecord, settings: PipelineSettings, *, now_ms: int
 ) -> Sequence[LoggedEvent | MessageSubmitted | MessageRefused]:
-    """What `record` is for its client, in order. Raises state.errors.UnreadableRecord for what no gateway wrote."""
+    """Returns the events of `record` for its client, in order. Raises UnreadableRecord for bytes that no gateway wrote."""
     if record.source == EVENTS:
         return [_completed(event, record, settings, now_ms) for event in decode_events(record.value or b"")]
     return (message_event(record, settings, now_ms=now_ms),)
 
 
 def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageSubmitted | MessageRefused:
-    """A record of `inflight.messages`; `MessageRefused` says what breaks the contract."""
+    """Reads a record of `inflight.messages`. `MessageRefused` names the breach of the contract."""
     return messages.message_event(
         record.headers,
         record.value,
@@ -39,7 +39,7 @@ def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: i
 
 
 def unread_message(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Message:
-    """A record that is no event, or on which the session failed, as the message of its dead letter."""
+    """Makes the message of the dead letter for a record that is no event, or on which the session failed."""
     return unread(
         record.value,
         message_id=position(source_topic(record, settings), record.partition, record.offset),
@@ -48,7 +48,7 @@ def unread_message(record: SourceRecord, settings: PipelineSettings, *, now_ms: 
 
 
 def source_topic(record: SourceRecord, settings: PipelineSettings) -> str:
-    """The topic that the record was read from."""
+    """Returns the topic of the record."""
     return settings.topics.events if record.source == EVENTS else settings.topics.messages
 
 

@@ -1,4 +1,4 @@
-"""Commands of a session → records of Kafka. One call for all commands of one client in one micro-batch.
+"""Turns the commands of a session into records of Kafka, in one call for all commands of one client in one micro-batch.
 
 | command | record, and its format |
 |---|---|
@@ -12,8 +12,8 @@
 | `SetRoute`, `ClearRoute` | `routes`: state/records/routes.py |
 | `RecordTransition` | `ledger`, one record for all of them: state/records/ledger.py |
 
-Every record has the client id as its key, and one for another client that client's. The records are a function of the
-arguments, so a micro-batch that Spark executes again writes the same ones.
+The key of every record is the client id, for another client's record that client's id. The records are a function of the
+arguments, so a micro-batch that Spark executes again writes the same records.
 """
 
 from collections.abc import Iterable
@@ -59,9 +59,10 @@ def to_records(
     settings: PipelineSettings,
     extra_headers: tuple[Header, ...] = (),
 ) -> list[SinkRecord]:
-    """The records for `commands`, those of one topic in the order of the commands.
+    """Returns the records for `commands`; those of one topic are in the order of the commands.
 
-    extra_headers: put on every dead letter; says where a record came from that belongs to no session.
+    Args:
+        extra_headers: Added to every dead letter; they name the origin of a record that belongs to no session.
     """
     topics, limits = settings.topics, settings.limits
     records: list[SinkRecord] = []
@@ -99,10 +100,10 @@ def to_records(
                 records.append(route_record(topics.routes, client_id, command))
             case _:
                 assert_never(command)
-    size, code = limits.max_record_bytes, code_identity() + settings.history
+    size, code = limits.max_record_bytes, code_identity() + settings.checkpoint_lineage
     for partition, batch in batches.items():
         if partition >= settings.commands_partitions:
-            continue  # the topic was made anew with fewer partitions, so the connection is gone; its messages are sent again
+            continue  # the topic was recreated with fewer partitions, so the connection is gone; its messages are sent again
         records += command_records(topics.commands, client_id, partition, batch, max_record_bytes=size, code=code)
     if rows and settings.ledger:
         records += ledger_records(topics.ledger, client_id, rows, max_record_bytes=size)

@@ -1,11 +1,11 @@
-"""Which versions of Inflight can go on with a checkpoint: the format of what we keep in it (docs/decisions/0024).
+"""Decides which versions of Inflight can continue a checkpoint, by the format of our data in it (docs/decisions/0024).
 
 The format is one number for the sessions, the quarantines, the state rows and our own small files. It is raised when an older
-version would misread one of them, or would do harm by forgetting a field that it does not know. All later versions read it.
+version would misread one of them, or would do harm by dropping a field that it does not know. All later versions read it.
 
-1. A checkpoint of a higher format is refused before anything of it is used. Without that an older version would quarantine each
-   client that is heard of.
-2. The format is recorded before the first micro-batch. From then on, and not before, older versions refuse.
+1. A checkpoint of a higher format is refused before anything of it is used. Otherwise an older version would quarantine each
+   client that has a record.
+2. The format is recorded before the first micro-batch. Older versions refuse from then on, and not before.
 3. A checkpoint without a record has format 1.
 """
 
@@ -16,25 +16,24 @@ import msgspec
 import structlog
 
 from streaming.engine.errors import NewerCheckpoint
-from streaming.spark_internals.checkpoint_files import CheckpointFiles
+from streaming.spark_internals.checkpoint import CheckpointFiles
 
 CHECKPOINT_FORMAT: Final = 1
-_FIRST: Final = 1
 _FILE: Final = "inflight.format"
 _log: Final = structlog.get_logger(__name__)
 
 
-class _Record(msgspec.Struct):
-    """Never changes, but for new fields with a default. inflight: the version that raised the format, for people."""
+class _FormatRecord(msgspec.Struct):
+    """Never changes, except for new fields with a default. inflight: the version that raised the format, for people."""
 
     format: int
     inflight: str = "?"
 
 
 def check_format(files: CheckpointFiles) -> None:
-    """Raises NewerCheckpoint. files: of the checkpoint."""
+    """Raises NewerCheckpoint for a format that this version cannot read."""
     recorded = _recorded(files)
-    if recorded.format > CHECKPOINT_FORMAT:
+    if recorded is not None and recorded.format > CHECKPOINT_FORMAT:
         raise NewerCheckpoint(
             f"the checkpoint {files.path()} was written by Inflight {recorded.inflight} and has format {recorded.format}; this "
             f"is Inflight {_own_version()}, which reads up to format {CHECKPOINT_FORMAT}. Nothing was changed: start Inflight "
@@ -43,19 +42,20 @@ def check_format(files: CheckpointFiles) -> None:
 
 
 def record_format(files: CheckpointFiles) -> None:
-    """From now on only versions that read the present format go on with the checkpoint. After `check_format`."""
-    if _FILE not in files.names() or _recorded(files).format < CHECKPOINT_FORMAT:
-        files.write(_FILE, msgspec.json.encode(_Record(CHECKPOINT_FORMAT, _own_version())))
+    """Records the present format, so that versions which cannot read it refuse. Call `check_format` before."""
+    recorded = _recorded(files)
+    if recorded is None or recorded.format < CHECKPOINT_FORMAT:
+        files.write(_FILE, msgspec.json.encode(_FormatRecord(CHECKPOINT_FORMAT, _own_version())))
 
 
-def _recorded(files: CheckpointFiles) -> _Record:
-    if _FILE not in files.names():
-        return _Record(_FIRST)
+def _recorded(files: CheckpointFiles) -> _FormatRecord | None:
+    if (data := files.read(_FILE)) is None:
+        return None
     try:
-        return msgspec.json.decode(files.read(_FILE), type=_Record)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a machine that lost power may have left half of it
+        return msgspec.json.decode(data, type=_FormatRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a power failure may have left half of it
         _log.warning("checkpoint_format_unreadable", file=files.path(_FILE), error=str(error), action="taken for an old one")
-        return _Record(0)
+        return None
 
 
 def _own_version() -> str:

@@ -1,21 +1,20 @@
-"""One engine for the topics: it is the only member of a consumer group, `PREFIX.engine`, and commits there how far it is.
+"""Admits one engine for the topics: the only member of the consumer group `PREFIX.engine`, which commits its progress there.
 
 Two engines would send everything twice, each from a checkpoint of its own. Kafka decides which one runs:
-1. An engine joins the group under the id of its checkpoint (static membership), and stays for as long as it runs.
-2. It does not start while a member with another id is there. One that was killed is there until `SESSION_TIMEOUT_MS` has passed.
-3. The same id again, that is a copy of the checkpoint or the next start after a kill: Kafka fences the older member.
-4. An engine that is fenced, or finds another member beside itself after a time without Kafka, stops with `EngineFenced`.
-A frozen engine that wakes up after somebody else has taken over writes the micro-batch that it had begun, and no more.
+1. An engine joins the group under the id of its checkpoint (static membership), and stays while it runs.
+2. It does not start while the group has a member with another id. Kafka removes a killed one after `SESSION_TIMEOUT_MS`.
+3. If the same id joins again (a copy of the checkpoint, or the next start after a kill), Kafka fences the older member.
+4. An engine that is fenced, or finds another member after a time without Kafka, stops with `EngineFenced`.
+A frozen engine that wakes up after a takeover completes the micro-batch that it had begun, and no more.
 
-What it commits is the end of each micro-batch, for tools that watch the lag of consumer groups, and for a new checkpoint: that
-begins where the old one was, and sends nothing again (`starting_offsets`).
+It commits the end of each micro-batch. Tools read the lag from that, and a new checkpoint begins there and sends nothing again
+(`starting_offsets`).
 """
 
 import json
 import threading
 import time
 import uuid
-from types import TracebackType
 from typing import Any, Final, Self
 
 import structlog
@@ -25,17 +24,17 @@ from kafka.errors import FencedInstanceIdError, GroupIdNotFoundError, KafkaError
 from sinks.kafka.subscribing import subscribe
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
+from streaming.engine.background import BackgroundLoop
 from streaming.engine.errors import EngineFenced, EngineRuns
-from streaming.engine.ownership.checkpoint import Offsets
-from streaming.spark_internals.checkpoint_files import CheckpointFiles
+from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
 
 SESSION_TIMEOUT_MS: Final = 15_000
 _EARLIEST: Final = -2
-"""Spark's word for the beginning of a partition."""
-_LOOK_S: Final = 0.2
-_LOOK_AROUND_S: Final = 5.0
-_FORGOTTEN_S: Final = SESSION_TIMEOUT_MS / 1_000 + _LOOK_AROUND_S
-"""After this Kafka has forgotten an engine that was killed."""
+"""Spark's value for the beginning of a partition."""
+_POLL_S: Final = 0.2
+_MEMBERS_POLL_S: Final = 5.0
+_FORGOTTEN_S: Final = SESSION_TIMEOUT_MS / 1_000 + _MEMBERS_POLL_S
+"""By then Kafka has removed a killed engine from the group."""
 _JOIN_TIMEOUT_S: Final = 60.0
 _FILE: Final = "inflight.id"
 
@@ -43,32 +42,33 @@ _log: Final = structlog.get_logger(__name__)
 
 
 def group_name(settings: Settings) -> str:
-    """Of the consumer group."""
+    """Returns the name of the consumer group."""
     return f"{settings.topics.prefix}.engine"
 
 
-class EngineGroup:
-    """Membership in the group, in a `with`. Raises EngineRuns on entry, and KafkaUnreachable.
+class EngineGroup(BackgroundLoop):
+    """Membership in the group, in a `with`. Entering raises EngineRuns and KafkaUnreachable.
 
-    checkpoint_id: of `checkpoint_id`. A thread of its own keeps the membership and commits.
+    checkpoint_id: the result of `checkpoint_id`. A thread keeps the membership and commits.
     """
 
+    _join_s = SESSION_TIMEOUT_MS / 1_000
+
     def __init__(self, settings: Settings, checkpoint_id: str) -> None:
+        super().__init__("inflight-engine-group")
         self._settings = settings
         self._name = group_name(settings)
         self._id = checkpoint_id
         self._topics = (settings.topics.messages, settings.topics.events)
         self._options = settings.kafka.client_options()
-        self._stopping = threading.Event()
         self._joined = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="inflight-engine-group", daemon=True)
         self._progress: Offsets | None = None
         self._lost: str | None = None
 
     def __enter__(self) -> Self:
         try:
             self.await_others_gone(_FORGOTTEN_S)
-            self._thread.start()
+            self.start()
             if not self._joined.wait(_JOIN_TIMEOUT_S):
                 raise EngineRuns(f"Kafka has not let this engine into the group {self._name} within {_JOIN_TIMEOUT_S:.0f} s")
             self.await_others_gone(0)
@@ -79,17 +79,13 @@ class EngineGroup:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stopping.set()
-        self._thread.join(SESSION_TIMEOUT_MS / 1_000)
-
     def await_others_gone(self, patience_s: float) -> None:
-        """Raises EngineRuns when there are some after this time, and KafkaError when Kafka has not answered for a while."""
+        """Raises EngineRuns if other engines are there after `patience_s`, and KafkaError if Kafka does not answer."""
         deadline, answer_by = time.monotonic() + patience_s, time.monotonic() + _JOIN_TIMEOUT_S
         while True:
             try:
                 others = self._others()
-            except KafkaError as error:  # a new Kafka makes its topic of groups when it is asked for the first one
+            except KafkaError as error:  # a new Kafka creates its topic of groups at the first request
                 if not error.retriable or time.monotonic() >= answer_by:
                     raise
             else:
@@ -97,10 +93,10 @@ class EngineGroup:
                     return
                 if time.monotonic() >= deadline:
                     raise EngineRuns(_beside(others, self._settings.topics.prefix))
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def committed(self) -> Offsets:
-        """How far the engines before this one were, or the oldest record that is left. Empty when there was none.
+        """Returns the offsets that earlier engines committed, at least those of the oldest records left. Empty if none ran.
 
         Raises KafkaUnreachable.
         """
@@ -122,16 +118,14 @@ class EngineGroup:
         return by_topic
 
     def observe(self, end: Offsets) -> None:
-        """To be called after each micro-batch. Raises EngineFenced when somebody else has taken over."""
+        """Call after each micro-batch. Raises EngineFenced after a takeover."""
         self._progress = end
         self.check()
 
     def check(self) -> None:
-        """Raises EngineFenced when somebody else has taken over."""
+        """Raises EngineFenced after a takeover."""
         if self._lost is not None:
             raise EngineFenced(self._lost)
-
-    # --- on the thread ------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping.is_set() and self._lost is None:
@@ -139,7 +133,7 @@ class EngineGroup:
                 self._stay()
             except FencedInstanceIdError:
                 self._lost = self._fenced()
-            except Exception as error:  # noqa: BLE001 - whatever it was, joining again is the cure
+            except Exception as error:  # noqa: BLE001 - whatever failed, joining again is the cure
                 _log.warning("engine_group_failed", error=repr(error), action="this engine joins again")
                 self._stopping.wait(1)
 
@@ -165,8 +159,8 @@ class EngineGroup:
             if not subscribe(consumer, self._topics, listener=listener, stopping=self._stopping):
                 return
             committed: Offsets | None = None
-            next_look = time.monotonic() + _LOOK_AROUND_S
-            while not self._stopping.wait(_LOOK_S):
+            members_due = time.monotonic() + _MEMBERS_POLL_S
+            while not self._stopping.wait(_POLL_S):
                 consumer.poll(timeout_ms=100)
                 if not listener.assigned:
                     continue
@@ -174,9 +168,9 @@ class EngineGroup:
                 if (progress := self._progress) is not committed and progress is not None:
                     self._commit(consumer, progress)
                     committed = progress
-                if time.monotonic() >= next_look:
-                    next_look = time.monotonic() + _LOOK_AROUND_S
-                    # kafka-python tells of fencing only when something is committed, which a query that hangs does not.
+                if time.monotonic() >= members_due:
+                    members_due = time.monotonic() + _MEMBERS_POLL_S
+                    # kafka-python reports fencing only at a commit, and a query that hangs commits nothing.
                     self._lost = self._seen_beside(consumer.group_metadata().member_id)
                     if self._lost is not None:
                         return
@@ -205,7 +199,7 @@ class EngineGroup:
         return members
 
     def _others(self) -> list[str]:
-        """The members that have another checkpoint, for people."""
+        """Returns the members with another checkpoint, for people."""
         return [
             f"{member['group_instance_id']} at {member['client_host'].lstrip('/')}"
             for member in self._members()
@@ -213,7 +207,11 @@ class EngineGroup:
         ]
 
     def _seen_beside(self, member_id: str) -> str | None:
-        """Who else is in the group. member_id: ours, empty while we join; another one under our id has fenced us."""
+        """Returns why this engine is no longer the only one, for people; None if it is.
+
+        Args:
+            member_id: Ours, empty while we join. Another member under our id has fenced us.
+        """
         if others := self._others():
             return _beside(others, self._settings.topics.prefix)
         fenced = any(member["member_id"] != member_id for member in self._members())
@@ -227,7 +225,7 @@ class EngineGroup:
 
 
 class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
-    """The group is for its membership: no partition is fetched."""
+    """Pauses every partition: the group serves its membership, not reading."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
@@ -241,7 +239,7 @@ class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 def await_no_engine(settings: Settings) -> None:
-    """Returns when no engine is in the group; one that was killed is there for a while. Raises EngineRuns, KafkaUnreachable."""
+    """Returns when no engine is in the group; Kafka keeps a killed one for 15 s. Raises EngineRuns, KafkaUnreachable."""
     try:
         EngineGroup(settings, checkpoint_id="").await_others_gone(_FORGOTTEN_S)
     except EngineRuns as error:
@@ -251,13 +249,13 @@ def await_no_engine(settings: Settings) -> None:
 
 
 def checkpoint_id(files: CheckpointFiles) -> str:
-    """The name of a checkpoint, which it gets when it is first asked for, and keeps. files: of the checkpoint.
+    """Returns the id of a checkpoint; the first call makes it.
 
-    One that is no UUID gets a new name: a machine that lost power may have left half of it.
+    A file that holds no UUID is replaced: a power failure may have left half of it.
     """
-    if _FILE in files.names():
+    if (data := files.read(_FILE)) is not None:
         try:
-            return str(uuid.UUID(files.read(_FILE).decode()))
+            return str(uuid.UUID(data.decode()))
         except ValueError:
             _log.warning("checkpoint_id_unreadable", file=files.path(_FILE), action="the checkpoint gets a new one")
     made = str(uuid.uuid4())
@@ -266,7 +264,7 @@ def checkpoint_id(files: CheckpointFiles) -> str:
 
 
 def starting_offsets(topic: str, partitions: int, committed: Offsets) -> str:
-    """Spark's `startingOffsets`, which count for a new checkpoint only. committed: of `EngineGroup.committed`."""
+    """Returns Spark's `startingOffsets`, which count for a new checkpoint only. committed: of `EngineGroup.committed`."""
     known = committed.get(topic)
     if known is None:
         return "earliest"

@@ -1,63 +1,95 @@
-"""Divides the sessions of a stopped engine into another number of state partitions, within their checkpoint.
+"""Repartitions the sessions of a stopped engine: another number of state partitions within the same checkpoint.
 
-Spark does it (`StreamingCheckpointManager.repartition`, new in 4.2): it adds a micro-batch to the checkpoint that reads and
-writes no records, and has all sessions with their timers in the new number of partitions. The offsets, the id of the checkpoint
-and the recorded settings stay as they are, so the engine goes on where it was, and sends nothing twice.
+Spark does it (`repartition_state`): it adds a micro-batch to the checkpoint that reads and writes no records, and has all
+sessions with their timers in the new number of partitions. The offsets, the id of the checkpoint and the recorded settings stay.
+So the engine continues where it was, and sends nothing twice.
 
 Steps:
-1. start Spark, take the lock of the checkpoint, and see that no engine is at work elsewhere;
-2. see that the last micro-batch is committed: one that has to be executed again needs the old partitions;
-3. leave a mark in the checkpoint, by which an engine does not start on half of the work;
-4. let Spark work; begun again after a kill, it goes on with the same number;
-5. take the mark away.
+1. Start Spark, take the lock of the checkpoint, and check that no engine runs elsewhere.
+2. Check that the last micro-batch is committed: one that has to be executed again needs the old partitions.
+3. Write a marker into the checkpoint. With it no engine starts on half of the work.
+4. Let Spark work. Begun again after a kill, it continues with the same number.
+5. Delete the marker.
 """
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streaming.config.settings import Settings
-from streaming.engine.errors import CannotRepartition
+from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
-from streaming.engine.lifecycle.spark import start_spark
-from streaming.engine.ownership.checkpoint import Division, lock_checkpoint, recorded_state_partitions
 from streaming.engine.ownership.engine_group import await_no_engine
-from streaming.engine.spark_session import SparkJars, is_local_path
-from streaming.spark_internals.checkpoint_files import CheckpointFiles, HadoopFiles
+from streaming.engine.spark_session import SparkJars, start_spark
+from streaming.spark_internals.checkpoint import (
+    CheckpointFiles,
+    CheckpointLock,
+    HadoopFiles,
+    is_local_path,
+    lock_checkpoint,
+    recorded_state_partitions,
+    repartition_state,
+)
+from streaming.spark_internals.jvm import SPARK_ERRORS
 
 _LOCK_TIMEOUT_S: Final = 10.0
+_FILE: Final = "inflight.repartition"
+
+
+@dataclass(frozen=True, slots=True)
+class RepartitionMarker:
+    """A file in the checkpoint: its sessions are being repartitioned into so many state partitions."""
+
+    state_partitions: int
+
+    @classmethod
+    def read(cls, files: CheckpointFiles) -> Self | None:
+        """Returns the marker of an unfinished repartitioning, if there is one."""
+        data = files.read(_FILE)
+        return None if data is None else cls(int(data))
+
+    def write(self, files: CheckpointFiles) -> None:
+        files.write(_FILE, str(self.state_partitions).encode())
+
+    def delete(self, files: CheckpointFiles) -> None:
+        files.delete(_FILE)
 
 
 def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
-    """Divides them into `state_partitions`. jars: None under spark-submit, which brings them.
+    """Repartitions the sessions.
 
-    Raises CannotRepartition, CheckpointInUse, EngineRuns, KafkaUnreachable (only where the checkpoint is not on a local path).
+    Args:
+        jars: None under spark-submit, which brings them.
+
+    Raises:
+        CannotRepartition, CheckpointInUse, EngineRuns: The text says what to do.
+        KafkaUnreachable: Only where the checkpoint is not on a local path.
     """
     location = sessions_checkpoint(settings)
     spark = start_spark(settings, jars)  # 1
     try:
-        lock = lock_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
+        lock = own_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
         if not is_local_path(location):
             await_no_engine(settings)
-        files = HadoopFiles(spark, location)
-        divide(files, state_partitions, lambda: _let_spark_work(spark, location, state_partitions))
+        repartition_checkpoint(
+            HadoopFiles(spark, location), state_partitions, lambda: _let_spark_work(spark, location, state_partitions)
+        )
         del lock
     finally:
         spark.stop()
 
 
-def divide(files: CheckpointFiles, state_partitions: int, work: Callable[[], None]) -> None:
-    """Steps 2 to 5. files: of the checkpoint. work: Spark's part. Raises CannotRepartition."""
+def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: Callable[[], None]) -> None:
+    """Does steps 2 to 5. work: Spark's part. Raises CannotRepartition."""
     last, recorded = files.last_batch(), recorded_state_partitions(files)
     if last is None or recorded is None:
         raise CannotRepartition(f"there are no sessions in {files.path()}: set engine.state_partitions, and start the engine")
-    if (division := Division.unfinished(files)) is not None:
-        if division.state_partitions != state_partitions:
+    if (marker := RepartitionMarker.read(files)) is not None:
+        if marker.state_partitions != state_partitions:
             raise CannotRepartition(
-                f"{files.path()} is being divided into {division.state_partitions} state partitions: finish that first"
+                f"{files.path()} is being divided into {marker.state_partitions} state partitions: finish that first"
             )
     elif recorded == state_partitions:
         raise CannotRepartition(f"{files.path()} has {recorded} state partitions already")
@@ -67,23 +99,52 @@ def divide(files: CheckpointFiles, state_partitions: int, work: Callable[[], Non
             f"engine.state_partitions = {recorded}, and stop it when it is ready"
         )
     else:
-        division = Division(state_partitions)
-        division.begin(files)  # 3
+        marker = RepartitionMarker(state_partitions)
+        marker.write(files)  # 3
     if recorded != state_partitions or not last.is_committed:
         try:
             work()  # 4
         except CannotRepartition:
             if recorded_state_partitions(files) != state_partitions:  # Spark has not begun
-                division.end(files)
+                marker.delete(files)
             raise
-    division.end(files)  # 5
+    marker.delete(files)  # 5
+
+
+def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
+    """Raises CheckpointMismatch if the checkpoint has another number of state partitions, or an unfinished repartitioning.
+
+    Spark itself would continue with the old number and only log that.
+    """
+    if (marker := RepartitionMarker.read(files)) is not None:
+        number = marker.state_partitions
+        raise CheckpointMismatch(
+            f"the sessions in {files.path()} are being divided into {number} state partitions, and that was not finished: run "
+            f"`inflight sessions repartition {number}` again"
+        )
+    recorded = recorded_state_partitions(files)
+    if recorded is not None and recorded != configured:
+        raise CheckpointMismatch(
+            f"the checkpoint {files.path()} was made with engine.state_partitions = {recorded}, the configuration says "
+            f"{configured}. Set it to {recorded}, or take the sessions along: `inflight sessions repartition {configured}`"
+        )
+
+
+def own_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = 60.0) -> CheckpointLock | None:
+    """Locks the checkpoint; waits for an engine that is about to exit. Keep the result until the end. Raises CheckpointInUse."""
+    try:
+        return lock_checkpoint(spark, location, timeout_s=timeout_s)
+    except TimeoutError as error:
+        raise CheckpointInUse(
+            f"another engine has used the checkpoint {location} for {timeout_s:.0f} s: stop it, or give this one another "
+            "engine.checkpoint_location"
+        ) from error
 
 
 def _let_spark_work(spark: SparkSession, location: str, state_partitions: int) -> None:
     try:
-        _ = spark.streams.active  # makes Spark's coordinator of state stores, which a session without queries lacks
-        spark._streamingCheckpointManager.repartition(location, state_partitions)
-    except (PySparkException, Py4JError) as error:
+        repartition_state(spark, location, state_partitions)
+    except SPARK_ERRORS as error:
         raise CannotRepartition(
             f"Spark could not divide the sessions in {location}: {error}\nNothing is lost: run the same command again. If it "
             "fails each time, put the copy of the checkpoint back"

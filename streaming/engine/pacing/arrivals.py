@@ -1,6 +1,6 @@
-"""Waiting for the next record of some topics.
+"""Waits for the next record of some topics.
 
-kafka-python's consumer has one outstanding fetch, which the broker answers when a record is appended. It belongs to no consumer
+A kafka-python consumer has one outstanding fetch, which the broker answers when a record is appended. It belongs to no consumer
 group and commits nothing.
 """
 
@@ -12,16 +12,16 @@ from typing import Any, Final
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 
-from streaming.engine.pacing.pace import Offsets
+from streaming.spark_internals.checkpoint import Offsets
 
 _log: Final = structlog.get_logger(__name__)
-_LOOK_S: Final = 0.25
-"""How often a waiting thread looks whether it is to end."""
+_POLL_S: Final = 0.25
+"""How often a waiting thread checks for `close`."""
 _WITHOUT_KAFKA_S: Final = 0.1
 
 
 class KafkaArrivals:
-    """Arrivals of one Kafka. client_options: for kafka-python, bootstrap servers included."""
+    """Arrivals of one Kafka. client_options: for kafka-python, bootstrap servers included. Connects at the first wait."""
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
         self._options: dict[str, Any] = {
@@ -29,10 +29,10 @@ class KafkaArrivals:
             "group_id": None,
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
-            # What an open transaction holds back is no arrival for Spark's source either.
+            # Records of an open transaction are no arrival for Spark's source either.
             "isolation_level": "read_committed",
             "fetch_max_wait_ms": 1_000,
-            # That there is a record is all that is asked for.
+            # Only the existence of a record matters.
             "fetch_max_bytes": 1,
             "max_partition_fetch_bytes": 1,
             "metrics_enabled": False,
@@ -49,7 +49,7 @@ class KafkaArrivals:
         with self._in_use:
             try:
                 self._wait(end, deadline)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the trigger interval is the way on
+            except Exception as error:  # noqa: BLE001 - whatever failed, the trigger interval remains
                 _log.warning("arrivals_unknown", error=repr(error), action="micro-batches follow the trigger interval meanwhile")
                 self._forget_consumer()
                 self._closed.wait(min(_WITHOUT_KAFKA_S, max(0.0, deadline - time.monotonic())))
@@ -69,8 +69,8 @@ class KafkaArrivals:
             self._consumer = KafkaConsumer(**self._options)
         self._seek({TopicPartition(topic, n): offset for topic, offsets in end.items() for n, offset in offsets.items()})
         while not self._closed.is_set() and (left_s := deadline - time.monotonic()) > 0:
-            if self._consumer.poll(timeout_ms=1_000 * min(left_s, _LOOK_S), max_records=1):
-                self._sought.clear()  # the consumer stands behind what it has read
+            if self._consumer.poll(timeout_ms=1_000 * min(left_s, _POLL_S), max_records=1):
+                self._sought.clear()  # the consumer's position is after the record
                 return
 
     def _seek(self, wanted: dict[TopicPartition, int]) -> None:

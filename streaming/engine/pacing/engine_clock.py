@@ -1,15 +1,15 @@
-"""The time of the sessions: the wall clock's, but it never goes back and never jumps.
+"""Gives the sessions the wall clock's time without its jumps; it never goes back.
 
 Every micro-batch has a time, by which sessions expire and messages are sent again. A wall clock that is set forward by hours
-would end them all at once, one that is set back would stop their timers for as long. So the time passes as the machine's clock
-without jumps does (CLOCK_BOOTTIME, which runs on while the machine sleeps), and follows the wall clock:
+would end all sessions at once; one that is set back would stop their timers for as long. So the time of the sessions passes like
+the machine's clock without jumps (CLOCK_BOOTTIME, which continues while the machine sleeps), and follows the wall clock:
 
-1. It is the wall clock's while the two agree, and follows it at once by up to `STEP_MS`.
-2. When the wall clock is further ahead, time passes at twice its speed until it has caught up: in any while of t it passes at
+1. It equals the wall clock while the two agree, and follows it at once by up to `STEP_MS`.
+2. When the wall clock is further ahead, time passes at twice its speed until it has caught up: in t milliseconds it passes by at
    most 2 t + STEP_MS.
 3. When the wall clock is behind, time passes at half its speed.
 
-Nothing is known across a restart of the engine: it begins with the wall clock's time.
+A restarted engine begins with the wall clock's time.
 """
 
 import threading
@@ -20,23 +20,23 @@ from typing import Final
 import structlog
 
 STEP_MS: Final = 10_000
-"""Time servers set clocks right by as much now and then."""
+"""Time servers correct clocks by as much occasionally."""
 
 _log: Final = structlog.get_logger(__name__)
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970."""
+    """Returns milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def elapsed_ms() -> int:
-    """Never jumps, and runs on while the machine is suspended, where the system has such a clock (Linux)."""
+    """Returns milliseconds of a clock that never jumps, and on Linux continues while the machine is suspended."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
 class EngineClock:
-    """wall_ms, elapsed_ms: the clocks of the machine. Threads may share it."""
+    """The clock of the sessions. Threads may share it. wall_ms, elapsed_ms: the clocks of the machine."""
 
     def __init__(self, *, wall_ms: Callable[[], int] = wall_ms, elapsed_ms: Callable[[], int] = elapsed_ms) -> None:
         self._wall_ms = wall_ms
@@ -48,7 +48,7 @@ class EngineClock:
         self._follows = False
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, never less than the last time."""
+        """Returns milliseconds since 1970, never less than at the last call."""
         with self._lock:
             wall, elapsed = self._wall_ms(), self._elapsed_ms()
             passed = max(0, elapsed - self._last_elapsed_ms)

@@ -1,37 +1,27 @@
-"""When the next micro-batch starts: at once while there is work, ever later while there is none, and never later than a record.
+"""Decides when the next micro-batch starts: at once while there is work, otherwise after a pause that a new record ends.
 
-Spark's trigger is a fixed interval, and with time-outs it runs a micro-batch in each of them, data or not: an engine with a short
-interval burns two thirds of a core for nothing, and one with a long interval lets the first message wait. So the pause between
-two micro-batches is measured here instead:
+Spark's trigger is a fixed interval, and with time-outs Spark runs a micro-batch in each of them even without data. A short
+interval uses two thirds of a core on an idle engine; a long one delays the first message. So the pause is decided here instead:
 
-1. micro-batches start no more often than the trigger interval says, as they do without this module;
-2. after one that did nothing, the engine waits beyond that until a record is appended (arrivals.py);
-3. but no longer than a quarter of the time since something happened last, because timers of sessions run only in micro-batches:
-   a timer fires late by at most a quarter of its length; and
+1. Micro-batches start no more often than the trigger interval says.
+2. After a micro-batch that did nothing, the engine waits beyond that until a record is appended (arrivals.py);
+3. but no longer than a quarter of the time since something last happened, because session timers fire only in micro-batches: a
+   timer is late by at most a quarter of its length; and
 4. no longer than `idle_trigger_interval`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final, Protocol
+
+from streaming.spark_internals.checkpoint import Offsets
+from streaming.spark_internals.micro_batches import CommittedBatch
 
 LATE_BY: Final = 0.25
 """How late a timer may be, as a share of its length."""
 
-Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition: the offset of the first record that no micro-batch has taken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastBatch:
-    """What is known of the micro-batch that has just ended. did_something: it took records, or a session was called."""
-
-    did_something: bool
-    end: Offsets
-
 
 class Arrivals(Protocol):
-    """Knows when a record is appended to a topic."""
+    """Notices records that are appended to topics."""
 
     def wait(self, end: Offsets, timeout_s: float) -> None:
         """Returns when a record is there at or after one of the offsets, at the latest after `timeout_s`. Never raises."""
@@ -40,11 +30,11 @@ class Arrivals(Protocol):
         """Returns after `timeout_s`, whatever arrives."""
 
     def close(self) -> None:
-        """Ends a `wait` or `rest` of another thread; later ones return at once."""
+        """Ends a `wait` or `rest` of another thread; later calls return at once."""
 
 
 class Pace:
-    """Called by the query's own thread between two micro-batches. Times are those of a monotonic clock, in milliseconds."""
+    """Pauses the query's thread between two micro-batches. Times are those of a monotonic clock, in milliseconds."""
 
     def __init__(self, arrivals: Arrivals, *, trigger_interval_ms: int, idle_trigger_interval_ms: int, now_ms: int) -> None:
         self._arrivals = arrivals
@@ -52,7 +42,7 @@ class Pace:
         self._idle_trigger_interval_ms = idle_trigger_interval_ms
         self._active_ms = now_ms
 
-    def pause(self, batch: LastBatch, due_ms: int, now: Callable[[], int]) -> None:
+    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
         """Returns when the next micro-batch is to start. due_ms: when Spark's trigger would start it."""
         now_ms = now()
         if batch.did_something:

@@ -1,4 +1,4 @@
-"""The query of an engine gets its pace, the bounds of its micro-batches and its time, and is stopped between two of them."""
+"""Gives a running query its pace, the bounds of its micro-batches and its time, and stops it between two micro-batches."""
 
 import threading
 import time
@@ -8,19 +8,19 @@ from typing import Any, Final, Self
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.engine.intake.bounded_intake import BoundedIntake, Taken
+from streaming.engine.intake.bounded_intake import BoundedIntake
 from streaming.engine.pacing.arrivals import KafkaArrivals
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.pace import Pace
-from streaming.spark_internals.query_clock import MicroBatchTime, QueryClock, now_ms, set_clock, set_time
-from streaming.spark_internals.read_limits import ReadLimits
+from streaming.spark_internals.micro_batches import ReadLimits, last_committed_batch, set_batch_time, set_pause
 
 _log: Final = structlog.get_logger(__name__)
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
+_LONGEST_HOLD_S: Final = 60.0
 
 
 class PacedQuery:
-    """The query has all that from `start` on; `stop` or the end of a `with` stops everything."""
+    """A query under our control from `start` on; `stop` or the end of a `with` stops it."""
 
     def __init__(
         self,
@@ -32,16 +32,27 @@ class PacedQuery:
         intake: BoundedIntake | None = None,
         clock: EngineClock | None = None,
     ) -> None:
-        """kafka_options: for kafka-python, bootstrap servers included. intake: None = the limits of the start stay. clock: None =
-        the system's. Both outlive the query, so that the next one of the same engine can go on with them.
+        """
+        Args:
+            kafka_options: For kafka-python, bootstrap servers included.
+            intake: None = the limits of the start stay. It outlives the query, for the next one of the same engine.
+            clock: None = the system's. It outlives the query, too.
         """
         self._query = query
         self._trigger_interval_ms = trigger_interval_ms
         self._idle_trigger_interval_ms = idle_trigger_interval_ms
         self._intake = intake
-        self._time = clock
+        self._clock = clock
         self._arrivals = KafkaArrivals(kafka_options)
-        self._clock: QueryClock | None = None
+        self._pace: Pace | None = None
+        self._limits: ReadLimits | None = None
+        self._is_paced = False
+        """True if the query calls `pause` between its micro-batches."""
+        self._batch_ended = threading.Event()
+        self._is_holding = False
+        """Set by the stopping thread: the query's thread may not start another micro-batch."""
+        self._is_held = threading.Event()
+        self._released = threading.Event()
 
     def __enter__(self) -> Self:
         return self
@@ -50,66 +61,84 @@ class PacedQuery:
         self.stop(patience_s=0)
 
     def start(self) -> None:
-        """To be called after the query's first micro-batch."""
-        if self._time is not None and (reason := set_time(self._query, MicroBatchTime(self._time))):
+        """Takes control. Call it after the query's first micro-batch."""
+        if self._clock is not None and (reason := set_batch_time(self._query, self._clock.now_ms)):
             _log.warning("no_clock", reason=reason, action="sessions follow the jumps of the wall clock")
-        pace = None
         if self._idle_trigger_interval_ms > self._trigger_interval_ms:
-            pace = Pace(
+            self._pace = Pace(
                 self._arrivals,
                 trigger_interval_ms=self._trigger_interval_ms,
                 idle_trigger_interval_ms=self._idle_trigger_interval_ms,
-                now_ms=now_ms(),
+                now_ms=_now_ms(),
             )
-        limits = self._limits()
-        if pace is None and limits is None:
+        if self._intake is not None:
+            try:
+                self._limits = ReadLimits(self._query)
+            except Exception as error:  # noqa: BLE001 - another Spark
+                action = "micro-batches are small: see engine.max_bytes_per_trigger"
+                _log.warning("no_read_limits", reason=repr(error), action=action)
+        if self._pace is None and self._limits is None:
             return
-
-        def before_batch(taken: dict[str, Taken]) -> None:
-            if self._intake is not None and limits is not None:
-                self._intake.adjust(taken, limits)
-
-        clock = QueryClock(self._query, pace, trigger_interval_ms=self._trigger_interval_ms, before_batch=before_batch)
-        reason = set_clock(self._query, clock)
-        if reason is None:
-            self._clock = clock
-        else:
+        self._is_paced = True
+        if (reason := set_pause(self._query, self.pause)) is not None:
+            self._is_paced = False
             action = "micro-batches follow engine.trigger_interval_ms, and are small"
             _log.warning("no_idle_pace", reason=reason, action=action)
 
+    def pause(self, due_in_ms: int) -> None:
+        """Waits as long as the pace says, then sets the limits of the next micro-batch. Spark calls it on the query's thread.
+
+        Never raises: an exception would end the query.
+
+        Args:
+            due_in_ms: Milliseconds until Spark's trigger would start the next micro-batch.
+        """
+        self._batch_ended.set()
+        try:
+            # A wall clock that was set back meanwhile puts the next trigger hours away.
+            wait_ms = min(due_in_ms, self._trigger_interval_ms)
+            batch = last_committed_batch(self._query)
+            if self._pace is not None:
+                self._pace.pause(batch, _now_ms() + wait_ms, _now_ms)
+            elif wait_ms > 0:
+                time.sleep(wait_ms / 1_000)
+            if self._intake is not None and self._limits is not None:
+                self._intake.adjust(batch.topics, self._limits.set)
+        except Exception as error:  # noqa: BLE001 - the query must not die of its pause
+            _log.warning("pause_failed", error=repr(error), action="the next micro-batch starts now")
+        if self._is_holding:
+            self._is_held.set()
+            self._released.wait(_LONGEST_HOLD_S)
+
     def may_have_news(self) -> bool:
-        """False when no micro-batch has ended since this was last asked."""
-        return self._clock is None or self._clock.has_ticked()
+        """Returns False if no micro-batch has ended since the last call."""
+        ended = self._batch_ended.is_set()
+        self._batch_ended.clear()
+        return ended or not self._is_paced
 
     def stop(self, *, patience_s: float) -> None:
-        """Stops the query when the micro-batch that runs has ended, after `patience_s` in the middle of it.
+        """Stops the query when the running micro-batch has ended, or in the middle of it after `patience_s`.
 
-        A micro-batch that was stopped is executed again by the next start. A query that has ended may be stopped again.
+        The next start executes an interrupted micro-batch again. A query that has ended may be stopped again.
         """
-        clock, deadline = self._clock, time.monotonic() + patience_s
-        if clock is not None:
-            clock.hold()
+        deadline = time.monotonic() + patience_s
+        self._is_holding = True
         self._arrivals.close()
-        while time.monotonic() < deadline and self._query.isActive and self._is_busy(clock):
-            time.sleep(_LOOK_S)
-        # The query's thread is in our clock, and `stop` waits for that thread: it goes on when it cannot begin a micro-batch.
+        while time.monotonic() < deadline and self._query.isActive and self._is_busy():
+            time.sleep(_POLL_S)
+        # The query's thread is held in `pause`, and the query's `stop` waits for that thread. So it is released only when the
+        # query is marked as stopped and cannot begin another micro-batch.
         stopping = threading.Thread(target=self._query.stop, name="inflight-stop", daemon=True)
         stopping.start()
         while stopping.is_alive() and self._query.isActive:
-            time.sleep(_LOOK_S)
-        if clock is not None:
-            clock.release()
+            time.sleep(_POLL_S)
+        self._released.set()
         stopping.join()
 
-    def _is_busy(self, clock: QueryClock | None) -> bool:
-        # Without our clock it is a guess: the next micro-batch may begin at any moment.
-        return bool(self._query.status["isTriggerActive"]) if clock is None else not clock.is_held
+    def _is_busy(self) -> bool:
+        # Without our pause this is a guess: the next micro-batch may begin at any moment.
+        return not self._is_held.is_set() if self._is_paced else bool(self._query.status["isTriggerActive"])
 
-    def _limits(self) -> ReadLimits | None:
-        if self._intake is None:
-            return None
-        try:
-            return ReadLimits(self._query)
-        except Exception as error:  # noqa: BLE001 - another Spark
-            _log.warning("no_read_limits", reason=repr(error), action="micro-batches are small: see engine.max_bytes_per_trigger")
-            return None
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

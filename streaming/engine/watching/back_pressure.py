@@ -1,36 +1,36 @@
-"""The engine asks all backends to wait when it cannot keep up, or when its storage runs out: key `*` of `inflight.throttle`.
+"""Asks all backends to wait when the engine cannot keep up or runs out of storage: key `*` of `inflight.throttle`.
 
-Looked at after every micro-batch, in the engine's process and not in the query: records in Kafka that the sessions have not
-seen, the size of the session state, and the free disk under a local checkpoint. Each has a high and a low watermark, so that a
-value that hovers around one of them makes no stream of records; backends may go on when all values are below their low watermark.
+Checked after every micro-batch, in the driver and not in the query: records in Kafka that the sessions have not seen, the size of
+the session state, and the free disk under a local checkpoint. Each value has a high and a low watermark, so that a value near one
+of them does not make a stream of records. Backends may continue when all values are below their low watermark.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 import structlog
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from sinks.kafka.producers import abandon
 from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
 from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
+from streaming.engine.kafka_access import TopicLog
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.full_disk import free_disk_of
 
 _log: Final = structlog.get_logger(__name__)
 _AGAIN_MS: Final = 5_000
-_READ_S: Final = 10.0
+_BLOCK_MS: Final = 2_000
+_DELIVERY_MS: Final = 6_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """What the engine looks like after a micro-batch. free_disk_bytes: None = unknown."""
+    """The load after a micro-batch. free_disk_bytes: None = unknown."""
 
     consumer_lag: int
     state_bytes: int
@@ -38,20 +38,20 @@ class EngineLoad:
 
 
 class EngineWatermarks:
-    """Which values are too high. One that has reached its high watermark counts until it is back at the low one."""
+    """Decides which values are too high: from the high watermark on until they are back at the low one."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
         self._exceeded: set[str] = set()
 
     def judge(self, load: EngineLoad) -> str:
-        """Why backends have to wait, for people; empty = they need not."""
+        """Returns why backends have to wait, for people; empty if they need not."""
         watermarks = self._settings
         free = load.free_disk_bytes
         self._follow("lag", load.consumer_lag, high=watermarks.lag_high, low=watermarks.lag_low)
         self._follow("state", load.state_bytes, high=watermarks.state_high, low=watermarks.state_low)
         if free is not None:
-            # Too little is what is wrong here, so the sign is turned.
+            # Too little free disk is the fault, so the sign is inverted.
             self._follow("disk", -free, high=-watermarks.free_disk_low, low=-watermarks.free_disk_high)
         texts = {
             "lag": f"the engine is {load.consumer_lag} records behind",
@@ -68,24 +68,24 @@ class EngineWatermarks:
 
 
 class ThrottleTopic(Protocol):
-    """Where the verdict goes."""
+    """Stores the verdict. Methods but `close` raise KafkaError when Kafka has not confirmed."""
 
     def write(self, value: bytes | None) -> None:
-        """The value of key `*`; None = a tombstone. Raises KafkaError when Kafka has not confirmed it."""
+        """Writes the value of key `*`; None = a tombstone."""
 
     def forget_clients(self, before_ms: int) -> None:
-        """Tombstones for all clients that have been throttled since before that time. Raises KafkaError."""
+        """Writes tombstones for all clients that have been throttled since before that time."""
 
     def close(self) -> None: ...
 
 
 class BackPressure:
-    """Writes the verdict when it changes, and after `start`: nobody knows what an engine before this one has left there.
+    """Writes the verdict after `start` and whenever it changes. The first write replaces what an earlier engine may have left.
 
-    An engine on a new checkpoint knows nothing of the clients that an older one has throttled, and would never free them: so it
-    does that first.
+    An engine on a new checkpoint does not know the clients that an older one has throttled, and would never release them. So it
+    first forgets them.
 
-    A verdict that Kafka does not take is written again some seconds later; the engine does not stop for it.
+    A verdict that Kafka does not confirm is written again some seconds later; the engine does not stop for it.
     """
 
     def __init__(
@@ -108,15 +108,14 @@ class BackPressure:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As configured."""
         return cls(settings.throttle, KafkaThrottleTopic(settings), free_disk_bytes=free_disk_of(settings.checkpoint_location))
 
     def start(self) -> None:
-        """From now on `observe` writes; not before the engine is ready, because the first write has to connect."""
+        """Lets `observe` write. Call it when the engine is ready: the first write has to connect."""
         self._started = True
 
     def observe(self, batch: BatchProgress) -> None:
-        """Call after every micro-batch."""
+        """Call it after every micro-batch."""
         if self._new_checkpoint is None:
             self._new_checkpoint = batch.batch_id == 0
         free = self._free_disk_bytes()
@@ -153,59 +152,24 @@ class KafkaThrottleTopic:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.throttle
-        self._login = {"client_id": "inflight-throttle", "bootstrap_timeout_ms": 5_000, **settings.kafka.client_options()}
-        self._options: dict[str, Any] = {
-            "acks": "all",
-            "max_block_ms": 2_000,
-            "request_timeout_ms": 5_000,
-            "delivery_timeout_ms": 6_000,
-            **self._login,
-        }
-        self._producer: KafkaProducer | None = None
+        self._log = TopicLog(
+            settings, self._topic, client_id="inflight-throttle", max_block_ms=_BLOCK_MS, delivery_timeout_ms=_DELIVERY_MS
+        )
 
     def write(self, value: bytes | None) -> None:
-        self._send(EVERYBODY.encode(), value)
-
-    def _send(self, key: bytes, value: bytes | None) -> None:
-        if self._producer is None:
-            self._producer = KafkaProducer(**self._options)
-        try:
-            self._producer.send(self._topic, key=key, value=value).get(timeout=6)
-        except KafkaError:
-            self.close()  # kafka-python's idempotent producer is of no use after a failure (docs/producer.md)
-            raise
+        self._log.write(self._topic, [(EVERYBODY.encode(), value)])
 
     def forget_clients(self, before_ms: int) -> None:
-        consumer = KafkaConsumer(**self._login, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest")
-        try:
-            throttled = _present(consumer, self._topic)
-        finally:
-            consumer.close(autocommit=False)
-        for key, value in throttled.items():
-            if key != EVERYBODY.encode() and decode_throttle(value).since_ms < before_ms:
-                self._send(key, None)
+        throttled = dict(self._log.read())
+        self._log.close()
+        self._log.write(
+            self._topic,
+            (
+                (key, None)
+                for key, value in throttled.items()
+                if value is not None and key != EVERYBODY.encode() and decode_throttle(value).since_ms < before_ms
+            ),
+        )
 
     def close(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            abandon(producer)
-
-
-def _present(consumer: Any, topic: str) -> dict[bytes, bytes]:
-    """What a compacted topic says at this moment: the last value of each key, without tombstones."""
-    partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-    consumer.assign(partitions)
-    consumer.seek_to_beginning(*partitions)
-    ends = consumer.end_offsets(partitions)
-    found: dict[bytes, bytes] = {}
-    deadline = time.monotonic() + _READ_S
-    while any(consumer.position(partition) < ends[partition] for partition in partitions):
-        if time.monotonic() > deadline:
-            raise KafkaError(f"{topic} was not read to its end within {_READ_S:.0f} s")
-        for records in consumer.poll(timeout_ms=200).values():
-            for record in records:
-                if record.value is None:
-                    found.pop(record.key, None)
-                else:
-                    found[record.key] = record.value
-    return found
+        self._log.close()

@@ -1,4 +1,4 @@
-"""The disks of the engine: how much is left, and one sentence with what to do when nothing is, whatever has failed for it."""
+"""Measures the free disk of the engine, and replaces any error of a full disk by one that says what to do."""
 
 import shutil
 import tempfile
@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlparse
 
-from py4j.protocol import Py4JError
-
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
 from streaming.engine.errors import DiskFull, QueryFailed
+from streaming.spark_internals.checkpoint import is_local_path
+from streaming.spark_internals.jvm import SPARK_ERRORS
 
 FULL_BYTES: Final = 4 << 20
-"""Less is left after a file that did not fit."""
+"""After a file that did not fit, less than this is free."""
 _NO_SPACE: Final = ("No space left on device", "Disk quota exceeded")
 
 
 def free_disk_of(location: str) -> Callable[[], int | None]:
-    """Measures the free bytes of the disk under a local checkpoint; None for HDFS and object stores, which watch themselves."""
-    url = urlparse(location)
-    if url.scheme not in ("", "file"):
+    """Returns a function that measures the free bytes under a local checkpoint.
+
+    The function returns None for HDFS and object stores, whose own tools watch them.
+    """
+    if not is_local_path(location):
         return lambda: None
+    url = urlparse(location)
     path = Path(url.path if url.scheme else location).absolute()
 
     def measure() -> int | None:
@@ -34,23 +37,23 @@ def free_disk_of(location: str) -> Callable[[], int | None]:
 
 
 def is_full(location: str) -> bool:
-    """Of a local directory, which need not exist."""
+    """Returns True if the disk of a local directory, which need not exist, is full."""
     free_bytes = free_disk_of(location)()
     return free_bytes is not None and free_bytes < FULL_BYTES
 
 
 @contextmanager
 def naming_full_disks(settings: Settings) -> Iterator[None]:
-    """Raises DiskFull in place of what Spark, Java or Python raise when a disk of the engine is full; all else goes through."""
+    """Raises DiskFull instead of what Spark, Java or Python raise when a disk of the engine is full. Other errors pass."""
     try:
         yield
-    except (QueryFailed, Py4JError, OSError) as error:
+    except (QueryFailed, OSError, *SPARK_ERRORS) as error:
         if not any(text in str(error) for text in _NO_SPACE) and not is_full(settings.checkpoint_location):
             raise
-        raise DiskFull(_what_is_left(settings)) from error
+        raise DiskFull(_free_disks(settings)) from error
 
 
-def _what_is_left(settings: Settings) -> str:
+def _free_disks(settings: Settings) -> str:
     places = {
         "the checkpoint": settings.checkpoint_location,
         "the data directory": str(settings.engine.data_dir.absolute()),

@@ -1,4 +1,4 @@
-"""Whether the engine works (`/healthz`) and whether devices get answers from it (`/readyz`)."""
+"""Reports whether the engine works (`/healthz`) and whether devices get answers from it (`/readyz`)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,31 +9,29 @@ from streaming.config.settings import Settings
 from streaming.engine.progress import BatchProgress
 
 _HANGS_AFTER_S: Final = 120.0
-"""Of the thread that watches the query. A restart of the query for new settings keeps it busy for some seconds."""
+"""Patience with the thread that supervises the query. A restart of the query for new settings keeps it busy for some seconds."""
 
 
 class EngineHealth:
-    """Call `look` whenever the query was looked after and `observe` after each micro-batch; from any thread."""
+    """Call `beat` whenever the query is supervised and `observe` after each micro-batch; from any thread."""
 
     def __init__(self, settings: Settings, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._longest_s = (settings.metrics.ready_within + settings.engine.longest_pause_ms) / 1_000
         self._clock_s = clock_s
-        self._looked_s: float | None = None
+        self._beat_s: float | None = None
         self._committed_s: float | None = None
 
-    def look(self) -> None:
-        self._looked_s = self._clock_s()
+    def beat(self) -> None:
+        self._beat_s = self._clock_s()
 
     def observe(self, batch: BatchProgress) -> None:
         self._committed_s = self._clock_s()
 
     def not_alive(self) -> Sequence[UnmetCondition]:
-        looked_s = self._looked_s
-        if looked_s is None or self._clock_s() - looked_s < _HANGS_AFTER_S:
+        beat_s = self._beat_s
+        if beat_s is None or self._clock_s() - beat_s < _HANGS_AFTER_S:
             return ()
-        return (
-            UnmetCondition(f"nobody has looked after the query for {_HANGS_AFTER_S:.0f} s", "restart it; please report this"),
-        )
+        return (UnmetCondition(f"nothing has supervised the query for {_HANGS_AFTER_S:.0f} s", "restart it; please report this"),)
 
     def not_ready(self) -> Sequence[UnmetCondition]:
         committed_s = self._committed_s

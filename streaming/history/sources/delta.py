@@ -10,12 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.delta.tables import PARTITION, TableSpec, newest_version
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
-from streaming.engine.spark_session import SparkJars, is_local_path
+from streaming.engine.spark_session import SparkJars
 from streaming.history.delta_reader import UnsupportedTable, is_table, oldest_and_newest, rows_with
 from streaming.history.errors import NoArchive
 from streaming.history.sources.bounds import ALL, Bounds
 from streaming.history.sources.source import DEAD_LETTER_COLUMNS, LEDGER_COLUMNS, MessageRows, Row, of_client
 from streaming.history.spark import history_spark
+from streaming.spark_internals.checkpoint import is_local_path
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings

@@ -43,6 +43,6 @@ def test_it_costs_only_its_own_record(kafka: SharedKafka) -> None:
     with pytest.raises(UnreadableRecord):
         _ = bad.headers
     with closing(WaitingRecords(kafka.bootstrap_servers, {}, group_id=TOPIC, max_bytes=64 << 20)) as waiting:
-        chunks = waiting.look(TOPIC, 0, 0, 3)
+        chunks = waiting.measure(TOPIC, 0, 0, 3)
     assert chunks[-1].end == 3
     assert (1 << 20) < sum(chunk.size_bytes for chunk in chunks) < (1 << 20) + 1_000

@@ -17,7 +17,7 @@ from inflight.status.measurements import (
     rates,
 )
 from sinks.health import UnmetCondition
-from streaming.engine.watching.hang import Hangs
+from streaming.engine.watching.watchdog import Hangs
 
 KAFKA = KafkaStatus(
     servers="k:9092",

@@ -27,7 +27,7 @@ from streaming.config.section import section_of
 from streaming.config.sections import KafkaSettings
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
-from streaming.engine.lifecycle.pipeline import pipeline_settings
+from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.settings import SettingsOfClients
 
 

@@ -2,25 +2,25 @@
 
 from dataclasses import dataclass, field
 
-from streaming.spark_internals.checkpoint_files import LastBatch
+from streaming.spark_internals.checkpoint import PlannedBatch
 
 
 @dataclass
 class MemoryFiles:
     """found: content by name. last: of Spark's logs. written: the names that `write` was called with."""
 
-    last: LastBatch | None = None
+    last: PlannedBatch | None = None
     found: dict[str, bytes] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
 
-    def last_batch(self) -> LastBatch | None:
+    def last_batch(self) -> PlannedBatch | None:
         return self.last
 
     def names(self) -> list[str]:
         return [*self.found, ".9.new"]
 
-    def read(self, name: str) -> bytes:
-        return self.found[name]
+    def read(self, name: str) -> bytes | None:
+        return self.found.get(name)
 
     def write(self, name: str, data: bytes) -> None:
         self.found[name] = data
@@ -33,4 +33,4 @@ class MemoryFiles:
         return f"/checkpoint/{name}"
 
     def planned(self, batch_id: int, *, committed: bool) -> None:
-        self.last = LastBatch(batch_id, committed)
+        self.last = PlannedBatch(batch_id, committed)

@@ -28,6 +28,7 @@ from streaming.engine.operator.session_operator import SessionOperator, TaskOper
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.spark_internals import lean_streams, lean_worker
 from streaming.spark_internals.lean_streams import LeanState
+from streaming.spark_internals.lean_task import layout_of
 from tests.unit.streaming.spark_internals.worker_replay import NOW, STATE_TYPE, Given, Probe, Task, arrow_stream, read_answer
 
 ROW = (1, True, 2, 3, 400, None, NOW + 5, b"\x00blob")
@@ -255,8 +256,8 @@ def test_a_function_that_is_unpickled_elsewhere_is_only_that(capsys: pytest.Capt
 
 
 def test_the_columns_are_found_by_the_offsets_that_spark_sends() -> None:
-    assert lean_worker._layout([4, 1, 0, 0, 1], 1) == ((0,), 1)
-    assert lean_worker._layout([5, 2, 3, 1, 7, 0], 0) == ((3, 1), 7)
+    assert layout_of([4, 1, 0, 0, 1], 1) == ((0,), 1)
+    assert layout_of([5, 2, 3, 1, 7, 0], 0) == ((3, 1), 7)
 
 
 def state_of(kind: type[GroupState], row: Any = None) -> GroupState:

@@ -2,15 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.engine.intake.batch_size import Chunk, Waiting, records_that_fit, share
+from streaming.engine.intake.batch_size import BatchBounds, Chunk, Waiting, records_that_fit, share
 
 LARGEST = 1_000
 
 
 def fit(*partitions: Waiting, max_records: int = 10_000, max_bytes: int = 50_000, unknown_bytes: int = LARGEST) -> int:
-    return records_that_fit(
-        partitions, max_records=max_records, max_bytes=max_bytes, largest_bytes=LARGEST, unknown_bytes=unknown_bytes
-    )
+    bounds = BatchBounds(max_records=max_records, max_bytes=max_bytes, largest_bytes=LARGEST)
+    return records_that_fit(partitions, bounds, unknown_bytes=unknown_bytes)
 
 
 def waiting(count: int, *chunks: tuple[int, int], begin: int = 0) -> Waiting:

@@ -2,10 +2,11 @@ from collections.abc import Mapping
 
 from structlog.testing import capture_logs
 
-from streaming.engine.intake.batch_size import Chunk
-from streaming.engine.intake.bounded_intake import TRUSTED_S, UNSEEN, BoundedIntake, Bounds, Taken
+from streaming.engine.intake.batch_size import BatchBounds, Chunk
+from streaming.engine.intake.bounded_intake import TRUSTED_S, UNSEEN, BoundedIntake
+from streaming.spark_internals.micro_batches import TopicRead
 
-BOUNDS = Bounds(max_records=20_000, max_bytes=64 << 20, largest_bytes=900_000)
+BOUNDS = BatchBounds(max_records=20_000, max_bytes=64 << 20, largest_bytes=900_000)
 SAFE = 74
 
 
@@ -24,12 +25,12 @@ class Records:
             raise ConnectionError("no Kafka")
         return dict.fromkeys(partitions, self.end)
 
-    def look(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
+    def measure(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
         self.looks += 1
         assert 0 < count <= self.end - offset
         return [Chunk(end=self.end, size_bytes=(self.end - offset) * self.size_bytes)]
 
-    def rest(self) -> None: ...
+    def pause(self) -> None: ...
 
     def close(self) -> None:
         self.closed = True
@@ -46,20 +47,20 @@ class Limits:
         self.now = limits
 
 
-def taken(records: int, left: int = 0) -> dict[str, Taken]:
+def taken(records: int, left: int = 0) -> dict[str, TopicRead]:
     """By a micro-batch of messages, after which as many as there are wait; events are all taken."""
-    return {"messages": Taken(records=records, left=left, end={0: 0})}
+    return {"messages": TopicRead(records=records, left=left, end={0: 0})}
 
 
 def test_the_safe_limit_fits_whatever_the_records_are() -> None:
     assert BOUNDS.safe_limit == SAFE
-    assert Bounds(max_records=10, max_bytes=64 << 20, largest_bytes=900_000).safe_limit == 10
-    assert Bounds(max_records=10, max_bytes=1 << 20, largest_bytes=96 << 20).safe_limit == 1
+    assert BatchBounds(max_records=10, max_bytes=64 << 20, largest_bytes=900_000).safe_limit == 10
+    assert BatchBounds(max_records=10, max_bytes=1 << 20, largest_bytes=96 << 20).safe_limit == 1
 
 
 def test_an_engine_with_little_to_do_looks_at_nothing() -> None:
     records, limits = Records(), Limits()
-    BoundedIntake(BOUNDS, records).adjust(taken(SAFE - 1), limits)
+    BoundedIntake(BOUNDS, records).adjust(taken(SAFE - 1), limits.set)
     assert limits.now == {"messages": SAFE}
     assert not records.looks
 
@@ -67,7 +68,7 @@ def test_an_engine_with_little_to_do_looks_at_nothing() -> None:
 def test_when_a_topic_may_have_more_all_are_looked_at() -> None:
     for last in (taken(SAFE), taken(0, left=1)):
         records, limits = Records(), Limits()
-        BoundedIntake(BOUNDS, records).adjust(last | {"events": Taken(records=3, left=0, end={0: 8_000})}, limits)
+        BoundedIntake(BOUNDS, records).adjust(last | {"events": TopicRead(records=3, left=0, end={0: 8_000})}, limits.set)
         assert limits.now["messages"] >= 10_000
         assert limits.now["events"] >= 2_000, "what devices have answered meanwhile"
         assert records.looks == 2
@@ -78,12 +79,12 @@ def test_when_looking_fails_the_safe_limit_holds_and_the_log_says_so_once() -> N
     intake = BoundedIntake(BOUNDS, records)
     records.fails = True
     with capture_logs() as logs:
-        intake.adjust(taken(SAFE), limits)
-        intake.adjust(taken(SAFE), limits)
+        intake.adjust(taken(SAFE), limits.set)
+        intake.adjust(taken(SAFE), limits.set)
     assert limits.now["messages"] == SAFE
     assert [entry["event"] for entry in logs] == ["waiting_records_unknown"]
     records.fails = False
-    intake.adjust(taken(SAFE), limits)
+    intake.adjust(taken(SAFE), limits.set)
     assert limits.now["messages"] >= 10_000
 
 
@@ -91,7 +92,7 @@ def test_limits_that_cannot_be_set_do_not_stop_the_query() -> None:
     limits = Limits()
     limits.fail = True
     with capture_logs() as logs:
-        BoundedIntake(BOUNDS, Records()).adjust(taken(0), limits)
+        BoundedIntake(BOUNDS, Records()).adjust(taken(0), limits.set)
     assert [entry["event"] for entry in logs] == ["limits_not_set"]
 
 
@@ -101,7 +102,7 @@ def test_after_the_end_nothing_is_asked() -> None:
     intake.close()
     assert records.closed
     with capture_logs() as logs:
-        intake.adjust(taken(SAFE), limits)
+        intake.adjust(taken(SAFE), limits.set)
     assert limits.now["messages"] == SAFE
     assert not logs
 
@@ -109,17 +110,17 @@ def test_after_the_end_nothing_is_asked() -> None:
 def test_behind_small_records_some_more_are_taken_without_a_look_for_a_while() -> None:
     records, limits, now_s = Records(), Limits(), [0.0]
     intake = BoundedIntake(BOUNDS, records, monotonic_s=lambda: now_s[0])
-    intake.adjust(taken(SAFE), limits)
-    intake.adjust(taken(UNSEEN * SAFE - 1), limits)
+    intake.adjust(taken(SAFE), limits.set)
+    intake.adjust(taken(UNSEEN * SAFE - 1), limits.set)
     assert limits.now["messages"] == UNSEEN * SAFE
     assert records.looks == 1
     now_s[0] = TRUSTED_S
-    intake.adjust(taken(SAFE - 1), limits)
+    intake.adjust(taken(SAFE - 1), limits.set)
     assert (limits.now["messages"], records.looks) == (UNSEEN * SAFE, 1), "little to do, whatever it is"
     records.size_bytes, records.end = 200_000, 11_000
-    intake.adjust({"messages": Taken(records=SAFE, left=0, end={0: 10_000})}, limits)
+    intake.adjust({"messages": TopicRead(records=SAFE, left=0, end={0: 10_000})}, limits.set)
     assert (limits.now["messages"], records.looks) == (SAFE, 2), "what has become large is looked at"
-    intake.adjust(taken(SAFE - 1), limits)
+    intake.adjust(taken(SAFE - 1), limits.set)
     assert limits.now["messages"] == SAFE
 
 
@@ -127,9 +128,9 @@ def test_more_than_that_is_looked_at() -> None:
     for records_taken, left in ((UNSEEN * SAFE, 0), (1, 1)):
         records, limits = Records(), Limits()
         intake = BoundedIntake(BOUNDS, records)
-        intake.adjust(taken(SAFE), limits)
+        intake.adjust(taken(SAFE), limits.set)
         records.end = 20_000
-        intake.adjust({"messages": Taken(records=records_taken, left=left, end={0: 10_000})}, limits)
+        intake.adjust({"messages": TopicRead(records=records_taken, left=left, end={0: 10_000})}, limits.set)
         assert records.looks == 2
         assert limits.now["messages"] >= 10_000
 
@@ -137,7 +138,7 @@ def test_more_than_that_is_looked_at() -> None:
 def test_what_waits_and_does_not_fit_is_not_taken_whatever_was_small_before() -> None:
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)
-    intake.adjust(taken(SAFE), limits)
+    intake.adjust(taken(SAFE), limits.set)
     records.end, records.size_bytes = 10_400, 250_000
-    intake.adjust({"messages": Taken(records=1, left=400, end={0: 10_000})}, limits)
+    intake.adjust({"messages": TopicRead(records=1, left=400, end={0: 10_000})}, limits.set)
     assert limits.now["messages"] == SAFE

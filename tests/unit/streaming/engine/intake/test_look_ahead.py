@@ -1,4 +1,4 @@
-from streaming.engine.intake.batch_size import Chunk
+from streaming.engine.intake.batch_size import BatchBounds, Chunk
 from streaming.engine.intake.look_ahead import LONGEST_LOOK_S, LookAhead
 
 KIB = 1_024
@@ -21,7 +21,7 @@ class Topic:
         assert topic == "messages"
         return {number: len(self.partitions[number]) for number in partitions}
 
-    def look(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
+    def measure(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
         self.looks += 1
         self.now_s += self.look_s
         if self.silent:
@@ -32,14 +32,13 @@ class Topic:
             end += 1
         return [Chunk(end=end, size_bytes=size)]
 
-    def rest(self) -> None: ...
+    def pause(self) -> None: ...
 
     def close(self) -> None: ...
 
     def ahead(self) -> LookAhead:
-        return LookAhead(
-            "messages", self, max_records=MOST, max_bytes=BOUND, largest_bytes=LARGEST, monotonic_s=lambda: self.now_s
-        )
+        bounds = BatchBounds(max_records=MOST, max_bytes=BOUND, largest_bytes=LARGEST)
+        return LookAhead("messages", self, bounds, monotonic_s=lambda: self.now_s)
 
 
 def test_nothing_is_looked_at_when_all_fits_however_large_it_is() -> None:

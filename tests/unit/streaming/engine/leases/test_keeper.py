@@ -89,7 +89,7 @@ class World:
         for _ in range(round(seconds)):
             self.now_s += 1
             self.renew(*renewed)
-            self.keeper.look()
+            self.keeper.inspect()
 
 
 def connection(client_id: str, lease_id: str, connection_id: int = 1) -> OpenConnection:
@@ -158,11 +158,11 @@ def test_time_in_which_kafka_or_this_process_stood_still_is_not_watched() -> Non
     world.failing = True
     world.now_s += 3_600
     with pytest.raises(KafkaTimeoutError):
-        world.keeper.look()
+        world.keeper.inspect()
     world.failing = False
     world.now_s += 3_600
     world.renew("live")
-    world.keeper.look()
+    world.keeper.inspect()
     world.pass_s(5, "live")
     assert (world.searches, world.told) == (0, [])
 

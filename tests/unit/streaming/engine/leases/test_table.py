@@ -50,7 +50,7 @@ def test_an_expired_lease_never_lives_again() -> None:
 def test_an_ended_lease_is_told_once_and_needs_no_search() -> None:
     leases = table("a", "b")
     leases.read("a", ENDED)
-    assert (leases.live, leases.expired, leases.take_ended(), leases.take_ended()) == ({"b"}, (), ["a"], [])
+    assert (leases.live, leases.expired, leases.pop_ended(), leases.pop_ended()) == ({"b"}, (), ["a"], [])
 
 
 def test_what_was_forgotten_is_not_there() -> None:

@@ -1,5 +1,6 @@
 """What an engine takes of a changed configuration while it runs."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from streaming.config.settings import Settings
 from streaming.config.topics import TopicReport
 from streaming.engine.lifecycle import reload as reload_module
 from streaming.engine.lifecycle.reload import Reloader, reload
+from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.settings import PipelineSettings
 
 POLICIES = {"policies": [{"name": "short", "clients": "*", "message_ttl": "1s"}]}
@@ -38,10 +40,10 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 def taken(old: dict[str, Any], *new: dict[str, Any]) -> tuple[Query, list[dict[str, Any]]]:
     query = Query()
-    reloader = Reloader(Settings(**old), query, commands_partitions=5)
+    reloader = Reloader(Settings(**old), query, partial(pipeline_settings, commands_partitions=5))
     with capture_logs() as logs:
         for one in new:
-            reloader.take(Settings(**one))
+            reloader.reconfigure(Settings(**one))
     return query, [dict(line) for line in logs]
 
 
@@ -112,9 +114,9 @@ def test_a_binding_to_a_topic_that_is_missing_is_refused(monkeypatch: pytest.Mon
 def test_a_new_table_for_dead_letters_is_taken_and_named() -> None:
     binding = {"to": "table:late", "key": ""}
     found = reload(Settings(), Settings(exchanges=[{"name": "x", "type": "fanout", "bindings": [binding]}]))
-    assert (found.changed, found.needs_restart) == (("exchanges",), ("exchanges table:late",))
+    assert (found.changed, found.needs_restart) == (["exchanges"], ["exchanges table:late"])
 
 
 def test_a_password_is_named_and_not_told() -> None:
     found = reload(Settings(), Settings(kafka={"sasl_password": "geheim"}))
-    assert found.needs_restart == ("kafka.sasl_password",)
+    assert found.needs_restart == ["kafka.sasl_password"]

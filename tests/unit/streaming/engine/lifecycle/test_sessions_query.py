@@ -7,15 +7,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.pipeline import pipeline_settings
-from streaming.engine.lifecycle.sessions_query import bounds, say_worker_path
+from streaming.engine.lifecycle.sessions_query import batch_bounds, log_worker_path
+from streaming.engine.lifecycle.settings_log import pipeline_settings
 
 
 def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
     pipeline = pipeline_settings(Settings(engine={"lean_worker": lean_worker}), commands_partitions=1)
     assert pipeline.lean_worker is lean_worker
     with capture_logs() as logs:
-        say_worker_path(pipeline)
+        log_worker_path(pipeline)
     (line,) = logs
     return dict(line)
 
@@ -33,9 +33,9 @@ def test_the_log_says_which_path_the_python_workers_take(monkeypatch: pytest.Mon
 
 
 def test_a_micro_batch_has_the_configured_bounds_and_the_first_one_a_safe_limit() -> None:
-    made = bounds(Settings())
+    made = batch_bounds(Settings())
     assert (made.max_records, made.max_bytes, made.safe_limit) == (20_000, 64 << 20, (64 << 20) // 900_000)
-    assert bounds(Settings(engine={"max_offsets_per_trigger": 10})).safe_limit == 10
+    assert batch_bounds(Settings(engine={"max_offsets_per_trigger": 10})).safe_limit == 10
 
 
 def test_timers_are_put_off_only_where_the_state_store_keeps_its_keys_in_order() -> None:

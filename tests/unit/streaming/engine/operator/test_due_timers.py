@@ -23,7 +23,7 @@ def due(late_ms: int = 0, *, queued: int = 1, inflight: int = 0) -> GroupState:
 def timers(limit: int, states: Iterable[GroupState]) -> list[int | None]:
     """When each is called again, in milliseconds from now; None = it is called now."""
     timers = DueTimers(limit)
-    return [state._timeout_timestamp - NOW if timers.put_off(state) else None for state in states]
+    return [state._timeout_timestamp - NOW if timers.postpone(state) else None for state in states]
 
 
 def test_so_many_as_the_limit_are_called_and_the_others_get_a_place_each_in_the_following_seconds() -> None:
@@ -38,11 +38,11 @@ def test_of_those_beyond_the_limit_every_tenth_is_called() -> None:
     assert places == [FIRST_MS + number * STEP_MS for number in range(27)]
 
 
-def test_few_are_not_put_off() -> None:
+def test_few_are_not_postpone() -> None:
     assert timers(10, [due() for _ in range(10)]) == [None] * 10
 
 
-def test_without_a_limit_nobody_is_put_off() -> None:
+def test_without_a_limit_nobody_is_postpone() -> None:
     assert timers(0, [due(queued=100) for _ in range(1_000)]) == [None] * 1_000
 
 
@@ -66,7 +66,7 @@ def test_who_is_put_off_keeps_its_row() -> None:
     timers = DueTimers(1)
     state = due(7)
     before = tuple(state.get)
-    assert [timers.put_off(due(7)), timers.put_off(state)] == [False, True]
+    assert [timers.postpone(due(7)), timers.postpone(state)] == [False, True]
     assert (tuple(state.get), state._updated, state._timeout_timestamp) == (before, False, NOW + FIRST_MS)
 
 
@@ -97,7 +97,7 @@ class Demand:
                 continue
             row = ROW._replace(inflight=0, next_deadline_ms=self.deadlines[client])
             state = group_state(tuple(row), now_ms=self.now_ms, timed_out=True)
-            if timers.put_off(state):
+            if timers.postpone(state):
                 self.timers[client] = state._timeout_timestamp
             else:
                 called.append(client)
@@ -138,7 +138,7 @@ def test_a_task_puts_off_on_both_paths_and_says_nothing() -> None:
     host.run(host.connected(), host.message())
     value, now_ms = host.value, host.timer_ms
     spent = DueTimers(1)
-    spent.put_off(group_state(value, now_ms=now_ms, timed_out=True))
+    spent.postpone(group_state(value, now_ms=now_ms, timed_out=True))
     task = in_task(host, spent)
     lean, stock = (group_state(value, now_ms=now_ms, timed_out=True) for _ in range(2))
     assert task.activate(("c",), iter(()), lean) == []
@@ -154,7 +154,7 @@ def test_a_session_with_records_is_called_whatever_else_is_due() -> None:
     host = Host()
     host.run(host.connected(), host.message())
     spent = DueTimers(1)
-    spent.put_off(due())
+    spent.postpone(due())
     frame = pd.DataFrame({"client_id": "c", "record": [host.message(b"new")]})
     state = group_state(host.value, now_ms=host.timer_ms)
     (answer,) = in_task(host, spent)(("c",), iter([frame]), state)

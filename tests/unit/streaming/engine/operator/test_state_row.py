@@ -9,10 +9,10 @@ from streaming.engine.operator.state_row import (
     STATE_SCHEMA,
     StateRow,
     check_version,
-    held_of,
-    quarantine_of,
+    new_quarantine,
     quarantined_row,
     store,
+    stored_quarantine,
 )
 from tests.unit.streaming.engine.operator.test_session_operator import NOW, group_state
 
@@ -56,15 +56,15 @@ def test_a_row_of_another_version_says_what_to_do(version: int | None) -> None:
 
 def test_a_quarantined_row_keeps_the_counts_and_the_blob() -> None:
     state = group_state(ROW)
-    assert held_of(state) is None
-    held = quarantine_of(ValueError("x"), state, NOW + 1)
+    assert stored_quarantine(state) is None
+    held = new_quarantine(ValueError("x"), state, NOW + 1)
     store(quarantined_row(held, state), state, NOW + 1)
     assert tuple(state.get)[:7] == (QUARANTINED_ROW_VERSION, False, 2, 3, 4, None, None)
-    assert held_of(state) == held
+    assert stored_quarantine(state) == held
     assert (held.row_version, held.blob, held.since_ms) == (STATE_ROW_VERSION, b"b", NOW + 1)
 
 
 def test_a_session_that_was_never_stored_is_quarantined_with_an_empty_blob() -> None:
-    held = quarantine_of(ValueError("x"), group_state(), NOW)
+    held = new_quarantine(ValueError("x"), group_state(), NOW)
     assert (held.row_version, held.blob) == (0, b"")
     assert quarantined_row(held, group_state())[:5] == (QUARANTINED_ROW_VERSION, False, 0, 0, 0)

@@ -86,7 +86,7 @@ def test_receipts_and_ledger_can_be_switched_off() -> None:
 
 def test_commands_of_another_history_are_of_other_code() -> None:
     close = CloseConnection(connection_id=1, partition=2, sequence=9, reason_code=0x8E)
-    restored = PipelineSettings(commands_partitions=4, history="5eed")
+    restored = PipelineSettings(commands_partitions=4, checkpoint_lineage="5eed")
     (code,), (other,) = (
         [decode_command_batch(record.value).code for record in records_of(close, settings=each)] for each in (SETTINGS, restored)
     )

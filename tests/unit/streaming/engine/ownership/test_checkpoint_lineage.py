@@ -5,9 +5,9 @@ from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
 from streaming.engine.errors import RecordsGone
-from streaming.engine.ownership import checkpoint_lineage
-from streaming.engine.ownership.checkpoint import Offsets
-from streaming.engine.ownership.checkpoint_lineage import history_of
+from streaming.engine.ownership import checkpoint_lineage as module
+from streaming.engine.ownership.checkpoint_lineage import checkpoint_lineage
+from streaming.spark_internals.checkpoint import Offsets
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 
@@ -20,12 +20,12 @@ def checkpoint(*, committed: bool = True) -> MemoryFiles:
 
 
 def check(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, *, oldest: Offsets, committed: Offsets) -> tuple[str, bool]:
-    """The history, and whether the log says that the checkpoint is older."""
-    monkeypatch.setattr(checkpoint_lineage, "oldest_offsets", lambda settings, own: oldest)
+    """The lineage, and whether the log says that the checkpoint is older."""
+    monkeypatch.setattr(module, "oldest_offsets", lambda settings, own: oldest)
     with capture_logs() as logs:
-        history = history_of(files, Settings(), committed)
+        lineage = checkpoint_lineage(files, Settings(), committed)
     assert [line["event"] for line in logs] in ([], ["checkpoint_is_older"])
-    return history, bool(logs)
+    return lineage, bool(logs)
 
 
 def test_a_checkpoint_that_was_left_where_it_is_is_taken_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_a_start_without_records_that_were_not_read_is_refused(
         check(checkpoint(committed=committed), monkeypatch, oldest={"m": {0: 9, 1: 3}}, committed={})
 
 
-def test_an_older_copy_is_taken_and_has_another_history_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_copy_is_taken_and_has_another_lineage_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     files = checkpoint()
     first, said = check(files, monkeypatch, oldest={}, committed={"e": {0: 8}})
     assert first

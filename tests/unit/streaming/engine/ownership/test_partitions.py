@@ -7,13 +7,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from streaming.config.settings import Settings
+from streaming.engine import background
 from streaming.engine.errors import PartitionsChanged
 from streaming.engine.ownership import partitions
 from streaming.engine.ownership.partitions import (
-    Growth,
+    AddedPartitions,
     PartitionWatch,
+    added_partitions,
     changed,
-    growth,
     record_partitions,
     recorded_partitions,
 )
@@ -25,11 +26,11 @@ OFFSETS = b'v1\n{"batchWatermarkMs":0}\n{"e":{"0":7}}\n{"m":{"0":5,"1":3}}'
 
 
 def test_the_old_partitions_are_read_when_a_micro_batch_ends_where_they_ended() -> None:
-    growth = Growth(old={"m": 2, "e": 1}, ends={"m": {0: 5, 1: 3}, "e": {0: 7}})
-    assert not growth.is_read({})
-    assert not growth.is_read({"m": {0: 5, 1: 2}, "e": {0: 7}})
-    assert not growth.is_read({"m": {0: 5, 1: 3}})
-    assert growth.is_read({"m": {0: 6, 1: 3}, "e": {0: 7}})
+    added = AddedPartitions(old={"m": 2, "e": 1}, ends={"m": {0: 5, 1: 3}, "e": {0: 7}})
+    assert not added.are_old_read({})
+    assert not added.are_old_read({"m": {0: 5, 1: 2}, "e": {0: 7}})
+    assert not added.are_old_read({"m": {0: 5, 1: 3}})
+    assert added.are_old_read({"m": {0: 6, 1: 3}, "e": {0: 7}})
 
 
 @pytest.mark.parametrize("now", [{"m": 4, "e": 2}, {"m": 4}, {}])
@@ -59,9 +60,9 @@ def test_a_file_of_partitions_that_was_half_written_is_made_anew_from_the_offset
     files = MemoryFiles(found={"inflight.partitions": torn, "offsets/3": OFFSETS})
     files.planned(3, committed=False)
     assert recorded_partitions(files, TOPICS) == {"e": 1, "m": 2}
-    assert growth(files, Settings(), {"m": 2, "e": 1}) is None
+    assert added_partitions(files, Settings(), {"m": 2, "e": 1}) is None
     with pytest.raises(PartitionsChanged, match="m: fewer partitions than the checkpoint /checkpoint/ has read"):
-        growth(files, Settings(), {"m": 1, "e": 1})
+        added_partitions(files, Settings(), {"m": 1, "e": 1})
     record_partitions(files, {"m": 2, "e": 1})
     assert json.loads(files.found["inflight.partitions"]) == {"m": 2, "e": 1}
 
@@ -88,7 +89,7 @@ def test_a_watch_that_fails_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch)
         return False
 
     monkeypatch.setattr(partitions, "KafkaAdminClient", Admin)
-    monkeypatch.setattr(partitions, "_LOOK_S", 0.01)
+    monkeypatch.setattr(background, "_POLL_S", 0.01)
     with capture_logs() as logs, PartitionWatch(Settings(), {"m": 4}) as watch:
         wait_until(has_seen, "the change")
     assert [(line["event"], line["log_level"]) for line in logs] == [("partitions_unknown", "warning")]

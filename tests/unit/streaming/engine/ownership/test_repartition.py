@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from streaming.engine.errors import CannotRepartition, CheckpointMismatch
-from streaming.engine.ownership.checkpoint import check_state_partitions
-from streaming.engine.ownership.repartition import divide
+from streaming.engine.ownership.repartition import check_state_partitions, repartition_checkpoint
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 MARK = "inflight.repartition"
@@ -46,7 +45,7 @@ def nothing() -> None:
 @pytest.mark.parametrize(("old", "new"), [(2, 5), (12, 3)])
 def test_the_checkpoint_of_a_stopped_engine_is_divided_and_then_fits_the_new_number_only(old: int, new: int) -> None:
     files = Checkpoint().has(old, 7)
-    divide(files, new, spark(files, new))
+    repartition_checkpoint(files, new, spark(files, new))
     assert MARK not in files.found
     check_state_partitions(files, new)
     with pytest.raises(CheckpointMismatch, match=f"`inflight sessions repartition {old}`"):
@@ -65,15 +64,15 @@ def test_the_checkpoint_of_a_stopped_engine_is_divided_and_then_fits_the_new_num
 def test_what_does_not_fit_changes_nothing_and_says_what_to_do(files: Checkpoint, said: str) -> None:
     before = dict(files.found)
     with pytest.raises(CannotRepartition, match=said):
-        divide(files, 5, nothing)
+        repartition_checkpoint(files, 5, nothing)
     assert files.found == before
 
 
 def test_after_a_kill_the_same_command_finishes_the_work() -> None:
     files = Checkpoint().has(2, 7)
     with pytest.raises(KeyboardInterrupt):
-        divide(files, 5, spark(files, 5, committed=False))
-    divide(files, 5, spark(files, 5))
+        repartition_checkpoint(files, 5, spark(files, 5, committed=False))
+    repartition_checkpoint(files, 5, spark(files, 5))
     assert MARK not in files.found
     check_state_partitions(files, 5)
 
@@ -88,7 +87,7 @@ def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_h
         raise CannotRepartition
 
     with pytest.raises(CannotRepartition):
-        divide(files, 5, refuse)
+        repartition_checkpoint(files, 5, refuse)
     if begun:
         with pytest.raises(CheckpointMismatch, match="run `inflight sessions repartition 5` again"):
             check_state_partitions(files, 2)
@@ -98,6 +97,6 @@ def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_h
 
 def test_after_a_kill_when_spark_was_ready_the_mark_is_taken_away() -> None:
     files = Checkpoint(found={MARK: b"2"}).has(2, 8)
-    divide(files, 2, nothing)
+    repartition_checkpoint(files, 2, nothing)
     assert MARK not in files.found
     check_state_partitions(files, 2)

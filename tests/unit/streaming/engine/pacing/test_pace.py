@@ -4,12 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.engine.pacing.pace import LATE_BY, LastBatch, Offsets, Pace
+from streaming.engine.pacing.pace import LATE_BY, Pace
+from streaming.spark_internals.checkpoint import Offsets
+from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead
 
 TRIGGER_MS, IDLE_MS = 100, 1_000
 END: Offsets = {"events": {0: 5, 1: 7}, "messages": {0: 3}}
-QUIET = LastBatch(did_something=False, end=END)
-BUSY = LastBatch(did_something=True, end=END)
+READ = {topic: TopicRead(records=0, left=0, end=end) for topic, end in END.items()}
+QUIET = CommittedBatch(did_something=False, topics=READ)
+BUSY = CommittedBatch(did_something=True, topics=READ)
 
 
 class Clock:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from streaming.config.settings import Settings
-from streaming.engine.watching.hang import HangRule, Hangs, Signs
+from streaming.engine.watching.watchdog import EngineSigns, HangRule, Hangs
 
-NOTHING = Signs(batches=7)
+NOTHING = EngineSigns(batches=7)
 
 
 class Watched:
@@ -20,11 +20,11 @@ class Watched:
         self.rule = HangRule(settings.engine, clock_s=lambda: self.now_s)
         assert self.look(NOTHING) is None
 
-    def look(self, signs: Signs, after_s: float = 5.0) -> str | None:
+    def look(self, signs: EngineSigns, after_s: float = 5.0) -> str | None:
         self.now_s += after_s
         return self.rule.judge(signs)
 
-    def seconds_until_it_hangs(self, signs: Signs, limit_s: float = 200.0) -> float | None:
+    def seconds_until_it_hangs(self, signs: EngineSigns, limit_s: float = 200.0) -> float | None:
         began_s = self.now_s
         while self.now_s - began_s < limit_s:
             if self.look(signs) is not None:
@@ -48,10 +48,15 @@ def test_the_reason_says_what_was_looked_at() -> None:
 
 @pytest.mark.parametrize(
     "sign",
-    [Signs(batches=8), Signs(batches=7, work=(1, 2)), Signs(batches=7, kafka_answers=False), Signs(batches=7, processor_s=0.5)],
+    [
+        EngineSigns(batches=8),
+        EngineSigns(batches=7, work=(1, 2)),
+        EngineSigns(batches=7, kafka_answers=False),
+        EngineSigns(batches=7, processor_s=0.5),
+    ],
     ids=["a micro-batch is committed", "a task gets on", "Kafka does not answer", "the processors are in use"],
 )
-def test_each_sign_of_work_begins_the_time_anew(sign: Signs) -> None:
+def test_each_sign_of_work_begins_the_time_anew(sign: EngineSigns) -> None:
     watched = Watched()
     for _ in range(12):
         assert watched.look(NOTHING) is None
@@ -63,7 +68,7 @@ def test_each_sign_of_work_begins_the_time_anew(sign: Signs) -> None:
 def test_an_engine_that_uses_less_than_a_tenth_of_a_processor_does_not_work() -> None:
     watched = Watched()
     used_s, looks = 0.0, 0
-    while watched.look(Signs(batches=7, processor_s=used_s)) is None:
+    while watched.look(EngineSigns(batches=7, processor_s=used_s)) is None:
         used_s += 0.4  # in five seconds
         looks += 1
     assert looks == 12
@@ -74,7 +79,7 @@ def test_processors_in_use_alone_count_for_ten_times_the_patience() -> None:
     used_s, looks, said = 0.0, 0, None
     while said is None and looks < 1_000:
         used_s, looks = used_s + 5, looks + 1
-        said = watched.look(Signs(batches=7, processor_s=used_s))
+        said = watched.look(EngineSigns(batches=7, processor_s=used_s))
     assert looks == 10 * 61 / 5
     assert "did other things" in said
 

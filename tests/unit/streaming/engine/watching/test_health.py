@@ -18,7 +18,7 @@ class Clock:
 def test_it_is_ready_from_its_first_micro_batch_on() -> None:
     health = EngineHealth(Settings())
     assert (health.not_alive(), health.not_ready()) == ((), (STARTING,))
-    health.look()
+    health.beat()
     assert health.not_ready() == (STARTING,)
     health.observe(BATCH)
     assert health.not_ready() == ()
@@ -42,7 +42,7 @@ def test_it_is_not_ready_when_no_micro_batch_was_committed_for_the_configured_ti
 def test_it_is_not_alive_when_nobody_looks_after_the_query() -> None:
     clock = Clock()
     health = EngineHealth(Settings(), clock_s=clock)
-    health.look()
+    health.beat()
     health.observe(BATCH)
     clock.now_s += 119
     health.observe(BATCH)

@@ -4,32 +4,32 @@ import threading
 
 from pyspark.errors import PySparkException
 
-from streaming.engine.watching.session_stats import Census, SessionStatsCollector
+from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from tests.support.waiting import wait_until
 
-EMPTY = Census(
+EMPTY = SessionStats(
     sessions=0, connected=0, quarantined=0, inflight=0, queued=0, queued_bytes=0, oldest_unacknowledged_s=None, taken_s=1.0
 )
 
 
 def test_it_is_taken_again_and_again_also_after_one_that_failed() -> None:
     answers = iter([PySparkException("no checkpoint yet")])
-    told: list[Census] = []
+    told: list[SessionStats] = []
 
-    def take() -> Census:
+    def collect() -> SessionStats:
         for error in answers:
             raise error
         return EMPTY
 
-    with SessionStatsCollector(take, interval_s=0.001, on_census=told.append, cancel=lambda: None) as taker:
+    with SessionStatsCollector(collect, interval_s=0.001, on_stats=told.append, cancel=lambda: None) as taker:
         assert told == [], "not before `start`"
         taker.start()
         wait_until(lambda: len(told) >= 2, "two of them")
 
 
 def test_an_interval_of_0_is_never() -> None:
-    told: list[Census] = []
-    with SessionStatsCollector(lambda: EMPTY, interval_s=0, on_census=told.append, cancel=lambda: None) as taker:
+    told: list[SessionStats] = []
+    with SessionStatsCollector(lambda: EMPTY, interval_s=0, on_stats=told.append, cancel=lambda: None) as taker:
         taker.start()
     assert told == []
 
@@ -37,12 +37,12 @@ def test_an_interval_of_0_is_never() -> None:
 def test_one_that_is_under_way_is_cancelled_at_the_end() -> None:
     began, cancelled = threading.Event(), threading.Event()
 
-    def take() -> Census:
+    def collect() -> SessionStats:
         began.set()
         assert cancelled.wait(10)
         raise PySparkException("cancelled")
 
-    with SessionStatsCollector(take, interval_s=60, on_census=lambda census: None, cancel=cancelled.set) as taker:
+    with SessionStatsCollector(collect, interval_s=60, on_stats=lambda stats: None, cancel=cancelled.set) as taker:
         taker.start()
         assert began.wait(10)
     assert cancelled.is_set()

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming.config.settings import Settings
-from streaming.engine.watching.hang import HUNG, Hangs
-from streaming.engine.watching.watchdog import Watchdog, say_hangs
+from streaming.engine.watching.watchdog import HUNG, Hangs, Watchdog, report_hangs
 
 END_OF_A_PROCESS = """
 import subprocess, sys
@@ -43,7 +42,7 @@ def test_it_ends_an_engine_of_which_nothing_new_is_seen() -> None:
 def test_it_may_be_off() -> None:
     told: list[str] = []
     with watchdog("0s", told) as made:
-        made.look(lambda: pytest.fail("nobody asks"))
+        made.poll(lambda: pytest.fail("nobody asks"))
         made.observe()
     assert told == []
 
@@ -57,7 +56,7 @@ def test_what_spark_cannot_say_is_no_failure_and_no_sign_of_work() -> None:
 
     with watchdog("200ms", told, happened) as made:
         while not happened.wait(0.01):
-            made.look(work)
+            made.poll(work)
     assert len(told) == 1
 
 
@@ -71,5 +70,5 @@ def test_the_end_is_counted_kills_what_was_started_and_has_a_status_of_its_own(t
     assert ended.returncode == HUNG
     assert "query_hangs" in ended.stdout
     assert "because" in ended.stdout
-    hangs = say_hangs(tmp_path)
+    hangs = report_hangs(tmp_path)
     assert (hangs.count, hangs.reason) == (2, "because")

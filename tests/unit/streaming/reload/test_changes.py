@@ -1,10 +1,10 @@
-"""streaming.reload.changed_keys"""
+"""streaming.reload.changes"""
 
 from typing import Any
 
 import pytest
 
-from streaming.reload.changed_keys import changed_keys
+from streaming.reload.changes import changed_keys
 
 
 @pytest.mark.parametrize(

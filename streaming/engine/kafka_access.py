@@ -1,0 +1,154 @@
+"""Reads and writes single records and offsets of Kafka from the engine's driver, beside the query."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+from sinks.kafka.producers import abandon
+from state.records.events import WAKE_UP_KEY
+from streaming.config.errors import KafkaUnreachable
+from streaming.config.settings import Settings
+
+_WAKE_UP_MS: Final = 30_000
+_READ_S: Final = 10.0
+_POLL_MS: Final = 200
+_REQUEST_MS: Final = 5_000
+_WRITE_TOGETHER: Final = 5_000
+
+Partitions = Mapping[str, Iterable[int]]
+"""By topic."""
+
+
+def write_wake_up(settings: Settings) -> None:
+    """Appends the record that gives an engine its first micro-batch. Returns when Kafka has confirmed it.
+
+    Spark runs a micro-batch without new records only after another one of the same process. An engine that was stopped just after
+    a commit and finds nothing new would wait for a record, and until one came no timer of a session would fire. The record moves
+    an offset and nothing else: streaming/engine/query.py drops it.
+
+    Raises:
+        KafkaUnreachable: Kafka did not confirm it within 30 s.
+    """
+    options = {
+        "client_id": "inflight-engine",
+        "acks": "all",
+        "max_block_ms": _WAKE_UP_MS,
+        "delivery_timeout_ms": _WAKE_UP_MS,
+        **settings.kafka.client_options(),
+    }
+    try:
+        producer = KafkaProducer(**options)
+        try:
+            producer.send(settings.topics.events, key=WAKE_UP_KEY, value=b"").get(timeout=_WAKE_UP_MS / 1_000)
+        finally:
+            abandon(producer)
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
+
+
+def oldest_offsets(settings: Settings, partitions: Partitions) -> dict[str, dict[int, int]]:
+    """Returns the offset of the oldest record that is left, or of the next one. Raises KafkaUnreachable."""
+    return _offsets(settings, partitions, lambda consumer, asked: consumer.beginning_offsets(asked))
+
+
+def end_offsets(settings: Settings, partitions: Partitions) -> dict[str, dict[int, int]]:
+    """Returns the offset after the last record that may be read: of a committed transaction. Raises KafkaUnreachable."""
+    return _offsets(settings, partitions, lambda consumer, asked: consumer.end_offsets(asked))
+
+
+def _offsets(
+    settings: Settings, partitions: Partitions, ask: Callable[[Any, list[TopicPartition]], Mapping[TopicPartition, int]]
+) -> dict[str, dict[int, int]]:
+    consumer: Any = None
+    try:
+        consumer = KafkaConsumer(
+            **settings.kafka.client_options() | {"group_id": None, "isolation_level": "read_committed", "metrics_enabled": False}
+        )
+        found = ask(consumer, [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers])
+    except KafkaError as error:
+        raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
+    finally:
+        if consumer is not None:
+            consumer.close()
+    return {topic: {number: found[TopicPartition(topic, number)] for number in numbers} for topic, numbers in partitions.items()}
+
+
+class TopicLog:
+    """Reads one topic as far as it goes, and writes to any. Connects at first use.
+
+    After a KafkaError both clients are closed. The next `read` then returns the whole topic once more. kafka-python's idempotent
+    producer is of no use after a failure (docs/producer.md), so the next `write` has another one.
+    """
+
+    def __init__(self, settings: Settings, topic: str, *, client_id: str, max_block_ms: int, delivery_timeout_ms: int) -> None:
+        self._topic = topic
+        self._options: dict[str, Any] = {
+            "client_id": client_id,
+            "bootstrap_timeout_ms": _REQUEST_MS,
+            "request_timeout_ms": _REQUEST_MS,
+            **settings.kafka.client_options(),
+        }
+        self._producer_options = {"acks": "all", "max_block_ms": max_block_ms, "delivery_timeout_ms": delivery_timeout_ms}
+        self._delivery_s = delivery_timeout_ms / 1_000
+        self._partitions: list[TopicPartition] = []
+        self._consumer: KafkaConsumer | None = None
+        self._producer: KafkaProducer | None = None
+
+    def read(self) -> list[tuple[bytes, bytes | None]]:
+        """Returns key and value of the records with a key since the last call, up to the present end. Raises KafkaError."""
+        try:
+            consumer = self._consumer or self._open()
+            found: list[tuple[bytes, bytes | None]] = []
+            ends = consumer.end_offsets(self._partitions)
+            deadline = time.monotonic() + _READ_S
+            while any(consumer.position(partition) < ends[partition] for partition in self._partitions):
+                if time.monotonic() > deadline:
+                    raise KafkaTimeoutError(f"{self._topic} was not read to its end within {_READ_S:.0f} s")
+                for records in consumer.poll(timeout_ms=_POLL_MS).values():
+                    found += [(record.key, record.value) for record in records if record.key]
+        except KafkaError:
+            self.close()
+            raise
+        return found
+
+    def write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Returns when Kafka has confirmed all records. Raises KafkaError."""
+        try:
+            producer = self._producer = self._producer or KafkaProducer(**self._options | self._producer_options)
+            futures: list[Any] = []
+            for key, value in records:
+                futures.append(producer.send(topic, key=key, value=value))
+                if len(futures) >= _WRITE_TOGETHER:
+                    self._await(futures)
+            self._await(futures)
+        except KafkaError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        producer, self._producer = self._producer, None
+        if consumer is not None:
+            consumer.close(autocommit=False)
+        if producer is not None:
+            abandon(producer)
+
+    def _open(self) -> KafkaConsumer:
+        consumer = self._consumer = KafkaConsumer(
+            **self._options, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        numbers = consumer.partitions_for_topic(self._topic)
+        if not numbers:
+            raise KafkaTimeoutError(f"topic {self._topic} does not exist; create it with `inflight topics`")
+        self._partitions = [TopicPartition(self._topic, number) for number in sorted(numbers)]
+        consumer.assign(self._partitions)
+        consumer.seek_to_beginning(*self._partitions)
+        return consumer
+
+    def _await(self, futures: list[Any]) -> None:
+        for future in futures:
+            future.get(timeout=self._delivery_s)
+        futures.clear()

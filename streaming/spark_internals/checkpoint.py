@@ -1,0 +1,213 @@
+"""Reads and writes a checkpoint of Spark: its lock, its logs of micro-batches, and our own small files beside them.
+
+Tried with PySpark 4.2.0, which writes `offsets/N` before micro-batch N is executed and `commits/N` after it. An entry of the
+offset log has three kinds of lines: the version, the metadata as JSON, and the offsets of each source as JSON. Another version
+with another layout makes a start fail with KeyError or ValueError, before the query runs. Files are accessed with Hadoop's
+FileSystem in the JVM, because that knows every file system a checkpoint may be on.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlparse
+
+from pyspark.sql import SparkSession
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""By topic and partition: the offset of the first record that was not read."""
+
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_LOCK_POLL_S: Final = 0.05
+
+
+class PlannedBatch(NamedTuple):
+    """The micro-batch that was planned last. A committed one is never executed again."""
+
+    batch_id: int
+    is_committed: bool
+
+
+class CheckpointFiles(Protocol):
+    """A directory whose files are written whole or not at all."""
+
+    def last_batch(self) -> PlannedBatch | None:
+        """Returns None for a checkpoint without micro-batches."""
+
+    def names(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes | None:
+        """Returns None if there is no such file."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replaces a file of that name."""
+
+    def delete(self, name: str) -> None: ...
+
+    def path(self, name: str = "") -> str:
+        """Returns the path for messages to people; without a name that of the directory."""
+
+
+class HadoopFiles:
+    """CheckpointFiles on any file system that Hadoop knows."""
+
+    def __init__(self, spark: SparkSession, location: str, folder: str | None = None) -> None:
+        """
+        Args:
+            location: The checkpoint.
+            folder: A directory in it that holds the files; None = the checkpoint itself.
+        """
+        self._jvm: Any = spark._jvm
+        self._location = location
+        self._folder = location if folder is None else f"{location}/{folder}"
+        self._is_local = is_local_path(location)
+        self._files = self._file_system(spark._jsc.hadoopConfiguration())
+
+    def last_batch(self) -> PlannedBatch | None:
+        planned, committed = (self._newest(f"{self._location}/{log}") for log in ("offsets", "commits"))
+        return None if planned < 0 else PlannedBatch(planned, planned <= committed)
+
+    def names(self) -> list[str]:
+        return self._names(self._folder)
+
+    def read(self, name: str) -> bytes | None:
+        path = self._path(self.path(name))
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replaces a file of that name. On a local path the old or the new file exists at every moment.
+
+        Elsewhere Hadoop's `rename` does not replace, so a kill just before it leaves no file of that name. That concerns files
+        that are written more than once: the number of partitions (Spark's offset log has it too), and settings not yet in force.
+        """
+        temporary, final = self._path(self.path(f".{name}.new")), self._path(self.path(name))
+        stream = self._files.create(temporary, True)
+        stream.write(bytearray(data))
+        stream.close()
+        if not self._is_local:
+            self._files.delete(final, False)
+        if not self._files.rename(temporary, final):
+            raise OSError(f"{temporary} could not be renamed to {final}")
+
+    def delete(self, name: str) -> None:
+        self._files.delete(self._path(self.path(name)), False)
+
+    def path(self, name: str = "") -> str:
+        return f"{self._folder}/{name}" if name else self._folder
+
+    def _file_system(self, configuration: Any) -> Any:
+        path = self._path(self._location)
+        if not self._is_local:
+            return path.getFileSystem(configuration)
+        # Hadoop's checksum is a second file, renamed after the first: a kill between the two renames leaves a mismatch.
+        files = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), configuration)
+        files.setWriteChecksum(False)
+        files.setVerifyChecksum(False)
+        return files
+
+    def _path(self, location: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(location)
+
+    def _names(self, folder: str) -> list[str]:
+        path = self._path(folder)
+        if not self._files.exists(path):
+            return []
+        return [status.getPath().getName() for status in self._files.listStatus(path)]
+
+    def _newest(self, folder: str) -> int:
+        return max((int(name) for name in self._names(folder) if name.isdigit()), default=-1)
+
+
+class CheckpointLock:
+    """The lock of a checkpoint. The JVM holds it while this object exists, at most until the JVM exits."""
+
+    def __init__(self, file_lock: Any) -> None:
+        self._file_lock = file_lock
+
+
+def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> CheckpointLock | None:
+    """Locks a local checkpoint; waits for the JVM of an engine that is about to exit.
+
+    The JVM takes the lock because the JVM writes the checkpoint. It outlives a killed Python process for a moment, in which a
+    second engine could write the same micro-batch.
+
+    Returns:
+        None for a checkpoint that is not on a local path: there the cluster manager has to run one engine only.
+
+    Raises:
+        TimeoutError: Another process held the lock for `timeout_s`.
+    """
+    if not is_local_path(location):
+        return None
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    path.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(path)
+    channel = jvm.java.io.RandomAccessFile(f"{path.toUri().getPath()}/inflight.lock", "rw").getChannel()
+    deadline = time.monotonic() + timeout_s
+    while (lock := channel.tryLock()) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the lock of {location} was not free within {timeout_s:.0f} s")
+        time.sleep(_LOCK_POLL_S)
+    return CheckpointLock(lock)
+
+
+def is_local_path(location: str) -> bool:
+    """Returns True for a path of this machine's file system, False for HDFS and object stores."""
+    return urlparse(location).scheme in ("", "file")
+
+
+def recorded_state_partitions(files: CheckpointFiles) -> int | None:
+    """Returns the number of state partitions of the newest planned micro-batch, None for a new checkpoint."""
+    last = files.last_batch()
+    if last is None:
+        return None
+    partitions = json.loads(_entry(files, last.batch_id)[1]).get("conf", {}).get(_PARTITIONS)
+    return None if partitions is None else int(partitions)
+
+
+def planned_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:
+    """Returns where the newest planned micro-batch ends, committed or not; empty for a new checkpoint."""
+    last = files.last_batch()
+    return _logged_offsets(files, -1 if last is None else last.batch_id)
+
+
+def committed_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:
+    """Returns where the newest committed micro-batch ends; empty if none is committed."""
+    last = files.last_batch()
+    return _logged_offsets(files, -1 if last is None else last.batch_id - (not last.is_committed))
+
+
+def parse_offsets(text: str) -> dict[str, dict[int, int]]:
+    """Reads the JSON in which Spark's Kafka source writes offsets."""
+    return {topic: {int(number): offset for number, offset in by_number.items()} for topic, by_number in json.loads(text).items()}
+
+
+def _logged_offsets(files: CheckpointFiles, batch_id: int) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for line in _entry(files, batch_id)[2:] if batch_id >= 0 else ():
+        if line.startswith("{"):
+            found |= parse_offsets(line)
+    return found
+
+
+def _entry(files: CheckpointFiles, batch_id: int) -> list[str]:
+    return (files.read(f"offsets/{batch_id}") or b"").decode().splitlines()
+
+
+def repartition_state(spark: SparkSession, location: str, state_partitions: int) -> None:
+    """Rewrites the state of a stopped query for another number of state partitions.
+
+    Spark adds a micro-batch to the checkpoint (`StreamingCheckpointManager.repartition`, new in 4.2). It reads and writes no
+    records. The offsets and our own files stay. After a kill the same call completes the work.
+
+    Raises:
+        SPARK_ERRORS: Spark refused or failed. Versions before 4.2 raise AttributeError.
+    """
+    _ = spark.streams.active  # creates the state store coordinator, which a session without queries lacks
+    spark._streamingCheckpointManager.repartition(location, state_partitions)

@@ -1,0 +1,58 @@
+"""Starts and ends the JVM of this process, and names the errors of a call into Spark.
+
+Tried with PySpark 4.2.0. It uses `SparkContext._gateway`, `SparkContext._ensure_initialized`, `pyspark.java_gateway` and
+`pyspark.daemon`. A version without one of them raises AttributeError or ImportError when Spark is started, before any query runs.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+"""What a call into Spark may raise: Spark refuses what was asked, or the JVM failed or is gone."""
+
+
+def under_spark_submit() -> bool:
+    """Returns True if spark-submit started this process: then the JVM exists already, with its master and its jars."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def start_jvm(options: Mapping[str, str], *, stderr: int | None = None) -> None:
+    """Starts the JVM if this process has none.
+
+    PySpark passes `options` as flags, which every user of the machine can read. Secrets must not be among them.
+
+    Args:
+        stderr: A file descriptor for the standard error of the JVM; None = ours.
+    """
+    conf = SparkConf()
+    for name, value in options.items():
+        conf.set(name, value)
+    gateway = None
+    if SparkContext._gateway is None and stderr is not None:
+        from pyspark.java_gateway import launch_gateway
+
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(conf=conf, gateway=gateway)
+
+
+def end_jvm(timeout_s: float) -> None:
+    """Ends the JVM of this process and waits for its exit. Stop Spark first."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        raise AssertionError("the engine has started a JVM")
+    jvm = gateway.proc
+    gateway.shutdown()
+    jvm.stdin.close()  # the JVM exits when its standard input ends
+    jvm.wait(timeout_s)
+
+
+def serve_python_workers() -> None:
+    """Runs PySpark's daemon, which forks a Python worker whenever the JVM asks for one. Returns when the JVM is gone."""
+    from pyspark import daemon
+
+    daemon.manager()

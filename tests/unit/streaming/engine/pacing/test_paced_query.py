@@ -1,0 +1,61 @@
+"""The pause between two micro-batches, without Spark."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from streaming.engine.pacing.paced_query import PacedQuery
+from streaming.spark_internals.micro_batches import CommittedBatch, last_committed_batch
+from tests.unit.streaming.spark_internals.java_objects import QUERY
+
+TRIGGER_MS, HOUR_MS = 100, 3_600_000
+
+
+class Pace:
+    """Records how long it was asked to wait."""
+
+    def __init__(self) -> None:
+        self.waits_ms: list[int] = []
+
+    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
+        self.waits_ms.append(due_ms - now())
+
+
+class Intake:
+    """Records what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def adjust(self, read: Any, set_limits: Any) -> None:
+        self.told.append(read)
+
+
+class Limits:
+    def set(self, limits: Any) -> None: ...
+
+
+def paced(intake: Any = None) -> Any:
+    return PacedQuery(QUERY, {}, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=HOUR_MS, intake=intake)
+
+
+def test_a_wall_clock_that_is_set_back_does_not_stop_the_micro_batches() -> None:
+    """Spark computed the target before, so that it is hours away."""
+    query = paced()
+    query._pace = Pace()
+    query.pause(HOUR_MS)
+    assert query._pace.waits_ms[0] <= TRIGGER_MS
+
+
+def test_without_a_pace_it_waits_for_the_trigger() -> None:
+    began = time.monotonic()
+    paced().pause(HOUR_MS)
+    assert TRIGGER_MS / 1_000 <= time.monotonic() - began < HOUR_MS / 1_000
+
+
+def test_after_the_pause_the_intake_hears_what_was_read() -> None:
+    intake = Intake()
+    query = paced(intake)
+    query._pace, query._limits = Pace(), Limits()
+    query.pause(0)
+    assert intake.told == [last_committed_batch(QUERY).topics]
