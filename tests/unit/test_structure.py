@@ -1,6 +1,7 @@
 """The drawn structure: rooms of a size that can be looked over, no circle between modules, no arrow up between rooms."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,3 +95,47 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
         reach[start] = seen
     groups = {tuple(sorted(b for b in arrows if b in reach[a] and a in reach[b])) for a in arrows if a in reach[a]}
     return [list(group) for group in sorted(groups)]
+
+
+DOOR_TO_SPARK = ROOT / "streaming" / "spark_internals"
+PRIVATE_PARTS_OF_SPARK = re.compile(
+    r"""\b_(?:jvm|jsq|jdf|jsc|jc|jconf|jwrite|jreader|jsparkSession|jvm_view)\b | \b_sc\._ | SparkContext\._
+    | \bspark(?:Context|Session)?\._ | py4j | java_gateway | PYSPARK_GATEWAY | getDeclaredField | _parse_datatype
+    | pyspark\.(?:daemon|serializers|sql\.pandas|util|worker)\b | from\ pyspark\ import\ .*\b(?:daemon|worker)\b
+    | statestore | groupState | ["'/](?:offsets|commits)["'/] """,
+    re.VERBOSE,
+)
+"""The JVM and its objects, PySpark's worker, and the files and rows of a checkpoint that Spark writes."""
+
+
+def private_parts_in(text: str) -> list[str]:
+    """Returns the lines that use a private part of Spark or PySpark."""
+    return [line.strip() for line in text.splitlines() if PRIVATE_PARTS_OF_SPARK.search(line)]
+
+
+def test_only_spark_internals_uses_private_parts_of_spark() -> None:
+    paths = [path for room in (*ROOMS, "bench") for path in (ROOT / room).rglob("*.py") if DOOR_TO_SPARK not in path.parents]
+    assert len(paths) > 300
+    found = {str(path.relative_to(ROOT)): private_parts_in(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "jvm = spark._jvm",
+        "query._jsq.lastProgress()",
+        "rows._jdf.queryExecution()",
+        "gateway = SparkContext._gateway",
+        "spark._streamingCheckpointManager.repartition(location, 4)",
+        "context = builder._sc._jsc.sc()",
+        "from py4j.protocol import Py4JError",
+        "from pyspark.sql.pandas.serializers import ArrowStreamSerializer",
+        "from pyspark import SparkContext, daemon",
+        'spark.read.format("statestore")',
+        'planned = (checkpoint / "offsets").glob("[0-9]*")',
+        'files.read(f"offsets/{batch_id}")',
+    ],
+)
+def test_a_use_of_a_private_part_of_spark_would_be_found(line: str) -> None:
+    assert private_parts_in(f"import os\n    {line}\nx = 1\n") == [line]

@@ -7,6 +7,7 @@ import base64
 import json
 import pickle
 import random
+import sys
 import tracemalloc
 from collections.abc import Iterable
 from itertools import islice
@@ -23,9 +24,11 @@ from state.events import ClientConnected, ConnectionLost, DropRequested, PubAckR
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.records.record import Header, SinkRecord
+from streaming import spark_internals
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator, TaskOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.sink_columns import SinkRows
 from streaming.spark_internals import lean_streams, lean_worker
 from streaming.spark_internals.lean_streams import LeanState
 from streaming.spark_internals.lean_task import layout_of
@@ -247,6 +250,32 @@ def test_a_version_that_was_not_tried_gets_the_stock_path(
     Task(Probe(play, lean=True)).run(arrow_stream(groups(6, 10)))
     assert set(paths) == {"stock"}
     assert "4.9.9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pyspark.sql.pandas.serializers.ApplyInPandasWithStateSerializer",
+        "pyspark.sql.pandas.serializers.ArrowStreamSerializer",
+        "pyspark.util.fail_on_stopiteration",
+        "pyspark.serializers.pickle_protocol",
+        "pyspark.sql.types._parse_datatype_json_string",
+    ],
+)
+def test_a_pyspark_without_a_name_that_is_replaced_gets_the_stock_path(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leanly(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
+        raise AssertionError("the lean path")
+
+    for module in ("lean_streams", "lean_task"):
+        monkeypatch.delitem(sys.modules, f"streaming.spark_internals.{module}")
+        monkeypatch.delattr(spark_internals, module)
+    monkeypatch.delattr(name)
+    monkeypatch.setattr(lean_worker, "_task_being_read", lambda: {"ser": object()})
+    assert name.rpartition(".")[2] in str(lean_worker.why_off())
+    assert not lean_worker.use_lean_worker(leanly, value_column=1, row_format=SinkRows())
+    assert "takes PySpark's stock path" in capsys.readouterr().err
 
 
 def test_a_function_that_is_unpickled_elsewhere_is_only_that(capsys: pytest.CaptureFixture[str]) -> None:
