@@ -23,14 +23,12 @@ Partitions = Mapping[str, Iterable[int]]
 
 
 def write_wake_up(settings: Settings) -> None:
-    """Appends the record that gives an engine its first micro-batch. Returns when Kafka has confirmed it.
+    """Appends the record that gives an engine its first micro-batch. Raises KafkaUnreachable if Kafka does not confirm it in 30
+    s.
 
     Spark runs a micro-batch without new records only after another one of the same process. An engine that was stopped just after
-    a commit and finds nothing new would wait for a record, and until one came no timer of a session would fire. The record moves
-    an offset and nothing else: streaming/engine/query.py drops it.
-
-    Raises:
-        KafkaUnreachable: Kafka did not confirm it within 30 s.
+    a commit would wait for a record, and until one came no timer of a session would fire. The record moves an offset and nothing
+    else: streaming/engine/query.py drops it.
     """
     options = {
         "client_id": "inflight-engine",

@@ -16,6 +16,18 @@ from streaming.engine.progress import RESENDS, BatchProgress
 from streaming.engine.watching.session_stats import SessionStats
 
 _MS: Final = 1_000
+_TOTALS: Final = {
+    "micro_batches": "Micro-batches that have ended",
+    "records_taken": "Records from Kafka",
+    "sessions_changed": "Sessions written, one for each micro-batch that changed it",
+    "sessions_ended": "Sessions removed",
+    "clients_quarantined": "Clients whose session could not be used, when it happened",
+    "micro_batch_seconds": "Time that micro-batches took",
+    "state_commit_seconds": "Time that tasks took to commit the state, all together",
+    "leases_expired": "Gateways and bridges that were gone without ending their lease",
+    "connections_expired": "Connections ended because their lease had expired",
+    "hangs": "Engines of this data directory that their watchdog has ended",
+}
 
 
 class EngineCollector(Collector):
@@ -31,23 +43,18 @@ class EngineCollector(Collector):
         free_disk_bytes: Callable[[], int | None] = lambda: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """
-        Args:
-            hangs: Earlier engines that their watchdog has ended.
-            free_disk_bytes: Measures the disk of the checkpoint; None = unknown.
-        """
+        """hangs: earlier engines that their watchdog has ended. free_disk_bytes: of the checkpoint's disk, None = unknown."""
         self._free_disk_bytes = free_disk_bytes
         self._now_s = now_s
         self._lock = threading.Lock()
-        self._hangs = hangs
         self._last: BatchProgress | None = None
+        self._ended_s = 0.0
         self._lag: dict[str, int] = {}
         self._session_stats: SessionStats | None = None
-        self._batches = self._rows = self._updated = self._removed = self._quarantined = self._state_commit_ms = 0
-        self._duration_ms = 0
-        self._ended_s = 0.0
+        self._leases = 0
+        self._totals = Counter[str](hangs=hangs)
+        """By metric; times in milliseconds."""
         self._parts_ms = Counter[str]()
-        self._leases = self._leases_expired = self._connections_ended = 0
         self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
         self._resends = Counter[str](dict.fromkeys(RESENDS.values(), 0))
 
@@ -56,13 +63,15 @@ class EngineCollector(Collector):
         with self._lock:
             self._last = batch
             self._ended_s = self._now_s()
-            self._batches += 1
-            self._rows += batch.rows
-            self._updated += batch.clients_updated
-            self._removed += batch.clients_removed
-            self._duration_ms += batch.duration_ms
-            self._state_commit_ms += batch.state_commit_ms
-            self._quarantined += batch.clients_quarantined
+            self._totals.update(
+                micro_batches=1,
+                records_taken=batch.rows,
+                sessions_changed=batch.clients_updated,
+                sessions_ended=batch.clients_removed,
+                clients_quarantined=batch.clients_quarantined,
+                micro_batch_seconds=batch.duration_ms,
+                state_commit_seconds=batch.state_commit_ms,
+            )
             self._parts_ms.update(batch.parts_ms)
             self._outcomes.update(batch.outcomes)
             self._resends.update(batch.resends)
@@ -71,8 +80,7 @@ class EngineCollector(Collector):
         """Call it once for each report."""
         with self._lock:
             self._leases = report.live
-            self._leases_expired += report.expired
-            self._connections_ended += report.connections_ended
+            self._totals.update(leases_expired=report.expired, connections_expired=report.connections_ended)
 
     def observe_lag(self, lag: Mapping[str, int]) -> None:
         """Takes the waiting records by topic."""
@@ -80,33 +88,19 @@ class EngineCollector(Collector):
             self._lag = dict(lag)
 
     def observe_session_stats(self, stats: SessionStats) -> None:
-        """Call once for each collection."""
+        """Call it once for each collection."""
         with self._lock:
             self._session_stats = stats
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            metrics = [*self._totals(), *self._gauges()]
+            metrics = [*self._counters(), *self._gauges()]
         yield from metrics
 
-    def _totals(self) -> Iterator[Metric]:
-        for name, text, total in (
-            ("micro_batches", "Micro-batches that have ended", self._batches),
-            ("records_taken", "Records from Kafka", self._rows),
-            ("sessions_changed", "Sessions written, one for each micro-batch that changed it", self._updated),
-            ("sessions_ended", "Sessions removed", self._removed),
-            ("clients_quarantined", "Clients whose session could not be used, when it happened", self._quarantined),
-            ("micro_batch_seconds", "Time that micro-batches took", self._duration_ms / _MS),
-            (
-                "state_commit_seconds",
-                "Time that tasks took to commit the state, all together",
-                self._state_commit_ms / _MS,
-            ),
-            ("leases_expired", "Gateways and bridges that were gone without ending their lease", self._leases_expired),
-            ("connections_expired", "Connections ended because their lease had expired", self._connections_ended),
-            ("hangs", "Engines of this data directory that their watchdog has ended", self._hangs),
-        ):
-            yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total)
+    def _counters(self) -> Iterator[Metric]:
+        for name, text in _TOTALS.items():
+            total = self._totals[name]
+            yield CounterMetricFamily(f"inflight_engine_{name}", text, value=total / _MS if name.endswith("_seconds") else total)
         parts = {part: took_ms / _MS for part, took_ms in self._parts_ms.items()}
         yield _labelled(CounterMetricFamily, "messages_ended", "Receipts written, by outcome", "outcome", self._outcomes)
         yield _labelled(CounterMetricFamily, "resends", "Messages sent again, by what it was for", "trigger", self._resends)

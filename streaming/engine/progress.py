@@ -4,7 +4,7 @@ The file is `progress.jsonl` in the data directory. At one megabyte it is rename
 most two megabytes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +75,7 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
     """Reads Spark's StreamingQueryProgress. document: decoded JSON."""
     operators: list[dict[str, Any]] = document.get("stateOperators") or []
     durations = document["durationMs"]
-    counts = dict(_observed(document, OUTCOMES))
+    counts = dict(document.get("observedMetrics", {}).get(OUTCOMES) or {})
     clients_quarantined = counts.pop(CLIENTS_QUARANTINED, 0)
     resends = {told: counts.pop(transition, 0) for transition, told in RESENDS.items()}
     return BatchProgress(
@@ -90,7 +90,11 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
         clients_removed=sum(operator.get("numRowsRemoved", 0) for operator in operators),
         state_commit_ms=sum(operator.get("commitTimeMs", 0) for operator in operators),
         state_bytes=sum(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0) for operator in operators),
-        end_offsets=_end_offsets(document.get("sources", ())),
+        end_offsets={
+            topic: {int(number): offset for number, offset in offsets.items()}
+            for source in document.get("sources", ())
+            for topic, offsets in (source.get("endOffset") or {}).items()
+        },
         outcomes={outcome: count for outcome, count in counts.items() if count},
         resends={told: count for told, count in resends.items() if count},
         clients_quarantined=clients_quarantined,
@@ -148,27 +152,12 @@ def _last_lines(path: Path, limit_bytes: int) -> Iterator[bytes]:
         return
 
 
-def _observed(document: dict[str, Any], name: str) -> dict[str, int]:
-    """Returns the counts of an observation; empty if nothing is counted under that name."""
-    found: dict[str, int] | None = document.get("observedMetrics", {}).get(name)
-    return found or {}
-
-
-def _end_offsets(sources: Iterable[dict[str, Any]]) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for source in sources:
-        if isinstance(end := source.get("endOffset"), dict):
-            found |= {topic: {int(number): offset for number, offset in offsets.items()} for topic, offsets in end.items()}
-    return found
-
-
 def _consumer_lag(source: dict[str, Any]) -> int:
     """Returns latestOffset − endOffset of Kafka's source, summed over topics and partitions."""
-    end, latest = source.get("endOffset"), source.get("latestOffset")
-    if not isinstance(end, dict) or not isinstance(latest, dict):
+    if not (end := source.get("endOffset")):
         return 0
     return sum(
         max(0, offset - end.get(topic, {}).get(partition, 0))
-        for topic, partitions in latest.items()
+        for topic, partitions in (source.get("latestOffset") or {}).items()
         for partition, offset in partitions.items()
     )

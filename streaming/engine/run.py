@@ -22,10 +22,9 @@ them, by a stop and a start of the query alone (streaming/engine/lifecycle/reloa
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from streaming.archive import ArchiveKeeper
 from streaming.config.sections import OFF
@@ -54,10 +53,12 @@ from streaming.engine.watching.consumer_lag import ConsumerLag
 from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
-from streaming.spark_internals.checkpoint import HadoopFiles, Offsets
+from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
 
 _POLL_S: Final = 0.1
 _IDLE_POLL_S: Final = 1.0
+
+BatchObserver: TypeAlias = Callable[[BatchProgress], None]
 
 
 def run_engine(
@@ -66,7 +67,7 @@ def run_engine(
     jars: SparkJars | None,
     on_ready: Callable[[], None],
     stop: threading.Event,
-    on_progress: Callable[[BatchProgress], None] = lambda batch: None,
+    on_progress: BatchObserver = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
     on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None,
     on_session_stats: Callable[[SessionStats], None] = lambda stats: None,
@@ -77,15 +78,10 @@ def run_engine(
 
     A running micro-batch is finished if that takes at most ten seconds; otherwise the next start executes it again.
 
-    Args:
-        jars: None under spark-submit, which brings them.
-        on_ready: Called once, when devices get answers.
-        on_progress: Called after every micro-batch.
-        on_leases: Called about once a second, on another thread.
-        on_lag: Called every few seconds with the waiting records by topic, on another thread.
-        on_session_stats: Called after each collection, on another thread.
-        new_settings: Called often; returns None if nothing is new.
-        health: To be watched from outside.
+    jars: None under spark-submit, which brings them. health: to be watched from outside. new_settings: called often; None =
+    nothing is new. on_ready: called once, when devices get answers. on_progress: called after every micro-batch. The others are
+    called on other threads: on_leases about once a second, on_lag every few seconds with the waiting records by topic,
+    on_session_stats after each collection.
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
@@ -102,7 +98,7 @@ def run_engine(
     spark = start_spark(settings, jars)  # 3
     try:
         location = sessions_checkpoint(settings)
-        files = HadoopFiles(spark, location)
+        files = CheckpointFiles(spark, location)
         lock = own_checkpoint(spark, location)  # 4
         check_format(files)
         check_state_partitions(files, settings.engine.state_partitions)
@@ -110,7 +106,7 @@ def run_engine(
             record_format(files)
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
-            log = SettingsLog(HadoopFiles(spark, location, FOLDER))
+            log = SettingsLog(CheckpointFiles(spark, location, FOLDER))
             added = added_partitions(files, settings, read)
             lineage = checkpoint_lineage(files, settings, committed)
             pipeline_of = partial(
@@ -118,134 +114,110 @@ def run_engine(
             )
             start = partial(SessionsQuery, spark, settings, log, pipeline_of(settings), starting)
             if added is not None and added.ends:
-                with _watched(settings, read, committed) as watch, start(added.old) as old_query:  # 5
-                    _read_to_the_end(old_query, added, group, watch, stop)
+                with _watched(settings, read, committed) as (lag, watchdog), start(added.old) as query:  # 5
+                    checks = (lambda: watchdog.poll(query.work), group.check, query.check)
+                    observers = (group.observe, lag.observe, watchdog.observe)
+                    _read_to_the_end(query, added, stop, checks=checks, observers=observers)
                 if stop.is_set():
                     return
             record_partitions(files, read)
             counts = read | {settings.topics.commands: partitions[settings.topics.commands]}
-            with ExitStack() as stack:
-                enter = stack.enter_context
-                # Failures of these are logged, and do not end the engine.
-                leases = enter(LeaseKeeper.of(settings, spark, location, on_report=on_leases))
-                interval_s = 0 if settings.metrics.engine_port == OFF else settings.metrics.census_interval / 1_000
-                stats = enter(SessionStatsCollector.of(spark, location, interval_s=interval_s, on_stats=on_session_stats))
-                archive = enter(ArchiveKeeper(spark, settings))
-                throttle = enter(BackPressure.of(settings))
-                partition_watch = enter(PartitionWatch(settings, counts))
-                watch = enter(_watched(settings, read, committed, on_lag))
-                query = enter(start(read))  # 5
-                engine = _RunningEngine(
-                    query=query,
-                    group=group,
-                    watch=watch,
-                    partition_watch=partition_watch,
-                    reloader=Reloader(settings, query, pipeline_of),
-                    throttle=throttle,
-                    leases=leases,
-                    health=health,
+            interval_s = 0 if settings.metrics.engine_port == OFF else settings.metrics.census_interval / 1_000
+            # Failures of the archive, the statistics and back-pressure are logged, and do not end the engine.
+            with (
+                LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
+                SessionStatsCollector.of(spark, location, interval_s=interval_s, on_stats=on_session_stats) as stats,
+                ArchiveKeeper(spark, settings) as archive,
+                BackPressure.of(settings) as throttle,
+                PartitionWatch(settings, counts) as partition_watch,
+                _watched(settings, read, committed, on_lag) as (lag, watchdog),
+                start(read) as query,  # 5
+            ):
+                reloader = Reloader(settings, query, pipeline_of)
+                _follow(
+                    query,
+                    stop,
+                    checks=(
+                        health.beat,
+                        lambda: watchdog.poll(query.work),
+                        group.check,
+                        partition_watch.check,
+                        lambda: reloader.reconfigure(new_settings()),
+                    ),
+                    observers=(
+                        *(group.observe, lag.observe, watchdog.observe, throttle.observe, leases.observe, health.observe),
+                        on_progress,
+                    ),
+                    first_batch=(on_ready, archive.start, throttle.start, leases.start, stats.start),  # 6 to 9
                     file=ProgressFile(settings.engine.data_dir),
-                    on_progress=on_progress,
-                    new_settings=new_settings,
                 )
-                # 6 to 9
-                engine.follow((on_ready, archive.start, throttle.start, leases.start, stats.start), stop)
         del lock
     finally:
         spark.stop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _QueryWatch:
-    """Watches the query from outside."""
-
-    lag: ConsumerLag
-    watchdog: Watchdog
-
-    def observe(self, batch: BatchProgress) -> None:
-        self.lag.observe(batch.end_offsets)
-        self.watchdog.observe()
-
-
 @contextmanager
 def _watched(
     settings: Settings, partitions: PartitionCounts, end: Offsets, on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None
-) -> Iterator[_QueryWatch]:
+) -> Iterator[tuple[ConsumerLag, Watchdog]]:
     lag = ConsumerLag(settings, partitions, end, on_lag=on_lag)
     with lag, Watchdog(settings, kafka_answers=lag.kafka_answers) as watchdog:
-        yield _QueryWatch(lag=lag, watchdog=watchdog)
+        yield lag, watchdog
 
 
 def _read_to_the_end(
-    query: SessionsQuery, added: AddedPartitions, group: EngineGroup, watch: _QueryWatch, stop: threading.Event
+    query: SessionsQuery,
+    added: AddedPartitions,
+    stop: threading.Event,
+    *,
+    checks: tuple[Callable[[], None], ...],
+    observers: tuple[BatchObserver, ...],
 ) -> None:
     """Returns when the query has read the old partitions, or at `stop`. Raises QueryFailed, EngineFenced."""
     while not stop.wait(_POLL_S):
-        watch.watchdog.poll(query.work)
         for batch in query.new_batches():
-            group.observe(batch.end_offsets)
-            watch.observe(batch)
+            for observe in observers:
+                observe(batch)
             if added.are_old_read(batch.end_offsets):
                 return
-        group.check()
-        query.check()
+        for check in checks:
+            check()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RunningEngine:
-    """The query, and everything that reacts to its micro-batches."""
+def _follow(
+    query: SessionsQuery,
+    stop: threading.Event,
+    *,
+    checks: tuple[Callable[[], None], ...],
+    observers: tuple[BatchObserver, ...],
+    first_batch: tuple[Callable[[], None], ...],
+    file: ProgressFile,
+) -> None:
+    """Supervises the query until `stop`, then stops it. Raises what ends the engine.
 
-    query: SessionsQuery
-    group: EngineGroup
-    watch: _QueryWatch
-    partition_watch: PartitionWatch
-    reloader: Reloader
-    throttle: BackPressure
-    leases: LeaseKeeper
-    health: EngineHealth
-    file: ProgressFile
-    on_progress: Callable[[BatchProgress], None]
-    new_settings: Callable[[], Settings | None]
+    checks: called often, whatever the query does. observers: called for each micro-batch. first_batch: called after the first.
+    """
 
-    def follow(self, after_first_batch: tuple[Callable[[], None], ...], stop: threading.Event) -> None:
-        """Supervises the query until `stop`, then stops it. Raises what ends the engine.
-
-        Args:
-            after_first_batch: Called in this order after the first micro-batch.
-        """
-        next_news_s = 0.0
-        while not stop.wait(_POLL_S):
-            self._poll()
-            if not self.query.may_have_news() and time.monotonic() < next_news_s:
-                continue
-            next_news_s = time.monotonic() + _IDLE_POLL_S
-            if self._report_batches():
-                for begin in after_first_batch:
-                    begin()
-                after_first_batch = ()
-                self.query.keep_pace()
-            self.query.check()
-        self.query.stop()
-        self._report_batches()
-
-    def _poll(self) -> None:
-        """Does what must happen often, whatever the query does."""
-        self.health.beat()
-        self.watch.watchdog.poll(self.query.work)
-        self.group.check()
-        self.partition_watch.check()
-        if (new := self.new_settings()) is not None:
-            self.reloader.reconfigure(new)
-
-    def _report_batches(self) -> bool:
-        """Passes on the micro-batches that have ended. Returns False if there were none."""
-        batches = self.query.new_batches()
-        self.file.append(batches)
+    def report_batches() -> bool:
+        batches = query.new_batches()
+        file.append(batches)
         for batch in batches:
-            self.group.observe(batch.end_offsets)
-            self.watch.observe(batch)
-            self.throttle.observe(batch)
-            self.leases.observe(batch)
-            self.health.observe(batch)
-            self.on_progress(batch)
+            for observe in observers:
+                observe(batch)
         return bool(batches)
+
+    next_news_s = 0.0
+    while not stop.wait(_POLL_S):
+        for check in checks:
+            check()
+        if not query.may_have_news() and time.monotonic() < next_news_s:
+            continue
+        next_news_s = time.monotonic() + _IDLE_POLL_S
+        if report_batches():
+            for begin in first_batch:
+                begin()
+            first_batch = ()
+            query.keep_pace()
+        query.check()
+    query.stop()
+    report_batches()

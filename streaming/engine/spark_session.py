@@ -100,9 +100,7 @@ def spark_master(settings: Settings) -> str:
 def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: int | None = None) -> SparkSession:
     """Starts Spark, which takes some seconds. A process has one session: a second call with other settings gets the first JVM.
 
-    Args:
-        jars: None under spark-submit, which brings them.
-        stderr: A file descriptor for the standard error of the JVM; None = ours.
+    jars: None under spark-submit, which brings them. stderr: a file descriptor for the JVM's standard error; None = ours.
     """
     # PySpark reads only the environment; without this the workers run whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -9,7 +9,7 @@ FileSystem in the JVM, because that knows every file system a checkpoint may be 
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
@@ -28,35 +28,11 @@ class PlannedBatch(NamedTuple):
     is_committed: bool
 
 
-class CheckpointFiles(Protocol):
-    """A directory whose files are written whole or not at all."""
-
-    def last_batch(self) -> PlannedBatch | None:
-        """Returns None for a checkpoint without micro-batches."""
-
-    def names(self) -> list[str]: ...
-
-    def read(self, name: str) -> bytes | None:
-        """Returns None if there is no such file."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Replaces a file of that name."""
-
-    def delete(self, name: str) -> None: ...
-
-    def path(self, name: str = "") -> str:
-        """Returns the path for messages to people; without a name that of the directory."""
-
-
-class HadoopFiles:
-    """CheckpointFiles on any file system that Hadoop knows."""
+class CheckpointFiles:
+    """Our files in a checkpoint, on any file system that Hadoop knows. They are written whole or not at all."""
 
     def __init__(self, spark: SparkSession, location: str, folder: str | None = None) -> None:
-        """
-        Args:
-            location: The checkpoint.
-            folder: A directory in it that holds the files; None = the checkpoint itself.
-        """
+        """location: the checkpoint. folder: a directory in it that holds the files; None = the checkpoint itself."""
         self._jvm: Any = spark._jvm
         self._location = location
         self._folder = location if folder is None else f"{location}/{folder}"
@@ -64,6 +40,7 @@ class HadoopFiles:
         self._files = self._file_system(spark._jsc.hadoopConfiguration())
 
     def last_batch(self) -> PlannedBatch | None:
+        """Returns None for a checkpoint without micro-batches."""
         planned, committed = (self._newest(f"{self._location}/{log}") for log in ("offsets", "commits"))
         return None if planned < 0 else PlannedBatch(planned, planned <= committed)
 
@@ -71,6 +48,7 @@ class HadoopFiles:
         return self._names(self._folder)
 
     def read(self, name: str) -> bytes | None:
+        """Returns None if there is no such file."""
         path = self._path(self.path(name))
         if not self._files.exists(path):
             return None
@@ -99,6 +77,7 @@ class HadoopFiles:
         self._files.delete(self._path(self.path(name)), False)
 
     def path(self, name: str = "") -> str:
+        """Returns the path for messages to people; without a name that of the directory."""
         return f"{self._folder}/{name}" if name else self._folder
 
     def _file_system(self, configuration: Any) -> Any:
@@ -132,16 +111,11 @@ class CheckpointLock:
 
 
 def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> CheckpointLock | None:
-    """Locks a local checkpoint; waits for the JVM of an engine that is about to exit.
+    """Locks a local checkpoint; waits for the JVM of an engine that is about to exit. Raises TimeoutError.
 
     The JVM takes the lock because the JVM writes the checkpoint. It outlives a killed Python process for a moment, in which a
-    second engine could write the same micro-batch.
-
-    Returns:
-        None for a checkpoint that is not on a local path: there the cluster manager has to run one engine only.
-
-    Raises:
-        TimeoutError: Another process held the lock for `timeout_s`.
+    second engine could write the same micro-batch. A checkpoint that is not on a local path has no lock (None): there the cluster
+    manager has to run one engine only.
     """
     if not is_local_path(location):
         return None
@@ -201,13 +175,10 @@ def _entry(files: CheckpointFiles, batch_id: int) -> list[str]:
 
 
 def repartition_state(spark: SparkSession, location: str, state_partitions: int) -> None:
-    """Rewrites the state of a stopped query for another number of state partitions.
+    """Rewrites the state of a stopped query for another number of state partitions. Raises SPARK_ERRORS.
 
-    Spark adds a micro-batch to the checkpoint (`StreamingCheckpointManager.repartition`, new in 4.2). It reads and writes no
-    records. The offsets and our own files stay. After a kill the same call completes the work.
-
-    Raises:
-        SPARK_ERRORS: Spark refused or failed. Versions before 4.2 raise AttributeError.
+    Spark adds a micro-batch to the checkpoint that reads and writes no records. The offsets and our own files stay. After a kill
+    the same call completes the work. Versions before 4.2 have no `StreamingCheckpointManager` and raise AttributeError.
     """
     _ = spark.streams.active  # creates the state store coordinator, which a session without queries lacks
     spark._streamingCheckpointManager.repartition(location, state_partitions)

@@ -25,9 +25,7 @@ def start_jvm(options: Mapping[str, str], *, stderr: int | None = None) -> None:
     """Starts the JVM if this process has none.
 
     PySpark passes `options` as flags, which every user of the machine can read. Secrets must not be among them.
-
-    Args:
-        stderr: A file descriptor for the standard error of the JVM; None = ours.
+    stderr: a file descriptor for the JVM's standard error; None = ours.
     """
     conf = SparkConf()
     for name, value in options.items():

@@ -87,10 +87,9 @@ def set_batch_time(query: StreamingQuery, now_ms: Callable[[], int]) -> str | No
 
 
 class ReadLimits:
-    """How many records of each topic the next micro-batch of a query reads. The query must have run its first micro-batch.
+    """How many records of each topic the next micro-batch of a query reads. Raises on another Spark whatever Py4J raises.
 
-    Raises:
-        Exception: Another Spark; whatever Py4J or Python raise.
+    The query must have run its first micro-batch.
     """
 
     def __init__(self, query: StreamingQuery) -> None:

@@ -11,8 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 def state_rows(spark: SparkSession, checkpoint: str) -> DataFrame:
     """Returns the newest committed state: `client_id`, `partition_id`, and the columns of the state row.
 
-    Raises:
-        SPARK_ERRORS: The checkpoint cannot be read; before the first micro-batch it never can.
+    Raises SPARK_ERRORS if the checkpoint cannot be read; before the first micro-batch it never can.
     """
     _ = spark.streams.active  # creates the state store coordinator, which a session without queries lacks
     rows = spark.read.format("statestore").load(checkpoint)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from streaming.spark_internals.checkpoint import HadoopFiles, PlannedBatch
+from streaming.spark_internals.checkpoint import CheckpointFiles, PlannedBatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 @pytest.mark.parametrize("folder", [None, "folder"])
 def test_a_file_is_whole_also_after_a_write_that_was_killed(spark: SparkSession, tmp_path: Path, folder: str | None) -> None:
     location = tmp_path / "checkpoint"
-    files = HadoopFiles(spark, str(location), folder)
+    files = CheckpointFiles(spark, str(location), folder)
     assert (files.names(), files.last_batch()) == ([], None)
     files.write("name", b"old")
     (location / (folder or "") / ".name.new").write_bytes(b"ne")  # killed in the middle
@@ -40,12 +40,12 @@ class KilledBeforeRename:
 
 
 def test_a_file_that_is_written_again_is_there_at_every_moment(spark: SparkSession, tmp_path: Path) -> None:
-    HadoopFiles(spark, str(tmp_path)).write("name", b"old")
-    killed = HadoopFiles(spark, str(tmp_path))
+    CheckpointFiles(spark, str(tmp_path)).write("name", b"old")
+    killed = CheckpointFiles(spark, str(tmp_path))
     killed._files = KilledBeforeRename(killed._files)
     with pytest.raises(KeyboardInterrupt):
         killed.write("name", b"new")
-    files = HadoopFiles(spark, str(tmp_path))
+    files = CheckpointFiles(spark, str(tmp_path))
     assert files.read("name") == b"old"
     files.write("name", b"newer")
     assert (files.read("name"), [path.name for path in tmp_path.iterdir()]) == (b"newer", ["name"])
@@ -60,7 +60,7 @@ def test_a_file_that_an_older_version_wrote_with_a_checksum_can_be_replaced(spar
     stream.close()
     checksum = tmp_path / ".name.crc"
     data = checksum.read_bytes()
-    files = HadoopFiles(spark, str(tmp_path))
+    files = CheckpointFiles(spark, str(tmp_path))
     files.write("name", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["name"]
     checksum.write_bytes(data)  # killed after the file was renamed
@@ -72,6 +72,6 @@ def test_the_last_micro_batch_is_that_of_the_checkpoint_whatever_the_folder(spar
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("v1")
     for folder in (None, "folder"):
-        assert HadoopFiles(spark, str(tmp_path), folder).last_batch() == PlannedBatch(10, is_committed=False)
+        assert CheckpointFiles(spark, str(tmp_path), folder).last_batch() == PlannedBatch(10, is_committed=False)
     (tmp_path / "commits/10").write_text("v1")
-    assert HadoopFiles(spark, str(tmp_path)).last_batch() == PlannedBatch(10, is_committed=True)
+    assert CheckpointFiles(spark, str(tmp_path)).last_batch() == PlannedBatch(10, is_committed=True)

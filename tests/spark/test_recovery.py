@@ -22,7 +22,7 @@ from streaming.engine.operator.by_batch import OperatorByBatch
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.progress import ProgressReader, last_progress
-from streaming.spark_internals.checkpoint import HadoopFiles
+from streaming.spark_internals.checkpoint import CheckpointFiles
 from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
 from tests.support.kafka_topics import ReadRecord, read_topic
@@ -62,7 +62,7 @@ class Configured(Pipeline):
     def start(
         self, function: Function | None = None, *, then: Callable[[DataFrame], DataFrame] = lambda rows: rows
     ) -> StreamingQuery:
-        log = SettingsLog(HadoopFiles(self.spark, str(self.checkpoint), FOLDER))
+        log = SettingsLog(CheckpointFiles(self.spark, str(self.checkpoint), FOLDER))
         return super().start(OperatorByBatch(log.put_in_force(self.settings)), then=then)
 
     @classmethod

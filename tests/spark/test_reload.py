@@ -26,7 +26,7 @@ from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
 from streaming.reload.configuration_watch import ConfigurationWatch
-from streaming.spark_internals.checkpoint import HadoopFiles
+from streaming.spark_internals.checkpoint import CheckpointFiles
 from tests.spark.child_engine import READY_S
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
@@ -110,7 +110,7 @@ def running(spark: SparkSession, installation: Installation) -> Iterator[Running
     settings = watch.load()
     write_wake_up(settings)
     pipeline = pipeline_settings(settings, commands_partitions=1)
-    log = SettingsLog(HadoopFiles(spark, sessions_checkpoint(settings), FOLDER))
+    log = SettingsLog(CheckpointFiles(spark, sessions_checkpoint(settings), FOLDER))
     with SessionsQuery(spark, settings, log, pipeline, starting_offsets={}, partitions={}) as query:
         yield Running(watch, Reloader(settings, query, partial(pipeline_settings, commands_partitions=1)), query)
         query.stop()

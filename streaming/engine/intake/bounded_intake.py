@@ -20,7 +20,8 @@ from typing import Final
 import structlog
 
 from streaming.engine.intake.batch_size import BatchBounds
-from streaming.engine.intake.look_ahead import LookAhead, RecordSizes
+from streaming.engine.intake.look_ahead import LookAhead
+from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.spark_internals.micro_batches import TopicRead
 
 UNSEEN: Final = 8
@@ -34,7 +35,9 @@ _log: Final = structlog.get_logger(__name__)
 class BoundedIntake:
     """Sets the limits of an engine's micro-batches. `adjust` is called between the micro-batches of the query that runs."""
 
-    def __init__(self, bounds: BatchBounds, records: RecordSizes, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, bounds: BatchBounds, records: WaitingRecords, *, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._bounds = bounds
         self._records = records
         self._monotonic_s = monotonic_s
@@ -47,11 +50,9 @@ class BoundedIntake:
         self._records.close()
 
     def adjust(self, read: Mapping[str, TopicRead], set_limits: Callable[[Mapping[str, int]], None]) -> None:
-        """Sets the limits of the next micro-batch. Never raises.
+        """Sets the limits of the next micro-batch with `set_limits`, which may raise. Never raises.
 
-        Args:
-            read: By topic, what the last micro-batch read.
-            set_limits: Puts limits by topic in force; may raise.
+        read: by topic, what the last micro-batch read.
         """
         measures = any(self._may_be_more(topic, last) for topic, last in read.items())
         wanted = {topic: self._measured(topic, last) if measures else self._unseen(topic) for topic, last in read.items()}

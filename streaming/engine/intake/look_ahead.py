@@ -6,9 +6,10 @@ measured about equally far, farther in each round: Spark reads a share of each, 
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from streaming.engine.intake.batch_size import BatchBounds, Chunk, Waiting, records_that_fit, share
+from streaming.engine.intake.waiting_records import WaitingRecords
 
 LONGEST_LOOK_S: Final = 2.0
 """Records that were not measured by then count as large. The query waits meanwhile."""
@@ -17,26 +18,11 @@ _FIRST_ROUND: Final = 8_000
 _FARTHER: Final = 4
 
 
-class RecordSizes(Protocol):
-    """Measures the records of topics (waiting_records.py)."""
-
-    def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
-        """Returns the offset after the last record of each partition."""
-
-    def measure(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
-        """Returns the sizes of some of the next `count` records of a partition from that offset on; empty when none came."""
-
-    def pause(self) -> None:
-        """Stops reading until the next call."""
-
-    def close(self) -> None: ...
-
-
 class LookAhead:
     """The waiting records of one topic."""
 
     def __init__(
-        self, topic: str, records: RecordSizes, bounds: BatchBounds, *, monotonic_s: Callable[[], float] = time.monotonic
+        self, topic: str, records: WaitingRecords, bounds: BatchBounds, *, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._topic = topic
         self._records = records

@@ -23,8 +23,7 @@ _SAID: Final = re.compile(rf"{_ERROR} (\d+) (\S+)-(\d+)-(\d+);")
 def refused_if_newer(value: Column) -> Column:
     """Returns a column with the same value whose evaluation fails for an event of a newer version.
 
-    Args:
-        value: The value of a record of `inflight.events`, in a DataFrame with the columns of Kafka's source.
+    value: of a record of `inflight.events`, in a DataFrame with the columns of Kafka's source.
     """
     version, mark = F.substring(value, 1, 1), F.substring(value, 2, len(NEWER_MARK))
     is_newer = (mark == F.lit(NEWER_MARK)) & (version > F.lit(EVENTS_VERSION_BYTE))

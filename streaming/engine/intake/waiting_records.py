@@ -48,11 +48,9 @@ class WaitingRecords:
     """The records of some topics. Connects at the first call. All methods raise KafkaException, TimeoutError and others."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], *, group_id: str, max_bytes: int) -> None:
-        """
-        Args:
-            options: Section [kafka] in librdkafka's terms.
-            group_id: Required by librdkafka even of a consumer without a group; one that the ACLs let us read.
-            max_bytes: The bound of a micro-batch.
+        """options: section [kafka] in librdkafka's terms. max_bytes: the bound of a micro-batch.
+
+        group_id: required by librdkafka even of a consumer without a group; one that the ACLs let us read.
         """
         self._bootstrap_servers = bootstrap_servers
         self._options = options
@@ -148,9 +146,7 @@ def size_bytes(message: Any) -> int:
 def chunks(records: Iterable[tuple[int, int]], *, end: int, chunk_bytes: int) -> list[Chunk]:
     """Groups records into chunks of at least `chunk_bytes`, except the last.
 
-    Args:
-        records: Offset and size of each, in order.
-        end: The offset after all of them.
+    records: offset and size of each, in order. end: the offset after all of them.
     """
     made: list[Chunk] = []
     size, place = 0, None

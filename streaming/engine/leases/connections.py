@@ -24,11 +24,9 @@ _COLUMNS = pa.schema([("client_id", pa.string()), ("connection_id", pa.int64()),
 
 
 def connections_without_lease(spark: SparkSession, checkpoint: str, live: frozenset[str]) -> list[OpenConnection]:
-    """Returns the connections whose lease is not in `live`, without those of versions that had no leases. Reads every session
-    once.
+    """Returns the connections whose lease is not in `live`, without those of versions that had no leases.
 
-    Raises:
-        SPARK_ERRORS: The checkpoint cannot be read; before the first micro-batch it never can.
+    Reads every session once. Raises what `state_rows` raises.
     """
     rows = state_rows(spark, checkpoint)
     found = (

@@ -29,7 +29,7 @@ from streaming.config.settings import Settings
 from streaming.engine.background import BackgroundLoop
 from streaming.engine.leases.connections import OpenConnection, connections_without_lease
 from streaming.engine.leases.table import PATIENCE, LeaseTable
-from streaming.engine.leases.topic import KafkaLeaseTopic, LeaseTopic
+from streaming.engine.leases.topic import LeaseTopic
 from streaming.engine.progress import BatchProgress
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
@@ -70,11 +70,7 @@ class LeaseKeeper(BackgroundLoop):
         monotonic_s: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
-        """
-        Args:
-            first_search_ms: Watched time before the first search.
-            cancel: Interrupts a search of another thread.
-        """
+        """first_search_ms: watched time before the first search. cancel: interrupts a search of another thread."""
         super().__init__("inflight-leases")
         self._topic = topic
         self._search = search
@@ -101,7 +97,7 @@ class LeaseKeeper(BackgroundLoop):
 
         longest_ms = max(settings.gateway.lease_ms, settings.bridge.lease_ms)
         return cls(
-            KafkaLeaseTopic(settings),
+            LeaseTopic(settings),
             search,
             first_search_ms=PATIENCE * longest_ms,
             on_report=on_report,

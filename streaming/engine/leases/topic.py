@@ -1,7 +1,7 @@
 """Reads `inflight.leases` for the engine, and writes the ends of connections to `inflight.events`."""
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from state.errors import NewerRecord, UnreadableRecord
 from state.events import ConnectionLost
@@ -15,27 +15,8 @@ _BLOCK_MS: Final = 5_000
 _DELIVERY_MS: Final = 10_000
 
 
-class LeaseTopic(Protocol):
-    """Each method raises KafkaError when Kafka does not do it, and may be called again then."""
-
-    def read(self) -> list[tuple[str, Lease | None]]:
-        """Returns what is new up to the present end of the topic; after a failure everything once more.
-
-        Raises:
-            NewerRecord: A newer version of Inflight holds a lease. Then nobody here can say which connections have none.
-        """
-
-    def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
-        """Appends ConnectionLost for the session of each connection; returns when Kafka has confirmed all."""
-
-    def forget(self, lease_ids: Iterable[str]) -> None:
-        """Writes tombstones."""
-
-    def close(self) -> None: ...
-
-
-class KafkaLeaseTopic:
-    """LeaseTopic on Kafka; connects at first use."""
+class LeaseTopic:
+    """Connects at first use. Each method raises KafkaError when Kafka does not do it, and may be called again then."""
 
     def __init__(self, settings: Settings) -> None:
         self._leases = settings.topics.leases
@@ -45,6 +26,10 @@ class KafkaLeaseTopic:
         )
 
     def read(self) -> list[tuple[str, Lease | None]]:
+        """Returns what is new up to the present end of the topic; after a failure everything once more.
+
+        Raises NewerRecord for a lease of a newer version: with it, connections without a lease cannot be found.
+        """
         records = self._log.read()
         try:
             return [(key.decode(errors="replace"), lease_of(value)) for key, value in records]
@@ -53,6 +38,7 @@ class KafkaLeaseTopic:
             raise
 
     def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
+        """Appends ConnectionLost for the session of each connection; returns when Kafka has confirmed all."""
         self._log.write(
             self._events,
             (
@@ -62,6 +48,7 @@ class KafkaLeaseTopic:
         )
 
     def forget(self, lease_ids: Iterable[str]) -> None:
+        """Writes tombstones."""
         self._log.write(self._leases, ((lease_id.encode(), None) for lease_id in lease_ids))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ It can change what sessions do. The rest is wired into the query, its sources an
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -14,6 +14,7 @@ from streaming.config.contradictions import contradictions
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.config.topics import require_safe_topics
+from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.reload.changes import changed_settings, with_reloaded
 
@@ -48,26 +49,19 @@ def reload(in_force: Settings, new: Settings) -> Reload:
     )
 
 
-class RestartableQuery(Protocol):
-    def restart(self, pipeline: PipelineSettings) -> None:
-        """Restarts the query with other settings, which hold from the next micro-batch on."""
-
-
 class Reloader:
     """Puts new settings in force, and logs what becomes of them."""
 
-    def __init__(self, settings: Settings, query: RestartableQuery, pipeline_of: Callable[[Settings], PipelineSettings]) -> None:
-        """
-        Args:
-            settings: In force now.
-            pipeline_of: Makes the settings of the query.
-        """
+    def __init__(self, settings: Settings, query: SessionsQuery, pipeline_of: Callable[[Settings], PipelineSettings]) -> None:
+        """settings: in force now. pipeline_of: makes the settings of the query."""
         self._settings = settings
         self._query = query
         self._pipeline_of = pipeline_of
 
-    def reconfigure(self, new: Settings) -> None:
-        """Raises what a start of the query raises."""
+    def reconfigure(self, new: Settings | None) -> None:
+        """Applies new settings, if there are any. Raises what a start of the query raises."""
+        if new is None:
+            return
         found = reload(self._settings, new)
         if found.needs_restart:
             _log.warning("settings_need_a_restart", keys=found.needs_restart, action="until then the old values hold")

@@ -45,14 +45,7 @@ class SessionsQuery:
         starting_offsets: Mapping[str, str],
         partitions: Mapping[str, int],
     ) -> None:
-        """
-        Args:
-            starting_offsets: By topic, for a new checkpoint.
-            partitions: By topic, how many to read.
-
-        Raises:
-            UnreadableSettings: See `SettingsLog.put_in_force`.
-        """
+        """starting_offsets: by topic, for a new checkpoint. partitions: by topic, how many to read. Raises UnreadableSettings."""
         self._spark = spark
         self._settings = settings
         self._log = log
@@ -139,12 +132,7 @@ def start_sessions(
     starting_offsets: Mapping[str, str],
     partitions: Mapping[str, int] | None = None,
 ) -> StreamingQuery:
-    """Starts the query `sessions`; it runs until it is stopped or fails.
-
-    Args:
-        starting_offsets: By topic, for a new checkpoint.
-        partitions: See `read_records`.
-    """
+    """Starts the query `sessions`; it runs until it is stopped or fails. The last two arguments are those of `read_records`."""
     pipeline = in_force.current
     kafka_options = settings.kafka.spark_options()
     records = read_records(

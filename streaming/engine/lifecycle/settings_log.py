@@ -15,7 +15,7 @@ configuration is by now.
 """
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import msgspec
@@ -40,26 +40,11 @@ _log: Final = structlog.get_logger(__name__)
 
 
 def pipeline_settings(settings: Settings, *, commands_partitions: int, checkpoint_lineage: str = "") -> PipelineSettings:
-    """Returns the part of the configuration that the Python workers need.
-
-    Args:
-        commands_partitions: The number in Kafka.
-        checkpoint_lineage: See streaming/engine/ownership/checkpoint_lineage.py.
-    """
-    engine, topics = settings.engine, settings.topics
+    """Returns the part of the configuration that the Python workers need. commands_partitions: the number in Kafka."""
+    engine = settings.engine
     return PipelineSettings(
         commands_partitions=commands_partitions,
-        topics=Topics(
-            messages=topics.messages,
-            events=topics.events,
-            commands=topics.commands,
-            uplink=topics.uplink,
-            receipts=topics.receipts,
-            dead_letters=topics.dead_letters,
-            ledger=topics.ledger,
-            throttle=topics.throttle,
-            routes=topics.routes,
-        ),
+        topics=Topics(**{field.name: getattr(settings.topics, field.name) for field in fields(Topics)}),
         session=settings.session_settings,
         profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
         policies=permitted(settings.policies, settings.permissions),
@@ -90,8 +75,7 @@ class SettingsLog:
     def put_in_force(self, current: PipelineSettings) -> BatchSettings:
         """Records `current` for the next micro-batch. Call it before each start of the query, and pass on the result.
 
-        Raises:
-            UnreadableSettings: A micro-batch has to be executed again, and its settings cannot be read.
+        Raises UnreadableSettings if a micro-batch has to be executed again, and its settings cannot be read.
         """
         last = self._files.last_batch()
         following = 0 if last is None else last.batch_id + 1

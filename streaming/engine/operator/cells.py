@@ -25,19 +25,9 @@ EVENTS: Final = 0
 MESSAGES: Final = 1
 """Values of `SourceRecord.source`. Events sort first: a device's acknowledgement frees the slot that a new message needs."""
 
-_SHORT: Final = {
-    "source": "s",
-    "partition": "p",
-    "offset": "o",
-    "timestamp_ms": "t",
-    "headers": "h",
-    "value": "v",
-    "key": "k",
-}
 
-
-class SourceRecord(msgspec.Struct, frozen=True, rename=_SHORT):
-    """One record of `inflight.messages` or `inflight.events`.
+class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
+    """One record of `inflight.messages` or `inflight.events`; a cell has the first letters of the fields' names.
 
     timestamp_ms: Kafka's; producers may write nonsense. value: None = a tombstone.
     key: only where the key is no client id; everywhere else it is the key of the group.

@@ -137,11 +137,7 @@ class SessionOperator:
         return to_records(commands, client_id=client_id, now_ms=now_ms, settings=self._settings)
 
     def _in_session(self, events: list[_Cause], client_id: str, state: GroupState, now_ms: int) -> _Outcome:
-        """Lets the session handle the events.
-
-        Raises:
-            Exception: The session is unusable: it cannot be decoded, or it fails without any event, too.
-        """
+        """Lets the session handle the events. Raises if it is unusable: undecodable, or failing without any event, too."""
         session = self._session(client_id, state)
         handled = [event for _, event in events if not isinstance(event, QuarantineRequest)]
         requests = len(events) - len(handled)

@@ -26,12 +26,7 @@ _log: Final = structlog.get_logger(__name__)
 def checkpoint_lineage(files: CheckpointFiles, settings: Settings, committed: Offsets) -> str:
     """Returns the lineage of a checkpoint; empty for one that never was an older copy. Call it once at each start.
 
-    Args:
-        committed: What `EngineGroup.committed` returned.
-
-    Raises:
-        RecordsGone: Kafka no longer has what the checkpoint has not read.
-        KafkaUnreachable: Kafka did not answer.
+    committed: the result of `EngineGroup.committed`. Raises RecordsGone, KafkaUnreachable.
     """
     own = committed_offsets(files)
     if own and (gone := _beyond(oldest_offsets(settings, own), own)):

@@ -26,6 +26,7 @@ from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.background import BackgroundLoop
 from streaming.engine.errors import EngineFenced, EngineRuns
+from streaming.engine.progress import BatchProgress
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
 
 SESSION_TIMEOUT_MS: Final = 15_000
@@ -117,9 +118,9 @@ class EngineGroup(BackgroundLoop):
             consumer.close(autocommit=False)
         return by_topic
 
-    def observe(self, end: Offsets) -> None:
-        """Call after each micro-batch. Raises EngineFenced after a takeover."""
-        self._progress = end
+    def observe(self, batch: BatchProgress) -> None:
+        """Call it after each micro-batch. Raises EngineFenced after a takeover."""
+        self._progress = batch.end_offsets
         self.check()
 
     def check(self) -> None:
@@ -209,8 +210,7 @@ class EngineGroup(BackgroundLoop):
     def _seen_beside(self, member_id: str) -> str | None:
         """Returns why this engine is no longer the only one, for people; None if it is.
 
-        Args:
-            member_id: Ours, empty while we join. Another member under our id has fenced us.
+        member_id: ours, empty while we join. Another member under our id has fenced us.
         """
         if others := self._others():
             return _beside(others, self._settings.topics.prefix)

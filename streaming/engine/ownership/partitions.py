@@ -49,14 +49,9 @@ class AddedPartitions:
 
 
 def added_partitions(files: CheckpointFiles, settings: Settings, actual: PartitionCounts) -> AddedPartitions | None:
-    """Returns None if the checkpoint reads all partitions, as a new one does.
+    """Returns None if the checkpoint reads all partitions, as a new one does. actual: those of `messages` and `events` in Kafka.
 
-    Args:
-        actual: The partitions of `messages` and `events` in Kafka.
-
-    Raises:
-        PartitionsChanged: A topic has fewer partitions than before.
-        KafkaUnreachable: Kafka did not answer.
+    Raises PartitionsChanged if a topic has fewer partitions than before, KafkaUnreachable.
     """
     old = recorded_partitions(files, tuple(actual))
     if old is None or all(old.get(topic, count) == count for topic, count in actual.items()):

@@ -26,7 +26,6 @@ from streaming.engine.spark_session import SparkJars, start_spark
 from streaming.spark_internals.checkpoint import (
     CheckpointFiles,
     CheckpointLock,
-    HadoopFiles,
     is_local_path,
     lock_checkpoint,
     recorded_state_partitions,
@@ -58,14 +57,9 @@ class RepartitionMarker:
 
 
 def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
-    """Repartitions the sessions.
+    """Repartitions the sessions. jars: None under spark-submit, which brings them.
 
-    Args:
-        jars: None under spark-submit, which brings them.
-
-    Raises:
-        CannotRepartition, CheckpointInUse, EngineRuns: The text says what to do.
-        KafkaUnreachable: Only where the checkpoint is not on a local path.
+    Raises CannotRepartition, CheckpointInUse, EngineRuns, KafkaUnreachable (only if the checkpoint is not on a local path).
     """
     location = sessions_checkpoint(settings)
     spark = start_spark(settings, jars)  # 1
@@ -74,7 +68,7 @@ def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | 
         if not is_local_path(location):
             await_no_engine(settings)
         repartition_checkpoint(
-            HadoopFiles(spark, location), state_partitions, lambda: _let_spark_work(spark, location, state_partitions)
+            CheckpointFiles(spark, location), state_partitions, lambda: _let_spark_work(spark, location, state_partitions)
         )
         del lock
     finally:

@@ -20,7 +20,7 @@ _POLL_S: Final = 0.25
 _WITHOUT_KAFKA_S: Final = 0.1
 
 
-class KafkaArrivals:
+class Arrivals:
     """Arrivals of one Kafka. client_options: for kafka-python, bootstrap servers included. Connects at the first wait."""
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
@@ -45,6 +45,7 @@ class KafkaArrivals:
         self._sought: dict[TopicPartition, int] = {}
 
     def wait(self, end: Offsets, timeout_s: float) -> None:
+        """Returns when a record is there at or after one of the offsets, at the latest after `timeout_s`. Never raises."""
         deadline = time.monotonic() + timeout_s
         with self._in_use:
             try:
@@ -55,9 +56,11 @@ class KafkaArrivals:
                 self._closed.wait(min(_WITHOUT_KAFKA_S, max(0.0, deadline - time.monotonic())))
 
     def rest(self, timeout_s: float) -> None:
+        """Returns after `timeout_s`, whatever arrives."""
         self._closed.wait(timeout_s)
 
     def close(self) -> None:
+        """Ends a `wait` or `rest` of another thread; later calls return at once."""
         self._closed.set()
         with self._in_use:
             self._forget_consumer()

@@ -11,26 +11,13 @@ interval uses two thirds of a core on an idle engine; a long one delays the firs
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from streaming.spark_internals.checkpoint import Offsets
+from streaming.engine.pacing.arrivals import Arrivals
 from streaming.spark_internals.micro_batches import CommittedBatch
 
 LATE_BY: Final = 0.25
 """How late a timer may be, as a share of its length."""
-
-
-class Arrivals(Protocol):
-    """Notices records that are appended to topics."""
-
-    def wait(self, end: Offsets, timeout_s: float) -> None:
-        """Returns when a record is there at or after one of the offsets, at the latest after `timeout_s`. Never raises."""
-
-    def rest(self, timeout_s: float) -> None:
-        """Returns after `timeout_s`, whatever arrives."""
-
-    def close(self) -> None:
-        """Ends a `wait` or `rest` of another thread; later calls return at once."""
 
 
 class Pace:

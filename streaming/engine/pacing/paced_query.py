@@ -9,7 +9,7 @@ import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.engine.intake.bounded_intake import BoundedIntake
-from streaming.engine.pacing.arrivals import KafkaArrivals
+from streaming.engine.pacing.arrivals import Arrivals
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.pace import Pace
 from streaming.spark_internals.micro_batches import ReadLimits, last_committed_batch, set_batch_time, set_pause
@@ -32,18 +32,16 @@ class PacedQuery:
         intake: BoundedIntake | None = None,
         clock: EngineClock | None = None,
     ) -> None:
-        """
-        Args:
-            kafka_options: For kafka-python, bootstrap servers included.
-            intake: None = the limits of the start stay. It outlives the query, for the next one of the same engine.
-            clock: None = the system's. It outlives the query, too.
+        """kafka_options: for kafka-python, bootstrap servers included. intake: None = the limits of the start stay.
+
+        clock: None = the system's. Intake and clock outlive the query, for the next one of the same engine.
         """
         self._query = query
         self._trigger_interval_ms = trigger_interval_ms
         self._idle_trigger_interval_ms = idle_trigger_interval_ms
         self._intake = intake
         self._clock = clock
-        self._arrivals = KafkaArrivals(kafka_options)
+        self._arrivals = Arrivals(kafka_options)
         self._pace: Pace | None = None
         self._limits: ReadLimits | None = None
         self._is_paced = False
@@ -88,10 +86,7 @@ class PacedQuery:
     def pause(self, due_in_ms: int) -> None:
         """Waits as long as the pace says, then sets the limits of the next micro-batch. Spark calls it on the query's thread.
 
-        Never raises: an exception would end the query.
-
-        Args:
-            due_in_ms: Milliseconds until Spark's trigger would start the next micro-batch.
+        Never raises: an exception would end the query. due_in_ms: until Spark's trigger would start the next micro-batch.
         """
         self._batch_ended.set()
         try:

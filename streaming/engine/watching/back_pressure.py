@@ -7,9 +7,8 @@ of them does not make a stream of records. Backends may continue when all values
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import structlog
 from kafka.errors import KafkaError
@@ -28,15 +27,6 @@ _BLOCK_MS: Final = 2_000
 _DELIVERY_MS: Final = 6_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLoad:
-    """The load after a micro-batch. free_disk_bytes: None = unknown."""
-
-    consumer_lag: int
-    state_bytes: int
-    free_disk_bytes: int | None
-
-
 class EngineWatermarks:
     """Decides which values are too high: from the high watermark on until they are back at the low one."""
 
@@ -44,19 +34,18 @@ class EngineWatermarks:
         self._settings = settings
         self._exceeded: set[str] = set()
 
-    def judge(self, load: EngineLoad) -> str:
-        """Returns why backends have to wait, for people; empty if they need not."""
+    def judge(self, batch: BatchProgress, free_disk_bytes: int | None) -> str:
+        """Returns why backends have to wait, for people; empty if they need not. free_disk_bytes: None = unknown."""
         watermarks = self._settings
-        free = load.free_disk_bytes
-        self._follow("lag", load.consumer_lag, high=watermarks.lag_high, low=watermarks.lag_low)
-        self._follow("state", load.state_bytes, high=watermarks.state_high, low=watermarks.state_low)
-        if free is not None:
+        self._follow("lag", batch.consumer_lag, high=watermarks.lag_high, low=watermarks.lag_low)
+        self._follow("state", batch.state_bytes, high=watermarks.state_high, low=watermarks.state_low)
+        if free_disk_bytes is not None:
             # Too little free disk is the fault, so the sign is inverted.
-            self._follow("disk", -free, high=-watermarks.free_disk_low, low=-watermarks.free_disk_high)
+            self._follow("disk", -free_disk_bytes, high=-watermarks.free_disk_low, low=-watermarks.free_disk_high)
         texts = {
-            "lag": f"the engine is {load.consumer_lag} records behind",
-            "state": f"the session state has {format_size(load.state_bytes)}",
-            "disk": f"{format_size(free or 0)} are left on the disk of the checkpoint",
+            "lag": f"the engine is {batch.consumer_lag} records behind",
+            "state": f"the session state has {format_size(batch.state_bytes)}",
+            "disk": f"{format_size(free_disk_bytes or 0)} are left on the disk of the checkpoint",
         }
         return "; ".join(text for name, text in texts.items() if name in self._exceeded)
 
@@ -65,18 +54,6 @@ class EngineWatermarks:
             self._exceeded.discard(name)
         elif value >= high:
             self._exceeded.add(name)
-
-
-class ThrottleTopic(Protocol):
-    """Stores the verdict. Methods but `close` raise KafkaError when Kafka has not confirmed."""
-
-    def write(self, value: bytes | None) -> None:
-        """Writes the value of key `*`; None = a tombstone."""
-
-    def forget_clients(self, before_ms: int) -> None:
-        """Writes tombstones for all clients that have been throttled since before that time."""
-
-    def close(self) -> None: ...
 
 
 class BackPressure:
@@ -91,7 +68,7 @@ class BackPressure:
     def __init__(
         self,
         settings: ThrottleSettings,
-        topic: ThrottleTopic,
+        topic: "ThrottleTopic",
         *,
         free_disk_bytes: Callable[[], int | None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -108,7 +85,7 @@ class BackPressure:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.throttle, KafkaThrottleTopic(settings), free_disk_bytes=free_disk_of(settings.checkpoint_location))
+        return cls(settings.throttle, ThrottleTopic(settings), free_disk_bytes=free_disk_of(settings.checkpoint_location))
 
     def start(self) -> None:
         """Lets `observe` write. Call it when the engine is ready: the first write has to connect."""
@@ -118,10 +95,7 @@ class BackPressure:
         """Call it after every micro-batch."""
         if self._new_checkpoint is None:
             self._new_checkpoint = batch.batch_id == 0
-        free = self._free_disk_bytes()
-        reason = self._watermarks.judge(
-            EngineLoad(consumer_lag=batch.consumer_lag, state_bytes=batch.state_bytes, free_disk_bytes=free)
-        )
+        reason = self._watermarks.judge(batch, self._free_disk_bytes())
         now_ms = self._now_ms()
         if not self._started or bool(reason) is self._written or now_ms < self._not_before_ms:
             return
@@ -147,8 +121,8 @@ class BackPressure:
         self._topic.close()
 
 
-class KafkaThrottleTopic:
-    """ThrottleTopic on Kafka; connects at the first write."""
+class ThrottleTopic:
+    """`inflight.throttle`; connects at the first write. Writing raises KafkaError if Kafka does not confirm."""
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.throttle
@@ -157,9 +131,11 @@ class KafkaThrottleTopic:
         )
 
     def write(self, value: bytes | None) -> None:
+        """Writes the value of key `*`; None = a tombstone."""
         self._log.write(self._topic, [(EVERYBODY.encode(), value)])
 
     def forget_clients(self, before_ms: int) -> None:
+        """Writes tombstones for all clients that have been throttled since before that time."""
         throttled = dict(self._log.read())
         self._log.close()
         self._log.write(

@@ -8,6 +8,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from streaming.config.settings import Settings
 from streaming.engine.background import KafkaPoller
+from streaming.engine.progress import BatchProgress
 from streaming.spark_internals.checkpoint import Offsets
 
 _ANSWER_S: Final = 10.0
@@ -28,11 +29,9 @@ class ConsumerLag(KafkaPoller):
         on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            partitions: By topic, how many the query reads.
-            end: Where it begins, as far as known.
-            on_lag: Called after each poll with the waiting records by topic, without those of open transactions.
+        """partitions: by topic, how many the query reads. end: where it begins, as far as known.
+
+        on_lag: called after each poll with the waiting records by topic, without those of open transactions.
         """
         super().__init__("inflight-consumer-lag")
         self._options: dict[str, Any] = {
@@ -49,9 +48,9 @@ class ConsumerLag(KafkaPoller):
         self._clock_s = clock_s
         self._answered_s = clock_s()
 
-    def observe(self, end: Offsets) -> None:
-        """Takes the end of each micro-batch, from any thread."""
-        self._end = end
+    def observe(self, batch: BatchProgress) -> None:
+        """Call it after each micro-batch, from any thread."""
+        self._end = batch.end_offsets
 
     def kafka_answers(self) -> bool:
         """Returns True if Kafka has answered lately. Any thread may call it."""
@@ -70,11 +69,7 @@ class ConsumerLag(KafkaPoller):
 
 
 def waiting(newest: Mapping[TopicPartition, int], end: Offsets) -> dict[str, int]:
-    """Returns the waiting records by topic. A partition whose end is unknown counts as read.
-
-    Args:
-        newest: The offsets after the last records.
-    """
+    """Returns the waiting records by topic. newest: the offsets after the last records. An unknown end counts as read."""
     found: dict[str, int] = {}
     for (topic, number), offset in newest.items():
         read = end.get(topic, {}).get(number, offset)

@@ -36,6 +36,7 @@ import structlog
 from streaming.config.sections import EngineSettings
 from streaming.config.settings import Settings
 from streaming.engine.background import BackgroundLoop
+from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.processes import AT_WORK, descendants, processor_seconds
 
 HUNG: Final = 3
@@ -130,11 +131,7 @@ class Watchdog(BackgroundLoop):
     def __init__(
         self, settings: Settings, *, kafka_answers: Callable[[], bool], end: Callable[[str], None] | None = None
     ) -> None:
-        """
-        Args:
-            kafka_answers: Returns whether Kafka has answered lately.
-            end: Called with the reason; default `end_process`.
-        """
+        """kafka_answers: returns True if Kafka has answered lately. end: called with the reason; default `end_process`."""
         super().__init__("inflight-watchdog")
         self._rule = HangRule(settings.engine) if settings.engine.hangs_after_ms else None
         self._kafka_answers = kafka_answers
@@ -143,7 +140,7 @@ class Watchdog(BackgroundLoop):
         self._work: object = None
         self._polled_s = 0.0
 
-    def observe(self) -> None:
+    def observe(self, batch: BatchProgress) -> None:
         """Counts a committed micro-batch."""
         self._batches += 1
 

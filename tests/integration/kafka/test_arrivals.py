@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaProducer
 
-from streaming.engine.pacing.arrivals import KafkaArrivals
+from streaming.engine.pacing.arrivals import Arrivals
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S
@@ -28,8 +28,8 @@ def topic(kafka: SharedKafka, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def arrivals(kafka: SharedKafka) -> Iterator[KafkaArrivals]:
-    made = KafkaArrivals({"bootstrap_servers": kafka.bootstrap_servers})
+def arrivals(kafka: SharedKafka) -> Iterator[Arrivals]:
+    made = Arrivals({"bootstrap_servers": kafka.bootstrap_servers})
     yield made
     made.close()
 
@@ -41,14 +41,14 @@ def producer(kafka: SharedKafka) -> Iterator[KafkaProducer]:
     made.close()
 
 
-def waited_s(arrivals: KafkaArrivals, topic: str, ends: tuple[int, int], timeout_s: float) -> float:
+def waited_s(arrivals: Arrivals, topic: str, ends: tuple[int, int], timeout_s: float) -> float:
     started = time.monotonic()
     arrivals.wait({topic: dict(enumerate(ends))}, timeout_s)
     return time.monotonic() - started
 
 
 def test_it_returns_when_a_record_is_in_any_partition_and_not_before(
-    arrivals: KafkaArrivals, producer: KafkaProducer, topic: str
+    arrivals: Arrivals, producer: KafkaProducer, topic: str
 ) -> None:
     assert waited_s(arrivals, topic, (0, 0), 0.3) >= 0.3
     producer.send(topic, b"x", partition=1).get(30)
@@ -57,14 +57,14 @@ def test_it_returns_when_a_record_is_in_any_partition_and_not_before(
     assert waited_s(arrivals, topic, (0, 1), 0.3) >= 0.3
 
 
-def test_a_record_that_comes_later_ends_the_wait(arrivals: KafkaArrivals, producer: KafkaProducer, topic: str) -> None:
+def test_a_record_that_comes_later_ends_the_wait(arrivals: Arrivals, producer: KafkaProducer, topic: str) -> None:
     later = threading.Timer(0.5, lambda: producer.send(topic, b"x", partition=0))
     later.start()
     assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
     later.join()
 
 
-def test_an_open_transaction_is_no_arrival(kafka: SharedKafka, arrivals: KafkaArrivals, topic: str) -> None:
+def test_an_open_transaction_is_no_arrival(kafka: SharedKafka, arrivals: Arrivals, topic: str) -> None:
     writer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="arrivals")
     writer.init_transactions()
     writer.begin_transaction()
@@ -75,7 +75,7 @@ def test_an_open_transaction_is_no_arrival(kafka: SharedKafka, arrivals: KafkaAr
     writer.close()
 
 
-def test_close_ends_a_wait(arrivals: KafkaArrivals, topic: str) -> None:
+def test_close_ends_a_wait(arrivals: Arrivals, topic: str) -> None:
     closer = threading.Timer(0.3, arrivals.close)
     closer.start()
     assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
@@ -84,7 +84,7 @@ def test_close_ends_a_wait(arrivals: KafkaArrivals, topic: str) -> None:
 
 
 def test_a_kafka_that_does_not_answer_is_no_error_and_no_long_wait() -> None:
-    arrivals = KafkaArrivals({"bootstrap_servers": "127.0.0.1:1"})
+    arrivals = Arrivals({"bootstrap_servers": "127.0.0.1:1"})
     started = time.monotonic()
     arrivals.wait({"t": {0: 0}}, LONG_S)
     assert time.monotonic() - started < PROMPT_S

@@ -8,17 +8,17 @@ from streaming.config.errors import ConfigurationError
 from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import load_settings
 from streaming.engine.progress import BatchProgress
-from streaming.engine.watching.back_pressure import BackPressure, EngineLoad, EngineWatermarks
+from streaming.engine.watching.back_pressure import BackPressure, EngineWatermarks
 
 WATERMARKS = ThrottleSettings(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
 
 
-def load(*, lag: int = 0, state: int = 0, disk: int | None = 1_000) -> EngineLoad:
-    return EngineLoad(consumer_lag=lag, state_bytes=state, free_disk_bytes=disk)
+def batch(*, lag: int = 0, state: int = 0, number: int = 1) -> BatchProgress:
+    return BatchProgress(batch_id=number, started="", duration_ms=1, consumer_lag=lag, state_bytes=state)
 
 
-def batch(*, lag: int = 0, number: int = 1) -> BatchProgress:
-    return BatchProgress(batch_id=number, started="", duration_ms=1, consumer_lag=lag)
+def load(*, lag: int = 0, state: int = 0, disk: int | None = 1_000) -> tuple[BatchProgress, int | None]:
+    return batch(lag=lag, state=state), disk
 
 
 class FakeTopic:
@@ -41,26 +41,26 @@ class FakeTopic:
 
 def test_a_lag_counts_from_its_high_watermark_until_it_is_down_to_the_low_one() -> None:
     watermarks = EngineWatermarks(WATERMARKS)
-    verdicts = [bool(watermarks.judge(load(lag=lag))) for lag in (0, 99, 100, 50, 11, 10, 99, 100)]
+    verdicts = [bool(watermarks.judge(*load(lag=lag))) for lag in (0, 99, 100, 50, 11, 10, 99, 100)]
     assert verdicts == [False, False, True, True, True, False, False, True]
 
 
 def test_a_disk_counts_from_little_until_there_is_enough() -> None:
     watermarks = EngineWatermarks(WATERMARKS)
-    verdicts = [bool(watermarks.judge(load(disk=free))) for free in (100, 51, 50, 60, 79, 80, 51)]
+    verdicts = [bool(watermarks.judge(*load(disk=free))) for free in (100, 51, 50, 60, 79, 80, 51)]
     assert verdicts == [False, False, True, True, True, False, False]
 
 
 def test_backends_wait_until_everything_is_below_its_watermark_and_are_told_what_is_not() -> None:
     watermarks = EngineWatermarks(WATERMARKS)
-    assert watermarks.judge(load(lag=200, state=2_000)) == "the engine is 200 records behind; the session state has 2000B"
-    assert watermarks.judge(load(lag=0, state=600)) == "the session state has 600B"
-    assert watermarks.judge(load()) == ""
+    assert watermarks.judge(*load(lag=200, state=2_000)) == "the engine is 200 records behind; the session state has 2000B"
+    assert watermarks.judge(*load(lag=0, state=600)) == "the session state has 600B"
+    assert watermarks.judge(*load()) == ""
 
 
 def test_a_watermark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
     watermarks = EngineWatermarks(ThrottleSettings(lag_high=0, lag_low=0, state_high=0, state_low=0))
-    assert watermarks.judge(load(lag=10**9, state=10**12, disk=None)) == ""
+    assert watermarks.judge(*load(lag=10**9, state=10**12, disk=None)) == ""
 
 
 def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from streaming.config.settings import Settings
+from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.watchdog import HUNG, Hangs, Watchdog, report_hangs
 
+BATCH = BatchProgress(batch_id=1, started="", duration_ms=1)
 END_OF_A_PROCESS = """
 import subprocess, sys
 from pathlib import Path
+from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.watchdog import end_process
 subprocess.Popen(["sleep", "60"], start_new_session=True)
 end_process(Path(sys.argv[1]), "because")
@@ -33,7 +36,7 @@ def test_it_ends_an_engine_of_which_nothing_new_is_seen() -> None:
     told: list[str] = []
     happened = threading.Event()
     with watchdog("200ms", told, happened) as made:
-        made.observe()
+        made.observe(BATCH)
         assert happened.wait(10)
     assert len(told) == 1
     assert "after 1 of this engine" in told[0]
@@ -43,7 +46,7 @@ def test_it_may_be_off() -> None:
     told: list[str] = []
     with watchdog("0s", told) as made:
         made.poll(lambda: pytest.fail("nobody asks"))
-        made.observe()
+        made.observe(BATCH)
     assert told == []
 
 
