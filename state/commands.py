@@ -36,8 +36,7 @@ class AcceptConnection(Value, frozen=True, tag=1):
         awaiting_rel: Packet ids of QoS 2 publications that the client has not released yet.
         max_awaiting_rel: The greatest number of them, sent as Receive Maximum in CONNACK; 0 = no limit.
         topic_filters: The client's subscriptions, from which the gateway answers SUBSCRIBE and UNSUBSCRIBE; None = they are
-            longer
-            than max_subscription_bytes.
+            longer than max_subscription_bytes.
         max_subscriptions: Topic filters that the session may have; 0 = no limit.
         max_subscription_bytes: Their greatest total length; 0 = no limit.
     """
@@ -116,8 +115,7 @@ class CloseConnection(Value, frozen=True, tag=6):
 
     Attributes:
         newest_connection_id: Set if the connection was refused because its id is not above this one. From now on the gateway
-            makes
-            ids above it. 0 = refused for another reason.
+            makes ids above it. 0 = refused for another reason.
     """
 
     connection_id: int

@@ -96,7 +96,7 @@ class SessionConnection:
 
     @property
     def fast_path_closing(self) -> bool:
-        """Says that FastPathClosed, or the end of the connection, is awaited. What waits for it needs no timer."""
+        """Says that FastPathClosed, or the end of the connection, is awaited. Nothing that waits for it needs a timer."""
         return self.fast_path is not None and self.fast_path.state is PathState.CLOSING
 
     def may_be_sending(self, position: Position | None) -> bool:

@@ -83,10 +83,8 @@ class Session:
         newest_connection_id: Id of the newest connection that was accepted; 0 = none.
         established: A client session exists that a CONNECT can resume. Otherwise this is only a queue of addressed messages.
         offline_since_ms: The session expiry counts from here; None = connected. Without a client session it is the time at which
-            the
-            queue last accepted a message. So messages for a client that never connects end one expiry interval later, or by their
-                own
-            time to live.
+            the queue last accepted a message. So messages for a client that never connects end one expiry interval later, or by
+            their own time to live.
     """
 
     __slots__ = (
@@ -438,8 +436,7 @@ class Session:
         """Closes a stalled MQTT 5 connection, so that the client reconnects and gets its replay.
 
         Timed resends are forbidden here [MQTT-4.4.0-1]. An open fast path is closed first: a message that the gateway still sends
-        would
-        end as if the client were offline.
+        would end as if the client were offline.
         """
         if connection.fence is not None:
             activation.fast_path.waits_for_fence = True

@@ -303,8 +303,7 @@ def late_outbound_step(phase: OutboundPhase, event: OutboundEvent) -> tuple[Outb
     """Acts like `outbound_step`, for an acknowledgement from an earlier connection of the session (rule 7).
 
     The action is RELEASE, COMPLETE or IGNORE. Ignoring is safe because the replay asks again. A late refusal must not send the
-    message
-    under another packet id: that could deliver it twice.
+    message under another packet id: that could deliver it twice.
     """
     target, action = outbound_step(phase, event)
     return (target, action) if action in (OutboundAction.RELEASE, OutboundAction.COMPLETE) else (phase, OutboundAction.IGNORE)

@@ -130,8 +130,7 @@ def gateway(
     SIGTERM or Ctrl-C drains it: it closes its connections in groups (gateway.drain_ms) and ends. A second one closes all at once.
 
     Limits, rules and login methods are reloaded when the configuration file changes, and on SIGHUP. Users, keys and certificates
-    are
-    reloaded with their files. With gateway.processes several processes share the ports.
+    are reloaded with their files. With gateway.processes several processes share the ports.
     """
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen

@@ -41,8 +41,7 @@ def send(
     """Send a message to a client; print its message id when Kafka has confirmed it (all in-sync replicas).
 
     Failures are retried, and throttling is waited for. --lines or --count send many messages, show the progress, and print how
-    many
-    were sent.
+    many were sent.
     """
     if payload is not None and file is not None:
         raise typer.BadParameter("give --payload or --file, not both")

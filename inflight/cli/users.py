@@ -1,5 +1,4 @@
-"""Implements `users`: the users who may connect to gateways with a password. Gateways apply changes of the file within
-seconds."""
+"""Implements `users`: the users who may connect to gateways with a password. Gateways reload the file within seconds."""
 
 import sys
 from pathlib import Path

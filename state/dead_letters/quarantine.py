@@ -4,15 +4,13 @@ A client is quarantined when its stored session cannot be decoded, or when the s
 as on a timer. Such a failure is a bug or damage. The rules:
 
  1. Nothing of the session is lost: the blob stays in the state unchanged, without a timer. When the quarantine begins, one copy
-     of
-    it becomes a dead letter with the reason `quarantined`, whose detail says what was wrong and what to do.
+    of it becomes a dead letter with the reason `quarantined`, whose detail says what was wrong and what to do.
  2. The device cannot use the session: its connection is closed, and so is each new one, with 0x83.
  3. Events of the device were acknowledged, so they are kept with the blob, in order, and applied when the session is restored.
     Without a kept PUBREC or PUBREL a QoS 2 message could arrive twice or never. Events above `MAX_KEPT_BYTES` become dead
         letters.
  4. Messages end with the outcome `quarantined`: a receipt, and a dead letter in the engine's own topic. No policy applies,
-     because
-    the policy may be what fails. `inflight replay` sends them again.
+    because the policy may be what fails. `inflight replay` sends them again.
  5. `restore` applies the kept events, ends the connection, and is undone if the session fails again. The expiry interval of an
     offline session starts again, because its device could not reconnect.
  6. `drop` ends the session as its expiry does: kept events are applied, window and queue leave with `session_ended`, the will is
@@ -58,8 +56,7 @@ from state.settings import SessionSettings
 from state.transitions import OutboundAction, OutboundEvent
 
 MAX_KEPT_BYTES: Final = 16_777_216
-"""Size of the kept events of one quarantine. It is far more than one connection can have in flight, and little for a
-state row."""
+"""Size of the kept events of one quarantine: far more than one connection can have in flight, and little for a state row."""
 LAST_SEQUENCE: Final = 2**63 - 1
 """Sequence number of a connection's last command. The session may be unreadable, and a gateway only applies growing numbers."""
 ROW_VERSION: Final = "x-state-row-version"
@@ -153,8 +150,7 @@ def receive(
 
     Args:
         commands_partitions: Number of partitions that gateways read. Only the blob says which one has the connection, so each
-            gets
-            the command.
+            gets the command.
 
     Raises:
         UnreadableRecord: The event exceeds the limit of rule 3: refuse it.

@@ -2,8 +2,7 @@
 
 Where topic filters play no part, a session with many must not cost more than one with few. So they are kept as they are stored,
 decoded when the first message or change needs them, and encoded only after a change. A topic is matched by building the filters
-that
-can match it, one for each shape among the client's wildcard filters.
+that can match it, one for each shape among the client's wildcard filters.
 """
 
 from collections import Counter
@@ -32,8 +31,7 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
     """Returns True if a valid topic filter matches a topic name.
 
     They are compared level by level [MQTT-4.7.1-1] [MQTT-4.7.1-2] and character by character [MQTT-4.7.3-4]. A topic that begins
-    with `$`
-    only matches a filter that begins in the same way [MQTT-4.7.2-1].
+    with `$` only matches a filter that begins in the same way [MQTT-4.7.2-1].
     """
     if topic_filter == topic:
         return True

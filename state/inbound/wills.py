@@ -23,8 +23,7 @@ def pending_will(
     """Returns the will of a connection that has just ended; None = it has none.
 
     The delay ends with the session at the latest. A server that shuts down may defer wills (MQTT 5, 3.1.2.5), so the grace period
-    holds
-    even after a session that ends with its connection.
+    holds even after a session that ends with its connection.
     """
     if connection.will is None:
         return None

@@ -3,8 +3,7 @@
 1. A repetition of a recently accepted message is a duplicate, and ends here.
 2. A message whose time to live is over has expired.
 3. A message with an empty queue before it is sent at once. QoS 0 for a connected client only follows messages that leave the
-queue
-   in this activation. Where it cannot wait for them, they leave before it.
+   queue in this activation. Where it cannot wait for them, they leave before it.
 4. Every other message is queued. QoS 0 for an offline client is queued only with `mqueue_store_qos0`.
 5. A full queue drops the message of the lowest rank, the new one included (`overflow = drop_oldest`; ranks: message_queue.py), or
    refuses the new message (`reject`). Before that, slots that were freed earlier in the activation are filled: no message is lost
@@ -127,8 +126,7 @@ def _must_follow_queue(
     """Returns True if a QoS 0 message for a connected client has to wait for the queue.
 
     Step 3 of the activation sends from the queue (state/session.py). Where the message cannot wait for it, the queue is sent now:
-    if
-    the queue is full or stores no QoS 0, or if the message would expire.
+    if the queue is full or stores no QoS 0, or if the message would expire.
     """
     now_ms, stores = activation.now_ms, outbound.settings.mqueue_store_qos0
     if not _queue_can_send(outbound, connection, now_ms):

@@ -34,10 +34,8 @@ class ReturnsOfBatch:
     """The dead letters from the newest micro-batch that sent any, as digests of their ids.
 
     One micro-batch is enough. When it is executed again it writes its dead letters a second time, with the same time, before a
-    later
-    one can write any. So a copy follows the letters of its own batch and precedes all others. A window of fixed length would not
-    be
-    enough, because one batch may send thousands to one queue.
+    later one can write any. So a copy follows the letters of its own batch and precedes all others. A window of fixed length
+    would not be enough, because one batch may send thousands to one queue.
     """
 
     __slots__ = ("batch_ms", "digests")

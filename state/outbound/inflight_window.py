@@ -40,8 +40,7 @@ class Delivery:
 
     @property
     def expires_at_ms(self) -> int | None:
-        """The time at which the message expires in the queue: its own time to live or the queue's, whichever ends first; None =
-        never.
+        """The time at which the message expires in the queue, by its own time to live or the queue's, whichever ends first; None = never.
 
         The device sees only the message's own, as Message Expiry Interval.
         """

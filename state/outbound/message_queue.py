@@ -19,8 +19,7 @@ STARVATION_LIMIT: Final = 8
 
 class MessageQueue:
     """First in, first out within a priority [MQTT-4.6.0-5] [MQTT-4.6.0-6]. Higher priorities go first, but no waiting priority is
-    passed
-    over more than STARVATION_LIMIT times.
+    passed over more than STARVATION_LIMIT times.
 
     The queue itself admits everything: `make_room` says what has to leave, and the caller records its outcome.
 
@@ -67,8 +66,7 @@ class MessageQueue:
         """Removes the messages that have to leave so that a new one fits.
 
         If it would not fit even after all lower ranks have left, only the new one has to leave. An empty queue accepts a message
-        of any
-        size.
+        of any size.
 
         Args:
             newcomer: Not in the queue yet, and newer than all that are.

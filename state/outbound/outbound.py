@@ -105,8 +105,7 @@ class SessionOutbound:
         """Asks backends to wait when the queue is long, and releases them when it is short again.
 
         Throttling begins at `high_watermark` and ends at `low_watermark`. The gap prevents a stream of records for a queue whose
-        length
-        stays near one of them.
+        length stays near one of them.
         """
         load = self.queue.load
         if self.throttled_since_ms is None:

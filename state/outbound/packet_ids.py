@@ -26,8 +26,7 @@ class PacketIds:
     """Assigns the next id that is not in use: 1 to 32,767, then 1 again.
 
     Ids are used in rotation instead of taking the lowest free one. A freed id then stays unused for as long as possible, so that
-    a
-    late acknowledgement of its old exchange does not count for a new one.
+    a late acknowledgement of its old exchange does not count for a new one.
 
     Attributes:
         last: The id that the session used last.

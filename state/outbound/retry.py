@@ -23,8 +23,7 @@ def backoff_wait_ms(retry: int, settings: BackoffSettings, *, jitter_key: str) -
     """Returns how long to wait before the n-th retry, counted from the start of the attempt that was refused.
 
     The first wait is exactly `initial`. Then current = min(current × multiplier, max), and the wait is current ± jitter. The
-    jitter
-    is added after the cap and never compounds.
+    jitter is added after the cap and never compounds.
 
     Args:
         retry: 1 = the first.

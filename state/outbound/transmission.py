@@ -18,8 +18,7 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
     """Sends from the queue in its order while there are messages and slots; QoS 0 needs no slot. Call it after `drop_expired`.
 
     QoS 0 passes a queue that is blocked by a full window or a backoff. Nothing leaves while an expired or given-up message waits
-    for
-    the fast path to close, because the others would have to pass it.
+    for the fast path to close, because the others would have to pass it.
     """
     if connection is None or activation.fast_path.waits_for_fence:
         return
@@ -33,8 +32,7 @@ def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConne
     """Transmits a message for the first time.
 
     At QoS 1 and 2 it has DUP 0 and a new packet id [MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-4.3.3-1] [MQTT-4.3.3-2]. At QoS 0 this is
-    the
-    only transmission, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1].
+    the only transmission, without an id [MQTT-2.2.1-2] [MQTT-4.3.1-1].
     """
     qos = delivery.qos
     if finished_over_limit(outbound, delivery, connection, qos, activation):

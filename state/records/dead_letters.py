@@ -187,8 +187,7 @@ def _record_with_headers(
     """Returns the record of a dead letter for a topic.
 
     Payloads over `max_payload_bytes` and headers over `max_headers_bytes` are cut, so that no broker refuses the dead letter.
-    They never
-    were a valid message, and the original record stays in its topic for the retention time.
+    They never were a valid message, and the original record stays in its topic for the retention time.
     """
     message, to = letter.message, letter.destination
     kept = [*format_message(message), *carried_headers(message.headers)]

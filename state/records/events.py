@@ -4,8 +4,7 @@ Key: the client id. No headers. Value, by its version byte (state/records/record
 
 - version 1: one `LoggedEvent` (state/events.py) as msgpack;
 - version 2: an array of `Acknowledgement`s, in their order. Acknowledgements that a gateway has read at once from a device share
-a
-  record, because a record costs more on its way to the session than its content.
+  a record, because a record costs more on its way to the session than its content.
 
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """

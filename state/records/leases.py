@@ -1,8 +1,7 @@
 """Defines the records of `inflight.leases`: which gateways and bridges may hold connections.
 
 Key: the lease id. No headers. Value: the version byte, then a `Lease` as msgpack. A record without a value means that the lease
-is
-over and no session has a connection of it. The topic is compacted.
+is over and no session has a connection of it. The topic is compacted.
 """
 
 from typing import Final

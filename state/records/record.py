@@ -8,8 +8,7 @@ immutable value of state/model.py in them (docs/decisions/0024):
  2. Every other change makes a new version: a new kind of event or command, a new value of an enumeration, another meaning. Only
     the records that need the new version carry it.
  3. From version 2 on `NEWER_MARK` follows the version byte. It lets a reader distinguish a record of a newer version from a
-     foreign
-    or damaged one.
+    foreign or damaged one.
  4. A reader reads all versions up to its own, and every version has a fixture (tests/unit/state/fixtures).
 """
 

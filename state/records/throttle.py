@@ -1,8 +1,7 @@
 """Defines the records of `inflight.throttle`: clients that must not be sent to now. It is a public contract with backends.
 
 Key: the client id, or `*` for all clients. Value: JSON `{"code": 530, "reason": …, "since_ms": …}`; without a value throttling
-has
-ended. The topic is compacted, so reading it from its beginning gives the present state.
+has ended. The topic is compacted, so reading it from its beginning gives the present state.
 """
 
 from typing import Final

@@ -21,8 +21,8 @@ def console(
 ) -> None:
     """Serve a web page on this machine: what runs, sessions, the life of a message, dead letters.
 
-    Prints `ready console=http://HOST:PORT/`. It reads Kafka's topics, the checkpoint and metrics ports. `inflight up` includes
-    it.
+    Prints `ready console=http://HOST:PORT/`. Reads Kafka's topics, the checkpoint and metrics ports. `inflight up` includes a
+    console.
     """
     from inflight.cli.logs import configure_logging
     from inflight.console.app import console_app

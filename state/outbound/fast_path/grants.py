@@ -6,13 +6,11 @@ The path of a connection is closed, open or closing. The last step of an activat
     this client must have been handled, so that there is a position to continue from. It stays closed while the subscriptions are
     too many for a grant, or too many adopted messages are unread.
  2. A grant is renewed when there is something new: messages handled by the slow path, subscriptions, or many FastSent. A late
-     grant
-    only costs latency, whereas a grant in each activation would cost a record each.
+    grant only costs latency, whereas a grant in each activation would cost a record each.
  3. It closes when rule 1 no longer holds, when something waits for the fence, or when messages come from another partition.
 
 The fence: what a gateway may be sending does not expire, is not dropped and not given up (`SessionConnection.may_be_sending`).
-The
-session does it when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
+The session does it when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
 """
 
 from typing import Final

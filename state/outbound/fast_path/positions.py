@@ -8,9 +8,8 @@ class Positions:
 
     Attributes:
         handled: The highest offset of this client's messages that the session has handled, by partition. The partition of the
-            newest
-            handled message is the last key. There is more than one only after partitions were added, or if a backend chooses
-                partitions.
+            newest handled message is the last key. There is more than one only after partitions were added, or if a backend
+            chooses partitions.
         unread: Positions adopted from FastSent and not yet read as messages; a dict, because it has an order.
     """
 
