@@ -29,8 +29,8 @@ Rules of the inbound exchange (client → session, QoS 2):
     forwarded.
 15. A late PUBREL removes the tombstone, because the client does not repeat a publication after it. The end of the session
     removes everything.
-16. A publication of an earlier connection is overtaken if the client has repeated it since (same id, same content, DUP=1), as
-    when a gateway was frozen with it in a socket. It is not forwarded and does not enter the set: no PUBREL will follow.
+16. A publication of an earlier connection is overtaken if the client has repeated it since (same id, same content, DUP=1). This
+    happens when a gateway was frozen with it in a socket. It is not forwarded and does not enter the set: no PUBREL will follow.
 
 Rules of the exchange of a message that was given up (rule 8). Its slot and its packet id stay occupied until it ends:
 
@@ -44,8 +44,8 @@ Rule of the fast path (docs/protocol.md, section 7):
 20. A message that a gateway sent before the session read it continues under the gateway's packet id. An exchange that the
     session has begun for the same message ends: the gateway has written nothing of it.
 
-Theory of operation. An exchange is in exactly one phase. ABSENT is the phase of every packet id without an exchange, so that a
-lookup never fails and the tables are total over everything that a peer can send. The step functions return the next phase and the
+Theory of operation. An exchange is in exactly one phase. ABSENT is the phase of every packet id without an exchange. So a lookup
+never fails, and the tables are total over everything that a peer can send. The step functions return the next phase and the
 action that the session carries out. A peer cannot cause a pair that is not in a table (such as a timer of an absent exchange):
 it is a bug of the session, and raises SessionMisuse.
 """

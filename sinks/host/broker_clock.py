@@ -1,7 +1,7 @@
 """Keeps the time of Kafka's brokers: one clock for all gateways and bridges, whatever their own clocks say.
 
-If the broker sets the time of records (LogAppendTime, as in `inflight.leases`), each confirmed renewal of a lease tells what the
-broker's clock was between sending and confirmation. From there a clock continues that nobody can set.
+The broker sets the time of records in a topic with LogAppendTime, such as `inflight.leases`. So each confirmed renewal of a lease
+tells the broker's time between sending and confirmation. From there this machine's monotonic clock continues.
 """
 
 import time

@@ -8,7 +8,7 @@ An exchange is a list of bindings, each of a key to a destination. Its type says
 | `topic` | the key matches the pattern of words: `*` is exactly one word, `#` any number of them, including none |
 | `fanout` | always |
 
-Words end at `.` and at `/`. RabbitMQ's MQTT plugin turns the `/` of an MQTT topic into the `.` of a routing key, so `a/b` and
+Words end at `.` and at `/`. RabbitMQ's MQTT plugin turns the `/` of an MQTT topic into the `.` of a routing key. So `a/b` and
 `a.b` match the same patterns there and here.
 
 The default exchange, named "", has no bindings: it routes to the client that the routing key names. A destination gets a dead

@@ -3,9 +3,9 @@
 A policy applies to the clients whose id matches its pattern. If several match, the one with the highest priority applies alone,
 as in RabbitMQ: keys of several policies are not combined. Among equal priorities the first declared one applies.
 
-A policy may have an owner. It is then refused at load unless the owner may read every queue that the pattern can match and may
-write to every exchange that the policy names (`policy_problems`). Exchanges in headers of messages are not known at load: they
-count in these queues only if the owner may write to them (`permitted`).
+A policy may have an owner. The owner must be allowed to read every queue that the pattern can match, and to write to every
+exchange that the policy names. Otherwise the policy is refused at load (`policy_problems`). Exchanges in headers of messages are
+not known at load: they count in these queues only if the owner may write to them (`permitted`).
 """
 
 import fnmatch

@@ -40,9 +40,9 @@ class Delivery:
 
     @property
     def expires_at_ms(self) -> int | None:
-        """The time at which the message expires in the queue, by its own time to live or the queue's, whichever ends first; None = never.
+        """The time at which the message expires in the queue, by its own time to live or the queue's; None = never.
 
-        The device sees only the message's own, as Message Expiry Interval.
+        The earlier one counts. The device sees only the message's own, as Message Expiry Interval.
         """
         own, queue = self.message.expires_at_ms, self.queue_ttl_ends_ms
         if own is None or queue is None:

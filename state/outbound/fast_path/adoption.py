@@ -92,7 +92,7 @@ def _enter(
     """Enters the message as sent: the first transmission, and the newest of the window. QoS 0 enters nothing.
 
     The wait for the acknowledgement counts from now. After a standstill of the engine the acknowledgement may be in the log
-    behind this event, and must come before a resend or the end of the connection.
+    behind this event. It must be read before a resend or the end of the connection.
     """
     message, now_ms = delivery.message, activation.now_ms
     delivery.qos, delivery.position, delivery.fast_path = event.qos, None, True
