@@ -11,7 +11,7 @@ from typing import Final
 from state.records.leases import Lease
 
 PATIENCE: Final = 1.5
-"""A lease expires after this many durations. Its holder gives up after one, counted from an earlier moment (sinks/host/lease.py)."""
+"""Durations after which a lease expires. Its holder gives up after one, counted from an earlier moment (sinks/host/lease.py)."""
 
 
 class LeaseTable:
