@@ -1,6 +1,6 @@
 """Describes the keys of the configuration, each on the field of the plain class that uses it.
 
-    max_inflight: int = Setting("QoS 1 and 2 messages unacknowledged at once", within=(0, 65_535)).default(32)
+    max_inflight: int = Setting("QoS 1 and 2 messages unacknowledged at once", (0, 65_535)).default(32)
 
 The name, the type and the default of the field are those of the key. streaming/config/section.py derives everything else from it:
 what is read and refused, the text of conf/inflight.toml, the error messages. A field without a `Setting` is no key.
@@ -35,10 +35,10 @@ class Setting:
 
     Args:
         meaning: a fragment of a sentence that people read; a table has the first paragraph of its class instead.
+        within: the least and the largest value, in the unit of the field.
         key: what people write; empty = the name of the field.
         unit: in which the field holds a duration or a size, which people write as `30s` or `1MiB`; empty = as the end of the
             field's name says (`_ms`, `_s`, `_bytes`), else none.
-        within: the least and the largest value, in the unit of the field.
         min_length, max_length: of a text in characters, of a list in elements.
         pattern: regular expression that a text has to match.
         check: raises ValueError, with what is allowed, for a value or for one element of a list that may not be.
@@ -51,10 +51,10 @@ class Setting:
     """
 
     meaning: str = ""
+    within: tuple[float, float] | None = None
     _: KW_ONLY
     key: str = ""
     unit: Unit = ""
-    within: tuple[float, float] | None = None
     min_length: int | None = None
     max_length: int | None = None
     pattern: str | None = None

@@ -40,12 +40,12 @@ def _check_delivery_limit(attempts: int) -> None:
 class BackoffSettings:
     """Exponential backoff after a receiver has said that it is throttled (0x97), as RocketMQ and gRPC have it."""
 
-    initial_ms: int = Setting("the first wait, without jitter", key="initial", within=(1, HOUR)).default(1_000)
+    initial_ms: int = Setting("the first wait, without jitter", (1, HOUR), key="initial").default(1_000)
     multiplier: float = 1.6
     """Each wait is this many times the one before."""
     jitter: float = 0.2
     """Part of the wait by which it is made longer or shorter, after the cap: ± 20 %."""
-    max_ms: int = Setting("the longest wait, before jitter; at least `initial`", key="max", within=(1, DAY)).default(120_000)
+    max_ms: int = Setting("the longest wait, before jitter; at least `initial`", (1, DAY), key="max").default(120_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class SessionSettings:
     retry_interval_ms: int = Setting(
         "an unacknowledged PUBLISH or PUBREL is sent again after this long; a list is a schedule: "
         '["30s", "1m", "5m"] = after 30 s, 1 min more, then every 5 min',
+        (100, DAY),
         key="retry_interval",
         later="later_retry_intervals_ms",
-        within=(100, DAY),
     ).default(30_000)
     later_retry_intervals_ms: tuple[int, ...] = ()
     """The waits after the first, of which the last repeats; empty = always retry_interval_ms."""
@@ -66,18 +66,17 @@ class SessionSettings:
         "that the device comes back and gets everything again; timer = send again all the same; wait = nothing"
     ).default(RetryMqtt5.RECONNECT)
     max_inflight: int = Setting(
-        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767",
-        within=(0, MAX_PACKET_ID),
+        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767", (0, MAX_PACKET_ID)
     ).default(32)
     prefetch: int = Setting(
         "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches",
-        within=(0, MAX_PACKET_ID),
+        (0, MAX_PACKET_ID),
     ).default(0)
     max_mqueue_len: int = Setting(
-        "messages that wait in the queue; 0 = no limit, not by max_mqueue_bytes either", within=(0, 1_000_000)
+        "messages that wait in the queue; 0 = no limit, not by max_mqueue_bytes either", (0, 1_000_000)
     ).default(1_000)
     max_mqueue_bytes: int = Setting(
-        "size of the queue: payloads, properties and headers; 0 = no limit of bytes", within=(0, 1 << 30)
+        "size of the queue: payloads, properties and headers; 0 = no limit of bytes", (0, 1 << 30)
     ).default(1_048_576)
     mqueue_store_qos0: bool = Setting("keep QoS 0 messages while the client is offline").default(True)
     overflow: Overflow = Setting(
@@ -85,45 +84,43 @@ class SessionSettings:
         "message counted; reject = always the new message"
     ).default(Overflow.DROP_OLDEST)
     max_subscriptions: int = Setting(
-        "topic filters of a session; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", within=(0, 1_000_000)
+        "topic filters of a session; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", (0, 1_000_000)
     ).default(1_000)
     # Always limited: a gateway is told all of them in one record.
     max_subscription_bytes: int = Setting(
-        "length of all topic filters of a session together; refused like max_subscriptions", within=(KIB, MIB)
+        "length of all topic filters of a session together; refused like max_subscriptions", (KIB, MIB)
     ).default(65_536)
     max_awaiting_rel: int = Setting(
         "QoS 2 publications of a device in flight: in MQTT 5 not yet released, and the Receive Maximum of CONNACK; in MQTT "
         "3.1.1 not yet answered, and beyond it the gateway does not read from the device; 0 = no limit",
-        within=(0, MAX_PACKET_ID),
+        (0, MAX_PACKET_ID),
     ).default(100)
     await_rel_timeout_ms: int = Setting(
-        "a QoS 2 publication that is not released is forgotten after this long", key="await_rel_timeout", within=(SECOND, DAY)
+        "a QoS 2 publication that is not released is forgotten after this long", (SECOND, DAY), key="await_rel_timeout"
     ).default(300_000)
     session_expiry_interval_s: int = Setting(
         "how long an MQTT 3.1.1 session outlives its connection; MQTT 5 clients say it themselves",
+        (0, NEVER_EXPIRES_S),
         key="session_expiry_interval",
-        within=(0, NEVER_EXPIRES_S),
     ).default(7_200)
     max_session_expiry_interval_s: int = Setting(
         "the longest Session Expiry Interval that an MQTT 5 client gets; CONNACK tells it",
+        (0, NEVER_EXPIRES_S),
         key="max_session_expiry_interval",
-        within=(0, NEVER_EXPIRES_S),
     ).default(2_592_000)
     high_watermark: float = Setting(
         "backends are asked to send this client nothing more (PREFIX.throttle) when the queue is filled to this part of "
         "max_mqueue_len or max_mqueue_bytes; 0 = never",
-        within=(0, 1),
+        (0, 1),
     ).default(0.8)
     low_watermark: float = Setting(
-        "backends may go on when the queue has shrunk to this part; below high_watermark", within=(0, 1)
+        "backends may go on when the queue has shrunk to this part; below high_watermark", (0, 1)
     ).default(0.5)
     delivery_limit: int = Setting(
-        "attempts before a message is dead-lettered, at least 1; -1 = no limit",
-        within=(-1, 1_000_000),
-        check=_check_delivery_limit,
+        "attempts before a message is dead-lettered, at least 1; -1 = no limit", (-1, 1_000_000), check=_check_delivery_limit
     ).default(20)
     deduplication_window: int = Setting(
-        "message ids per client of which a repetition is recognised; 0 = none", within=(0, 100_000)
+        "message ids per client of which a repetition is recognised; 0 = none", (0, 100_000)
     ).default(100)
     backoff: BackoffSettings = Setting().default(BackoffSettings())
     fast_path: bool = True

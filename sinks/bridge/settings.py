@@ -47,16 +47,13 @@ class BridgeSettings(HostSettings):
     """The client of an MQTT broker that you already run (`inflight bridge`); docs/bridge.md explains it."""
 
     name: str = Setting(
-        "client id of this bridge at the broker, which keeps its subscriptions by it: the same after a restart, and a different "
-        "one for each bridge",
+        "client id at the broker, which keeps the bridge's subscriptions by it: the same after a restart, one for each bridge",
         min_length=1,
         max_length=200,
     ).default("inflight-bridge")
     host: str = Setting("the broker's address", min_length=1).default("127.0.0.1")
-    port: int = Setting("the broker's port; mostly 8883 with TLS", within=(1, 65_535)).default(1883)
-    mqtt_version: int = Setting(
-        "that the bridge speaks to the broker: 5 or 3.1.1", read=_read_version, show=_show_version
-    ).default(5)
+    port: int = Setting("the broker's port; mostly 8883 with TLS", (1, 65_535)).default(1883)
+    mqtt_version: int = Setting("of the connection to the broker: 5 or 3.1.1", read=_read_version, show=_show_version).default(5)
     username: str | None = Setting("user name at the broker; empty = none", none="").default(None)
     password: str | None = Setting("best given as INFLIGHT__BRIDGE__PASSWORD; never shown", none="", secret=True).default(None)
     tls: bool = Setting("encrypt, and verify the broker's certificate").default(False)
@@ -75,15 +72,11 @@ class BridgeSettings(HostSettings):
         "events; always = the list `clients`, and every device that acknowledges or publishes"
     ).default(Presence.TOPIC)
     presence_topic_template: str = Setting("topic of birth and will messages").default("devices/{client_id}/presence")
-    presence_online: tuple[str, ...] = Setting(
-        "payloads, in lower case, that mean online; any other means offline", min_length=1
-    ).default(("online",))
+    presence_online: tuple[str, ...] = Setting("payloads, in lower case, that mean online", min_length=1).default(("online",))
     connected_topics: tuple[str, ...] = Setting(
         "topics of the broker's events of connects, with a client id in `clientid`, for presence = events"
     ).default(("$events/client_connected",))
-    disconnected_topics: tuple[str, ...] = Setting("topics of its events of disconnects, likewise").default(
-        ("$events/client_disconnected",)
-    )
+    disconnected_topics: tuple[str, ...] = Setting("the same of disconnects").default(("$events/client_disconnected",))
     clients: tuple[str, ...] = Setting("client ids that are online from the start, for presence = always").default(())
     uplink_topic_templates: tuple[str, ...] = Setting(
         "topics on which devices publish for backends: it goes to PREFIX.uplink; {topic} is the rest of the topic"
@@ -94,20 +87,16 @@ class BridgeSettings(HostSettings):
         pattern=r"^[^/+#]*$",
     ).default("inflight")
     publish_quota: int = Setting(
-        "QoS 1 and 2 messages to the broker unacknowledged at once; its Receive Maximum may be smaller", within=(1, 65_535)
+        "QoS 1 and 2 messages to the broker unacknowledged at once; its Receive Maximum may be smaller", (1, 65_535)
     ).default(1_000)
-    receive_maximum: int = 1_000
-    """Messages of the broker that Kafka has not confirmed; the bridge's Receive Maximum."""
-    keep_alive_s: int = Setting(
-        "a broker that is silent for twice as long is disconnected", key="keep_alive_ms", within=(1, 3_600)
-    ).default(10)
-    connect_timeout_ms: int = Setting("from the socket to the answered subscriptions", within=(100, 5 * MINUTE)).default(10_000)
+    receive_maximum: int = 1_000  # messages of the broker that Kafka has not confirmed; the bridge's Receive Maximum
+    keep_alive_s: int = Setting("a broker that is silent for twice as long is left", (1, 3_600), key="keep_alive_ms").default(10)
+    connect_timeout_ms: int = Setting("from the socket to the answered subscriptions", (100, 5 * MINUTE)).default(10_000)
     session_expiry_s: int = Setting(
         "how long the broker keeps publications while no bridge is connected (MQTT 5; with 3.1.1 it decides)",
+        (0, 365 * 86_400),
         key="session_expiry_ms",
-        within=(0, 365 * 86_400),
     ).default(86_400)
-    max_packet_size_bytes: int = Setting("largest packet accepted from the broker", within=(KIB, 64 * MIB)).default(524_288)
-    backoff: BackoffSettings = Setting().default(BackoffSettings(max_ms=30_000))
-    """Waits between connections, and after the broker's 0x97."""
+    max_packet_size_bytes: int = Setting("largest packet accepted from the broker", (KIB, 64 * MIB)).default(524_288)
+    backoff: BackoffSettings = Setting().default(BackoffSettings(max_ms=30_000))  # also between connections
     group_id: str = Setting("consumer group by which bridges share PREFIX.commands", min_length=1).default("inflight-bridges")

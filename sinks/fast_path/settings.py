@@ -19,7 +19,7 @@ class FastPathSettings:
     group_id: str = Setting("consumer group by which gateways share the reading of PREFIX.messages", min_length=1).default(
         "inflight-routers"
     )
-    max_payload_bytes: int = Setting("larger messages go through a micro-batch", within=(0, MIB)).default(65_536)
+    max_payload_bytes: int = Setting("larger messages go through a micro-batch", (0, MIB)).default(65_536)
     max_lag: int = 1_000
     """A gateway that is this many messages of a partition behind skips to the end: the fast path is for latency,
     and micro-batches are for throughput."""

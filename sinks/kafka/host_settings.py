@@ -30,17 +30,17 @@ class HostSettings:
         none="",
     ).default(None)
     group_session_timeout_ms: int = Setting(
-        "a process that Kafka has not heard of for this long loses its partitions", within=(6 * SECOND, 5 * MINUTE)
+        "a process that Kafka has not heard of for this long loses its partitions", (6 * SECOND, 5 * MINUTE)
     ).default(10_000)
     lease_ms: int = Setting(
         "a process to which Kafka has confirmed nothing for this long closes its connections (a bridge: takes its devices "
         "offline); the engine ends those of a process that is gone after one and a half times this, and then their wills are due",
-        within=(2 * SECOND, 10 * MINUTE),
+        (2 * SECOND, 10 * MINUTE),
     ).default(30_000)
     append_timeout_ms: int = Setting(
-        "Kafka confirms a record within this, or the connection that wrote it is closed", within=(SECOND, 5 * MINUTE)
+        "Kafka confirms a record within this, or the connection that wrote it is closed", (SECOND, 5 * MINUTE)
     ).default(30_000)
     stop_timeout_ms: int = Setting(
         "how long a process that stops waits for what Kafka has not confirmed, and once more for leaving its consumer groups",
-        within=(0, 5 * MINUTE),
+        (0, 5 * MINUTE),
     ).default(5_000)

@@ -37,72 +37,60 @@ class GatewaySettings(HostSettings):
     """The MQTT listener: where it listens, and what it lets a device do; [limits] has more of that."""
 
     host: str = Setting("address to listen on without TLS; for the others see [[listeners]]").default("127.0.0.1")
-    port: int = Setting("0 = any free one, -1 = only [[listeners]]", within=(NO_LISTENER, 65_535)).default(1883)
+    port: int = Setting("0 = any free one, -1 = only [[listeners]]", (NO_LISTENER, 65_535)).default(1883)
     anonymous: bool = Setting(
         "let devices in that do not log in; on loopback they are let in anyway while [gateway.login] has no way to log in"
     ).default(False)
     processes: int = Setting(
-        "so many processes share the ports (Linux), each with partitions and [limits] of its own; auto = one for each processor",
+        "processes that share the ports (Linux), each with partitions and [limits] of its own; auto = one for each processor",
         read=_read_processes,
         show=_show_processes,
     ).default(1)
     group_id: str = Setting("consumer group by which gateways share PREFIX.commands", min_length=1).default("inflight-gateways")
     connect_timeout_ms: int = Setting(
-        "from the socket to a complete CONNECT whose login is verified; a CONNECT that is older is refused",
-        within=(100, 5 * MINUTE),
+        "from the socket to a complete CONNECT whose login is verified; a CONNECT that is older is refused", (100, 5 * MINUTE)
     ).default(10_000)
     accept_timeout_ms: int = 30_000
     """From CONNECT to the engine's answer; a device that is closed then connects again."""
     drain_ms: int = Setting(
         "a gateway that stops closes its connections in slices within this, so that its devices do not all connect elsewhere at "
         "once; few of them take less; 0 = all at once",
-        within=(0, 10 * MINUTE),
+        (0, 10 * MINUTE),
     ).default(10_000)
     reconnect_grace_ms: int = Setting(
-        "grace period in which a device may come back before its will is published, if the gateway closed its connection for a "
-        "reason of its own (it stops, or loses a partition or its lease); a longer Will Delay Interval holds",
-        within=(0, HOUR),
+        "grace period before the will of a device whose connection the gateway closes for a reason of its own (it stops, or "
+        "loses a partition or its lease); a longer Will Delay Interval holds",
+        (0, HOUR),
     ).default(30_000)
     stalled_write_timeout_ms: int = Setting(
-        "a device that reads nothing for this long is closed (one with a keep alive: one and a half times that)",
-        within=(SECOND, HOUR),
+        "a device that reads nothing for this long is closed (with a keep alive: for 1.5 times that)", (SECOND, HOUR)
     ).default(60_000)
-    max_packet_size_bytes: int = Setting(
-        "largest MQTT packet of a device, the Maximum Packet Size of CONNACK", within=(KIB, 64 * MIB)
-    ).default(524_288)
-    max_client_id_bytes: int = Setting("longest client id, in bytes of UTF-8", within=(23, 65_535)).default(1_024)
+    max_packet_size_bytes: int = Setting("Maximum Packet Size of CONNACK, also for MQTT 3.1.1", (KIB, 64 * MIB)).default(524_288)
+    max_client_id_bytes: int = Setting("longest client id, in bytes of UTF-8", (23, 65_535)).default(1_024)
     max_unconfirmed_appends: int = Setting(
-        "records of one connection that Kafka has not confirmed; beyond, the gateway stops reading from it", within=(1, 65_535)
+        "records of one device that Kafka has not confirmed; beyond, it is not read from", (1, 65_535)
     ).default(256)
-    max_unconfirmed_bytes: int = Setting(
-        "size of these records, headers and waiting answers included; beyond, likewise", within=(64 * KIB, 1 << 30)
-    ).default(4_194_304)
+    max_unconfirmed_bytes: int = Setting("the same in bytes, headers and waiting answers included", (64 * KIB, 1 << 30)).default(
+        4_194_304
+    )
     max_write_buffer_bytes: int = Setting(
-        "bytes written to a device that it has not read; beyond, it gets nothing new", within=(KIB, 1 << 30)
+        "written to a device and not read; beyond, it gets nothing new", (KIB, 1 << 30)
     ).default(262_144)
     topic_alias_maximum: int = 16
     """Topic aliases that an MQTT 5 device may use in a connection: few, because the gateway keeps their topics in memory."""
     # QoS 0 and MQTT 3.1.1 have no way to refuse: for them the limits on unconfirmed records hold.
     max_publish_rate: int = Setting(
-        "QoS 1 and 2 publications a second of one MQTT 5 device; those beyond are refused with 0x97 and reach nobody; 0 = no "
-        "limit",
-        within=(0, 1_000_000),
+        "QoS 1 and 2 publications a second of one MQTT 5 device; others are refused with 0x97; 0 = no limit", (0, 1_000_000)
     ).default(0)
     login: LoginSettings = Setting(reloaded_by=("gateway",)).default(LoginSettings())
-    listeners: tuple[ListenerSettings, ...] = ()
-    """Besides `host` and `port`."""
-    rules: tuple[AccessRule, ...] = ()
-    """None = sinks.mqtt.access.settings.DEFAULT_RULES."""
-    shares_ports: bool = False
-    """Other gateway processes on this machine listen on the same ports, and the kernel shares the connections out."""
+    listeners: tuple[ListenerSettings, ...] = ()  # besides `host` and `port`
+    rules: tuple[AccessRule, ...] = ()  # none = sinks.mqtt.access.settings.DEFAULT_RULES
+    shares_ports: bool = False  # with other gateway processes on this machine; the kernel shares the connections out
     device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
-    limits: RecordLimits = field(default_factory=RecordLimits)
-    """The engine's, for messages that it has not read yet."""
-    session: SessionSettings = field(default_factory=SessionSettings)
-    """The engine's, for what is said before it has answered."""
-    profiles: tuple[tuple[str, SessionSettings], ...] = ()
-    """(pattern of client ids, settings instead of `session`); the first match holds."""
+    limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet
+    session: SessionSettings = field(default_factory=SessionSettings)  # the engine's, for what is said before it has answered
+    profiles: tuple[tuple[str, SessionSettings], ...] = ()  # (pattern of client ids, instead of `session`); the first match holds
 
     def session_of(self, client_id: str) -> SessionSettings:
         """Returns the settings of one client, without what policies add."""

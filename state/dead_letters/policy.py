@@ -33,9 +33,7 @@ class Policy:
 
     name: str = Setting("for people", min_length=1, is_required=True).default("default")
     clients: str = Setting("pattern of client ids: * any text, ? one character, [ab] one of these", min_length=1).default("*")
-    priority: int = Setting("of several policies for a client the highest holds, alone", within=(-1_000_000, 1_000_000)).default(
-        0
-    )
+    priority: int = Setting("of several policies for a client the highest holds, alone", (-1_000_000, 1_000_000)).default(0)
     dead_letter_exchange: str = Setting(
         f"{DEAD_LETTERS!r} = the topic PREFIX.dead-letters, {DEFAULT_EXCHANGE!r} = the client that the routing key names"
     ).default(DEAD_LETTERS)
@@ -47,13 +45,11 @@ class Policy:
     ).default(DEAD_LETTERED)
     # RabbitMQ leaves the counting to consumers; an MQTT device cannot see the count.
     dead_letter_limit: int | None = Setting(
-        "after so many deaths here for one reason the next one goes to limit_exchange", within=(1, 1_000_000)
+        "after so many deaths here for one reason the next one goes to limit_exchange", (1, 1_000_000)
     ).default(None)
     limit_exchange: str = Setting("see dead_letter_limit; the routing keys stay the same").default(DEAD_LETTERS)
     message_ttl_ms: int | None = Setting(
-        "how long a message may wait in the queue, besides its own expiration; 0 = not at all",
-        key="message_ttl",
-        within=(0, NEVER_MS),
+        "how long a message may wait in the queue, besides its own expiration; 0 = not at all", (0, NEVER_MS), key="message_ttl"
     ).default(None)
     owner: str | None = Setting("whose policy it is: only what [[permissions]] grant is allowed", min_length=1).default(None)
     owner_writes: tuple[str, ...] | None = None

@@ -24,13 +24,13 @@ class Topics:
 class RecordLimits:
     """What a message may have, and how large a record is."""
 
-    max_payload_bytes: int = Setting("a larger message of a backend is dead-lettered as `invalid`", within=(1, 64 * MIB)).default(
+    max_payload_bytes: int = Setting("a larger message of a backend is dead-lettered as `invalid`", (1, 64 * MIB)).default(
         262_144
     )
     max_headers_bytes: int = 65_536
     """Names and values of all headers of a message; one with more is dead-lettered as `invalid`."""
     max_record_bytes: int = Setting(
-        "largest record that Inflight writes to Kafka; the topics must allow it (max.message.bytes)", within=(64 * KIB, 96 * MIB)
+        "largest record that Inflight writes to Kafka; the topics must allow it (max.message.bytes)", (64 * KIB, 96 * MIB)
     ).default(900_000)
     """No record that we write is larger than about this, so that no broker refuses one and stops the query: batches of commands
     and of ledger rows are divided, payloads of dead letters that were never acceptable are cut."""

@@ -35,11 +35,11 @@ def _check_servers(text: str) -> None:
 
 
 def _partitions(meaning: str, default: int) -> int:
-    return Setting(meaning, within=(1, 10_000)).default(default)
+    return Setting(meaning, (1, 10_000)).default(default)
 
 
 def _retention(meaning: str, default_ms: int) -> int:
-    return Setting(meaning, unit="ms", within=(10 * MINUTE, NEVER_MS)).default(default_ms)
+    return Setting(meaning, (10 * MINUTE, NEVER_MS), unit="ms").default(default_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +104,9 @@ class TopicSettings(Topics):
     prefix: str = Setting(
         "the topics are called PREFIX.messages, PREFIX.events, …; two installations can share a Kafka", check=_check_prefix
     ).default("inflight")
-    replication_factor: int = Setting("-1 = the brokers' default.replication.factor", within=(-1, 32)).default(-1)
+    replication_factor: int = Setting("-1 = the brokers' default.replication.factor", (-1, 32)).default(-1)
     min_insync_replicas: int = Setting(
-        "so many brokers have a record before it is confirmed; -1 = the brokers' min.insync.replicas", within=(-1, 32)
+        "so many brokers have a record before it is confirmed; -1 = the brokers' min.insync.replicas", (-1, 32)
     ).default(-1)
     partitions: PartitionSettings = Setting().default(PartitionSettings())
     retention: RetentionSettings = Setting().default(RetentionSettings())
@@ -131,38 +131,36 @@ class EngineSettings(RecordLimits):
     ).default("local[*]")
     driver_memory: str = Setting("heap of the engine's JVM, in Spark's notation", pattern=r"^\d+[kmgKMG]$").default("2g")
     nice: int = Setting(
-        "nice value of the engine under `inflight up`: gateway and Kafka come first where processors are short", within=(0, 19)
+        "nice value of the engine under `inflight up`: gateway and Kafka come first where processors are short", (0, 19)
     ).default(10)
     state_partitions: int = Setting(
         "partitions of the session state, about one for each core that the engine will have; each costs some 20 ms a "
         "micro-batch; `inflight sessions repartition` changes it for a checkpoint that has sessions",
-        within=(1, 10_000),
+        (1, 10_000),
     ).default(2)
-    trigger_interval_ms: int = Setting(
-        "a micro-batch starts at most this often; 0 = one after the other", within=(0, HOUR)
-    ).default(100)
+    trigger_interval_ms: int = Setting("a micro-batch starts at most this often; 0 = one after the other", (0, HOUR)).default(100)
     idle_trigger_interval_ms: int = Setting(
         "the same while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
         "of its length; not above trigger_interval_ms = no such pause",
-        within=(0, HOUR),
+        (0, HOUR),
     ).default(5 * SECOND)
     max_offsets_per_trigger: int = Setting(
-        "messages, and as many events, that one micro-batch reads: bounds its length after a standstill", within=_OFFSETS
+        "messages, and as many events, that one micro-batch reads: bounds its length after a standstill", _OFFSETS
     ).default(20_000)
     max_bytes_per_trigger: int = Setting(
         "bytes that one micro-batch reads: bounds its length and memory when messages are large",
+        (MIB, 16 * KIB * MIB),
         unit="bytes",
-        within=(MIB, 16 * KIB * MIB),
     ).default(64 * MIB)
     max_timers_per_partition: int = Setting(
         "sessions whose timer is due that one micro-batch calls in each state partition, of those about equally late; others "
         "follow, so many in five seconds; one with a long queue counts for more; 0 = all at once",
-        within=(0, 100_000_000),
+        (0, 100_000_000),
     ).default(2_500)
     hangs_after_ms: int = Setting(
         "an engine whose query does nothing for this long, although a micro-batch is due, ends with exit status 3 to be started "
         "again; 0 = never",
-        within=(0, DAY),
+        (0, DAY),
     ).default(5 * MINUTE)
     stop_at_newer_events: bool = Setting(
         "an event of a newer gateway that this engine cannot read stops it, and nothing is lost; false = it becomes a dead letter"
@@ -189,14 +187,14 @@ class EngineSettings(RecordLimits):
 class ThrottleSettings:
     """When the engine asks all backends to wait (key * in PREFIX.throttle), and when they may go on. See docs/producer.md."""
 
-    lag_high: int = Setting("records in Kafka that the sessions have not read; 0 = never", within=(0, 1 << 40)).default(200_000)
-    lag_low: int = Setting("they may go on from here; below lag_high", within=(0, 1 << 40)).default(40_000)
-    state_high: int = Setting("size of the session state on disk; 0 = never", unit="bytes", within=_MARK).default(0)
-    state_low: int = Setting("they may go on from here; below state_high", unit="bytes", within=_MARK).default(0)
-    free_disk_low: int = Setting("what is left on the disk of a local checkpoint; 0 = never", unit="bytes", within=_MARK).default(
+    lag_high: int = Setting("records in Kafka that the sessions have not read; 0 = never", (0, 1 << 40)).default(200_000)
+    lag_low: int = Setting("they may go on from here; below lag_high", (0, 1 << 40)).default(40_000)
+    state_high: int = Setting("size of the session state on disk; 0 = never", _MARK, unit="bytes").default(0)
+    state_low: int = Setting("they may go on from here; below state_high", _MARK, unit="bytes").default(0)
+    free_disk_low: int = Setting("what is left on the disk of a local checkpoint; 0 = never", _MARK, unit="bytes").default(
         256 * MIB
     )
-    free_disk_high: int = Setting("they may go on from here; above free_disk_low", unit="bytes", within=_MARK).default(512 * MIB)
+    free_disk_high: int = Setting("they may go on from here; above free_disk_low", _MARK, unit="bytes").default(512 * MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +203,9 @@ class ArchiveSettings:
 
     enabled: bool = Setting("write ledger, dead letters, uplink and receipts to Delta tables").default(False)
     trigger_interval_ms: int = Setting(
-        "the tables get new records this often; each time a few seconds of one core", within=(SECOND, DAY)
+        "the tables get new records this often; each time a few seconds of one core", (SECOND, DAY)
     ).default(10 * SECOND)
-    retention: int = Setting("older days are deleted from the tables", unit="ms", within=(DAY, NEVER_MS)).default(90 * DAY)
+    retention: int = Setting("older days are deleted from the tables", (DAY, NEVER_MS), unit="ms").default(90 * DAY)
     fail_on_data_loss: bool = Setting(
         "stop with an error when Kafka has deleted records before they were archived; false = go on with a gap"
     ).default(True)
@@ -220,22 +218,22 @@ class MetricsSettings:
     host: str = Setting(
         "address to listen on; 0.0.0.0 = all, and then everybody who reaches it reads them", min_length=1
     ).default("127.0.0.1")
-    engine_port: int = Setting("of the engine; -1 = off, 0 = any free one", within=_PORT).default(OFF)
-    gateway_port: int = Setting(
-        "of a gateway; two on one machine need two ports; of gateway.processes the first", within=_PORT
-    ).default(OFF)
-    bridge_port: int = Setting("of a bridge; two on one machine need two ports", within=_PORT).default(OFF)
+    engine_port: int = Setting("of the engine; -1 = off, 0 = any free one", _PORT).default(OFF)
+    gateway_port: int = Setting("of a gateway; two on one machine need two ports; of gateway.processes the first", _PORT).default(
+        OFF
+    )
+    bridge_port: int = Setting("of a bridge; two on one machine need two ports", _PORT).default(OFF)
     census_interval: int = Setting(
         "the engine counts what all sessions hold this often, in the checkpoint, and never for more than 1/50 of the time; 0 = "
         "never; only with engine_port",
+        (0, DAY),
         unit="ms",
-        within=(0, DAY),
     ).default(5 * MINUTE)
     ready_within: int = Setting(
         "/readyz of the engine fails when no micro-batch was committed for longer, besides the pauses of trigger_interval_ms and "
         "idle_trigger_interval_ms: more than a slow micro-batch takes",
+        (SECOND, DAY),
         unit="ms",
-        within=(SECOND, DAY),
     ).default(MINUTE)
 
 
@@ -244,7 +242,7 @@ class ConsoleSettings:
     """The web page of `inflight console` and of `inflight up`. It asks for no password: whoever reaches it sees everything."""
 
     host: str = Setting("address to listen on", min_length=1).default("127.0.0.1")
-    port: int = Setting("0 = any free one; -1 = `inflight up` serves none", within=_PORT).default(0)
+    port: int = Setting("0 = any free one; -1 = `inflight up` serves none", _PORT).default(0)
     names: tuple[str, ...] = Setting(
         "names by which browsers reach it, beside localhost, 127.0.0.1 and host; requests for others are refused (DNS rebinding)"
     ).default(())

@@ -26,11 +26,11 @@ class LoginSettings:
 
     password_file: str = Setting("users and hashes of passwords, written by `inflight users`; empty = no passwords").default("")
     password_cache_ms: int = Setting(
-        "a password that was right is not hashed again for this long, unless the file changes for its user", within=(0, 30 * DAY)
+        "a password that was right is not hashed again for this long, unless the file changes for its user", (0, 30 * DAY)
     ).default(86_400_000)
+    # A device that would wait for longer has given up, or connect_timeout_ms has passed.
     max_waiting: int = 1_000
-    """Passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89: a device that would wait
-    for longer than 10 to 20 s has given up, or connect_timeout_ms has passed."""
+    """Passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89."""
     token_keyfile: str = Setting("PEM file of the public key that verifies JSON Web Tokens; empty = no tokens").default("")
     token_algorithms: tuple[str, ...] = Setting(
         f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1, check=_check_algorithm
@@ -39,14 +39,12 @@ class LoginSettings:
     token_issuer: str = Setting("`iss` that a token must have; empty = any").default("")
     token_audience: str = Setting("`aud` that a token must name; empty = any").default("")
     max_failures: int = Setting(
-        "wrong passwords in a row from one address; after them the address waits, twice as long after each further one; 0 = it "
-        "never waits, as behind a load balancer that hides addresses",
-        within=(0, 1_000_000),
+        "wrong passwords in a row from one address; after them it waits 1 s, twice as long after each other one, at most 1 min; "
+        "0 = it never waits, as behind a load balancer that hides addresses",
+        (0, 1_000_000),
     ).default(10)
     failure_wait_ms: int = 1_000
-    """The first wait after too many failures; each further one is twice as long."""
-    max_failure_wait_ms: int = 60_000
-    """The longest such wait, so that others behind the same address are not locked out for longer."""
+    max_failure_wait_ms: int = 60_000  # others behind the same address are not locked out for longer
 
     @property
     def is_configured(self) -> bool:
