@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.fast_path.settings import FastPathSettings
+from sinks.kafka.security.client_settings import KafkaSettings
 from sinks.mqtt.access.settings import AccessRule
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
@@ -20,7 +21,6 @@ from streaming.config.sections import (
     ArchiveSettings,
     ConsoleSettings,
     EngineSettings,
-    KafkaSettings,
     MetricsSettings,
     Profile,
     ThrottleSettings,

@@ -10,6 +10,7 @@ is slow would send what has expired; gateways learn from it what time it is for 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
@@ -96,33 +97,28 @@ class TopicReport:
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
     """The ten topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
-    in_sync = names.min_insync_replicas if names.min_insync_replicas > 0 else None
-    plans = [
-        TopicPlan(
-            name=name,
-            partitions=names.partitions.dead_letters,
-            replication_factor=names.replication_factor,
-            retention_ms=retention.dead_letters,
-            minimum_retention_ms=0,  # whoever bound it knows who reads it, and how soon
-            max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
-            min_insync_replicas=in_sync,
-        )
+    plan = partial(
+        TopicPlan,
+        replication_factor=names.replication_factor,
+        max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+        min_insync_replicas=names.min_insync_replicas if names.min_insync_replicas > 0 else None,
+    )
+    bound = (  # a binding's topic has no least retention: its owner knows who reads it, and how soon
+        plan(name=name, partitions=names.partitions.dead_letters, retention_ms=retention.dead_letters, minimum_retention_ms=0)
         for name in settings.dead_letter_topics
-    ]
-    for key in ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases", "routes"):
-        plans.append(
-            TopicPlan(
-                name=getattr(names, key),
-                partitions=_PARTITIONS.get(key) or getattr(names.partitions, _PARTITIONS_OF.get(key, key)),
-                replication_factor=names.replication_factor,
-                retention_ms=None if key in _TABLES else getattr(retention, key, _COMMANDS_RETENTION_MS),
-                minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
-                max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
-                min_insync_replicas=in_sync,
-                brokers_time=_BROKERS_TIME.get(key),
-            )
+    )
+    keys = ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases", "routes")
+    own = (
+        plan(
+            name=getattr(names, key),
+            partitions=_PARTITIONS.get(key) or getattr(names.partitions, _PARTITIONS_OF.get(key, key)),
+            retention_ms=None if key in _TABLES else getattr(retention, key, _COMMANDS_RETENTION_MS),
+            minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
+            brokers_time=_BROKERS_TIME.get(key),
         )
-    return tuple(plans)
+        for key in keys
+    )
+    return (*bound, *own)
 
 
 def ensure_topics(settings: Settings) -> TopicReport:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.fast_path.settings import FastPathSettings
+from sinks.kafka.security.client_settings import KafkaSettings
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
@@ -24,7 +25,6 @@ from streaming.config.explain import known_keys, render_toml
 from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
 from streaming.config.section import section_of
-from streaming.config.sections import KafkaSettings
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
 from streaming.engine.lifecycle.settings_log import pipeline_settings
