@@ -37,11 +37,11 @@ from state.records.ledger import LedgerRow
 from streaming.archive.query import consumer_lag, start_archive
 from streaming.archive.tables import LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings, load_settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.lifecycle.sessions_query import start_sessions
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.spark_session import start_spark
+from streaming.topics import ensure_topics
 
 ROWS_PER_MESSAGE = 3
 """At least: accepted, sent, finished; most are queued in between."""

@@ -20,8 +20,8 @@ from inflight.local.child_process import start_child, tail
 from state.commands import GatewayCommand
 from state.records.commands import decode_command_batch
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
+from streaming.topics import ensure_topics
 
 LOOK_S = 0.5
 """Between two looks at what costs something: the file of the micro-batches, the memory of the processes."""

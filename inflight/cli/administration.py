@@ -7,7 +7,7 @@ import typer
 from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
 
 if TYPE_CHECKING:
-    from streaming.config.topics import TopicReport
+    from streaming.topics import TopicReport
 
 
 def topics(
@@ -18,7 +18,7 @@ def topics(
 ) -> None:
     """Create missing topics and check all of them. Exit code 1 if one would lose data."""
     from streaming.config.errors import UnsafeTopics
-    from streaming.config.topics import check_topics, ensure_topics
+    from streaming.topics import check_topics, ensure_topics
 
     settings = load_for_running_system(config, overrides, data_dir)
     report = check_topics(settings) if check else ensure_topics(settings)

@@ -25,8 +25,8 @@ from inflight.local.errors import ChildProcessFailed, DataDirectoryInUse
 from inflight.local.jars import Jars
 from inflight.local.supervised_child import FIRST_PAUSE_S, LONGEST_PAUSE_S, SupervisedChild, until_stopped
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.watching.full_disk import is_full
+from streaming.topics import ensure_topics
 
 _STOP_TIMEOUT_S: Final = 30.0
 _KAFKA_POLL_S: Final = 0.2

@@ -14,9 +14,9 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from inflight.local.spark_jars import spark_jars
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.run import run_engine
 from streaming.spark_internals.jvm import end_jvm
+from streaming.topics import ensure_topics
 
 _EXIT_TIMEOUT_S: Final = 120.0
 

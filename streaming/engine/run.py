@@ -29,7 +29,6 @@ from typing import Final, TypeAlias
 from streaming.archive import ArchiveKeeper
 from streaming.config.sections import OFF
 from streaming.config.settings import Settings
-from streaming.config.topics import require_safe_topics
 from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
@@ -54,6 +53,7 @@ from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
+from streaming.topics import require_safe_topics
 
 _POLL_S: Final = 0.1
 _IDLE_POLL_S: Final = 1.0

@@ -12,8 +12,8 @@ import structlog
 
 from inflight.local.spark_jars import spark_jars
 from streaming.config.settings import Settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.run import run_engine
+from streaming.topics import ensure_topics
 
 
 def main() -> None:

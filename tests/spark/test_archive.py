@@ -27,7 +27,7 @@ from streaming.archive.rows import ledger_rows, receipt_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location
 from streaming.config.sections import ArchiveSettings
 from streaming.config.settings import Settings
-from streaming.config.topics import ensure_topics
+from streaming.topics import ensure_topics
 from tests.support.shared import SharedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]

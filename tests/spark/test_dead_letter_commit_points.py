@@ -28,10 +28,10 @@ from state.records.events import encode_event
 from streaming.archive import start_archive
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings
-from streaming.config.topics import ensure_topics, planned_topics
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.query import read_records, sessions, sessions_writer
+from streaming.topics import ensure_topics, planned_topics
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until

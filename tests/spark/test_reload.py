@@ -20,13 +20,13 @@ from state.events import ClientConnected
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
 from streaming.reload.configuration_watch import ConfigurationWatch
 from streaming.spark_internals.checkpoint import CheckpointFiles
+from streaming.topics import ensure_topics
 from tests.spark.child_engine import READY_S
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from inflight.cli.app import app
 from streaming.config.settings import Settings, load_settings
-from streaming.config.topics import planned_topics
+from streaming.topics import planned_topics
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "conf" / "cluster"

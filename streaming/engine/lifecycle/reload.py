@@ -13,10 +13,10 @@ from streaming.archive.tables import bound_tables
 from streaming.config.contradictions import contradictions
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
-from streaming.config.topics import require_safe_topics
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.reload.changes import changed_settings, with_reloaded
+from streaming.topics import require_safe_topics
 
 _log: Final = structlog.get_logger(__name__)
 

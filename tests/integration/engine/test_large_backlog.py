@@ -21,9 +21,9 @@ from state.events import ClientConnected
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from streaming.config.settings import Settings
-from streaming.config.topics import ensure_topics
 from streaming.config.units import format_size, parse_size_bytes
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
+from streaming.topics import ensure_topics
 from tests.spark.child_engine import Engine, engine
 from tests.support.kafka_topics import read_topic
 from tests.support.shared import SharedKafka

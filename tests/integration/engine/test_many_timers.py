@@ -19,7 +19,7 @@ from state.events import ClientConnected
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from streaming.config.settings import Settings
-from streaming.config.topics import ensure_topics
+from streaming.topics import ensure_topics
 from tests.integration.engine.test_large_backlog import batches
 from tests.spark.child_engine import engine
 from tests.support.kafka_topics import read_topic

@@ -17,7 +17,7 @@ from paho.mqtt.client import MQTTMessageInfo
 from inflight.local.jars import Jars
 from state.records.receipts import Receipt
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
+from streaming.topics import ensure_topics
 from tests.integration.engine.counting_device import CountingDevice
 from tests.integration.engine.spark_cluster import SparkCluster
 from tests.support.balancer import Balancer

@@ -13,7 +13,7 @@ from inflight.local.child_process import free_port, start_child, tail
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
+from streaming.topics import ensure_topics
 from tests.support.waiting import wait_until
 
 _START_S = 180.0

@@ -16,7 +16,7 @@ from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
-from streaming.config.topics import check_topics, ensure_topics, require_safe_topics
+from streaming.topics import check_topics, ensure_topics, require_safe_topics
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.processes import is_gone
 from tests.support.shared import SharedKafka

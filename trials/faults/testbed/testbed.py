@@ -13,8 +13,8 @@ import psutil
 
 from inflight.local.child_process import free_port, tail
 from streaming.config.settings import load_settings
-from streaming.config.topics import ensure_topics
 from streaming.engine.progress import last_progress
+from streaming.topics import ensure_topics
 from tests.integration.engine.spark_cluster import SparkCluster
 from tests.support.mosquitto import Mosquitto
 from tests.support.small_disk import SmallDisk

@@ -6,7 +6,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from inflight.local.jars import Jars
 from streaming.config.settings import Settings
-from streaming.config.topics import ensure_topics
+from streaming.topics import ensure_topics
 from tests.integration.kafka.security.acl_table import documented
 from tests.integration.kafka.security.secure_kafka import secure_kafka
 from tests.integration.kafka.security.secured_testbed import PREFIX, testbed

@@ -14,7 +14,7 @@ from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.record_producer import RecordProducer
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
-from streaming.config.topics import check_topics
+from streaming.topics import check_topics
 from tests.integration.gateway.certificates import Authority
 from tests.integration.kafka.security.acl_table import Rule
 from tests.integration.kafka.security.logins import LOGINS, TOPIC, Secured, broker_for_logins, by_password

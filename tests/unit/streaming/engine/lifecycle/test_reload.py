@@ -8,11 +8,11 @@ from structlog.testing import capture_logs
 
 from streaming.config.errors import UnsafeTopics
 from streaming.config.settings import Settings
-from streaming.config.topics import TopicReport
 from streaming.engine.lifecycle import reload as reload_module
 from streaming.engine.lifecycle.reload import Reloader, reload
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.topics import TopicReport
 
 POLICIES = {"policies": [{"name": "short", "clients": "*", "message_ttl": "1s"}]}
 

@@ -8,7 +8,7 @@ from kafka.admin import ConfigResource
 from kafka.errors import UnknownTopicOrPartitionError
 
 from streaming.config.settings import Settings
-from streaming.config.topics import ActualTopic, TopicPlan, ensure_topics, judge, planned_topics
+from streaming.topics import ActualTopic, TopicPlan, ensure_topics, judge, planned_topics
 
 SETTINGS = Settings()
 PLANS = {plan.name: plan for plan in planned_topics(SETTINGS)}
@@ -188,7 +188,7 @@ class SlowBrokers:
 @pytest.mark.parametrize("late", range(5))
 def test_a_broker_that_has_not_heard_of_a_new_topic_is_waited_for(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = SlowBrokers(late)
-    monkeypatch.setattr("streaming.config.topics.KafkaAdminClient", lambda **options: brokers)
+    monkeypatch.setattr("streaming.topics.KafkaAdminClient", lambda **options: brokers)
     report = ensure_topics(Settings(topics={"replication_factor": 3, "min_insync_replicas": 2}))
     assert report.created == tuple(PLANS)
     assert {topic.name for topic in report.topics} == set(PLANS)
