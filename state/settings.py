@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from state.dead_letters.exchanges import NO_EXCHANGES, Exchanges
 from state.dead_letters.policy import NO_POLICY, Policy
@@ -29,6 +30,9 @@ class Overflow(StrEnum):
 
     DROP_OLDEST = "drop_oldest"
     REJECT = "reject"
+
+
+_PACKETS: Final = (0, MAX_PACKET_ID)
 
 
 def _check_delivery_limit(attempts: int) -> None:
@@ -59,25 +63,21 @@ class SessionSettings:
         key="retry_interval",
         later="later_retry_intervals_ms",
     ).default(30_000)
-    later_retry_intervals_ms: tuple[int, ...] = ()
-    """The waits after the first, of which the last repeats; empty = always retry_interval_ms."""
+    later_retry_intervals_ms: tuple[int, ...] = ()  # the later waits; the last one repeats; empty = always retry_interval_ms
     retry_mqtt5: RetryMqtt5 = Setting(
         "what happens after retry_interval with MQTT 5, which forbids resends on a live connection: reconnect = close it, so "
         "that the device comes back and gets everything again; timer = send again all the same; wait = nothing"
     ).default(RetryMqtt5.RECONNECT)
     max_inflight: int = Setting(
-        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767", (0, MAX_PACKET_ID)
+        "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767", _PACKETS
     ).default(32)
     prefetch: int = Setting(
-        "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches",
-        (0, MAX_PACKET_ID),
+        "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches", _PACKETS
     ).default(0)
-    max_mqueue_len: int = Setting(
-        "messages that wait in the queue; 0 = no limit, not by max_mqueue_bytes either", (0, 1_000_000)
-    ).default(1_000)
-    max_mqueue_bytes: int = Setting(
-        "size of the queue: payloads, properties and headers; 0 = no limit of bytes", (0, 1 << 30)
-    ).default(1_048_576)
+    max_mqueue_len: int = Setting("messages that wait; 0 = no limit, whatever max_mqueue_bytes says", (0, 1_000_000)).default(
+        1_000
+    )
+    max_mqueue_bytes: int = Setting("size of the queue, headers included; 0 = no limit", (0, 1 << 30)).default(1_048_576)
     mqueue_store_qos0: bool = Setting("keep QoS 0 messages while the client is offline").default(True)
     overflow: Overflow = Setting(
         "which message a full queue drops: drop_oldest = QoS 0 first, then the lowest priority, then the oldest, the new "
@@ -86,14 +86,14 @@ class SessionSettings:
     max_subscriptions: int = Setting(
         "topic filters of a session; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", (0, 1_000_000)
     ).default(1_000)
-    # Always limited: a gateway is told all of them in one record.
-    max_subscription_bytes: int = Setting(
-        "length of all topic filters of a session together; refused like max_subscriptions", (KIB, MIB)
-    ).default(65_536)
+    # Always limited, so that one command can carry them all.
+    max_subscription_bytes: int = Setting("total length of these topic filters; beyond, refused likewise", (KIB, MIB)).default(
+        65_536
+    )
     max_awaiting_rel: int = Setting(
         "QoS 2 publications of a device in flight: in MQTT 5 not yet released, and the Receive Maximum of CONNACK; in MQTT "
         "3.1.1 not yet answered, and beyond it the gateway does not read from the device; 0 = no limit",
-        (0, MAX_PACKET_ID),
+        _PACKETS,
     ).default(100)
     await_rel_timeout_ms: int = Setting(
         "a QoS 2 publication that is not released is forgotten after this long", (SECOND, DAY), key="await_rel_timeout"
@@ -104,31 +104,24 @@ class SessionSettings:
         key="session_expiry_interval",
     ).default(7_200)
     max_session_expiry_interval_s: int = Setting(
-        "the longest Session Expiry Interval that an MQTT 5 client gets; CONNACK tells it",
-        (0, NEVER_EXPIRES_S),
-        key="max_session_expiry_interval",
+        "the longest that an MQTT 5 client gets; CONNACK tells it", (0, NEVER_EXPIRES_S), key="max_session_expiry_interval"
     ).default(2_592_000)
     high_watermark: float = Setting(
-        "backends are asked to send this client nothing more (PREFIX.throttle) when the queue is filled to this part of "
-        "max_mqueue_len or max_mqueue_bytes; 0 = never",
+        "backends are asked to send this client nothing more (PREFIX.throttle) at this part of max_mqueue_len or "
+        "max_mqueue_bytes; 0 = never",
         (0, 1),
     ).default(0.8)
-    low_watermark: float = Setting(
-        "backends may go on when the queue has shrunk to this part; below high_watermark", (0, 1)
-    ).default(0.5)
+    low_watermark: float = Setting("backends may go on at this part; below high_watermark", (0, 1)).default(0.5)
     delivery_limit: int = Setting(
-        "attempts before a message is dead-lettered, at least 1; -1 = no limit", (-1, 1_000_000), check=_check_delivery_limit
+        "attempts before a message is dead-lettered; -1 = no limit", (-1, 1_000_000), check=_check_delivery_limit
     ).default(20)
     deduplication_window: int = Setting(
         "message ids per client of which a repetition is recognised; 0 = none", (0, 100_000)
     ).default(100)
     backoff: BackoffSettings = Setting().default(BackoffSettings())
-    fast_path: bool = True
-    """Gateways that can may send to an online client before the session has read the message."""
-    policy: Policy = NO_POLICY
-    """The one that holds for this client."""
-    exchanges: Exchanges = NO_EXCHANGES
-    """Those of the installation, the same for every client."""
+    fast_path: bool = True  # a gateway may send to an online client before the session has read the message
+    policy: Policy = NO_POLICY  # the policy of this client
+    exchanges: Exchanges = NO_EXCHANGES  # the same for every client
 
     def granted_session_expiry_s(self, asked_s: int | None) -> int:
         """Returns the session expiry interval to grant.

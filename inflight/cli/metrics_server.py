@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from inflight.local.errors import CannotListen
 from sinks.health import Health
-from streaming.config.sections import OFF
+from streaming.settings import OFF
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

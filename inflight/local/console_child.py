@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from streaming.config.sections import OFF
 from streaming.config.settings import Settings
+from streaming.settings import OFF
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _STATS_INTERVAL: Final = "15s"

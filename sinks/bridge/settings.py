@@ -76,7 +76,9 @@ class BridgeSettings(HostSettings):
     connected_topics: tuple[str, ...] = Setting(
         "topics of the broker's events of connects, with a client id in `clientid`, for presence = events"
     ).default(("$events/client_connected",))
-    disconnected_topics: tuple[str, ...] = Setting("the same of disconnects").default(("$events/client_disconnected",))
+    disconnected_topics: tuple[str, ...] = Setting("topics of its events of disconnects").default(
+        ("$events/client_disconnected",)
+    )
     clients: tuple[str, ...] = Setting("client ids that are online from the start, for presence = always").default(())
     uplink_topic_templates: tuple[str, ...] = Setting(
         "topics on which devices publish for backends: it goes to PREFIX.uplink; {topic} is the rest of the topic"

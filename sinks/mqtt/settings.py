@@ -70,11 +70,11 @@ class GatewaySettings(HostSettings):
     max_unconfirmed_appends: int = Setting(
         "records of one device that Kafka has not confirmed; beyond, it is not read from", (1, 65_535)
     ).default(256)
-    max_unconfirmed_bytes: int = Setting("the same in bytes, headers and waiting answers included", (64 * KIB, 1 << 30)).default(
+    max_unconfirmed_bytes: int = Setting("size of these records, waiting answers included", (64 * KIB, 1 << 30)).default(
         4_194_304
     )
     max_write_buffer_bytes: int = Setting(
-        "written to a device and not read; beyond, it gets nothing new", (KIB, 1 << 30)
+        "bytes that a device has not read; beyond, it gets nothing new", (KIB, 1 << 30)
     ).default(262_144)
     topic_alias_maximum: int = 16
     """Topic aliases that an MQTT 5 device may use in a connection: few, because the gateway keeps their topics in memory."""

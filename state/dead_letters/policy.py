@@ -33,7 +33,7 @@ class Policy:
 
     name: str = Setting("for people", min_length=1, is_required=True).default("default")
     clients: str = Setting("pattern of client ids: * any text, ? one character, [ab] one of these", min_length=1).default("*")
-    priority: int = Setting("of several policies for a client the highest holds, alone", (-1_000_000, 1_000_000)).default(0)
+    priority: int = Setting("of a client's policies the highest holds, alone", (-1_000_000, 1_000_000)).default(0)
     dead_letter_exchange: str = Setting(
         f"{DEAD_LETTERS!r} = the topic PREFIX.dead-letters, {DEFAULT_EXCHANGE!r} = the client that the routing key names"
     ).default(DEAD_LETTERS)

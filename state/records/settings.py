@@ -24,9 +24,7 @@ class Topics:
 class RecordLimits:
     """What a message may have, and how large a record is."""
 
-    max_payload_bytes: int = Setting("a larger message of a backend is dead-lettered as `invalid`", (1, 64 * MIB)).default(
-        262_144
-    )
+    max_payload_bytes: int = Setting("a larger message is dead-lettered as `invalid`", (1, 64 * MIB)).default(262_144)
     max_headers_bytes: int = 65_536
     """Names and values of all headers of a message; one with more is dead-lettered as `invalid`."""
     max_record_bytes: int = Setting(

@@ -20,7 +20,7 @@ from sinks.delta.tables import TableSpec, compact, drop_days_before, properties,
 from state.setting import NEVER_MS
 
 if TYPE_CHECKING:
-    from streaming.config.sections import ArchiveSettings
+    from streaming.settings import ArchiveSettings
 
 SORTED_UNTIL: Final = "inflight.sortedUntil"
 """Property of a table: the first day (ISO) that has not been sorted."""

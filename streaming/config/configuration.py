@@ -17,7 +17,7 @@ from state.dead_letters.policy import Permission, Policy
 from state.setting import Setting
 from state.settings import SessionSettings
 from streaming.config.section import Table, section_of
-from streaming.config.sections import (
+from streaming.settings import (
     ArchiveSettings,
     ConsoleSettings,
     EngineSettings,

@@ -13,8 +13,8 @@ from state.model import Destination, DestinationKind
 from state.settings import BackoffSettings, SessionSettings
 from streaming.config.configuration import Configuration
 from streaming.config.section import KeyPath
-from streaming.config.sections import ThrottleSettings
 from streaming.config.units import format_duration, format_size
+from streaming.settings import ThrottleSettings
 
 _MQTT_OVERHEAD_BYTES: Final = 64 << 10
 _OWN_TOPICS: Final = ("messages", "events", "commands", "uplink", "receipts", "ledger", "throttle")

@@ -27,7 +27,6 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from streaming.archive import ArchiveKeeper
-from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
@@ -52,6 +51,7 @@ from streaming.engine.watching.consumer_lag import ConsumerLag
 from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
+from streaming.settings import OFF
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
 from streaming.topics import require_safe_topics
 

@@ -25,8 +25,8 @@ from streaming.archive.maintenance import SORTED_UNTIL, Maintenance
 from streaming.archive.query import archive_checkpoint, start_archive
 from streaming.archive.rows import ledger_rows, receipt_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location
-from streaming.config.sections import ArchiveSettings
 from streaming.config.settings import Settings
+from streaming.settings import ArchiveSettings
 from streaming.topics import ensure_topics
 from tests.support.shared import SharedKafka
 

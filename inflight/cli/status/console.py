@@ -32,7 +32,7 @@ def console(
     from inflight.console.worker import QueryWorker
     from inflight.local.supervised_child import READY
     from inflight.status.observer import Observer
-    from streaming.config.sections import OFF
+    from streaming.settings import OFF
 
     settings = load_for_running_system(
         config, [*(overrides or ()), *(["console.allow_replay=true"] if allow_replay else [])], data_dir

@@ -40,8 +40,8 @@ class KafkaSecurity:
 
     security_protocol: SecurityProtocol = Setting("SSL and SASL_SSL have TLS, SASL_… a login").default(SecurityProtocol.PLAINTEXT)
     ssl_cafile: str = Setting(
-        "PEM file of the authorities that may have signed the brokers' certificates; empty = those of the system, in Spark "
-        "of the JVM"
+        "PEM file of the authorities that may have signed the brokers' certificates; empty = those of the "
+        "system, for Spark those of the JVM"
     ).default("")
     ssl_certfile: str = Setting(
         "PEM file of our certificate and its chain, where brokers ask for one (mutual TLS); empty = none"

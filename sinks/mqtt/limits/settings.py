@@ -43,7 +43,9 @@ class DeviceLimits:
     max_connect_properties_bytes: int = Setting(
         "MQTT 5 properties of a CONNECT and its will together; beyond, it is refused with 0x97", (64, MIB)
     ).default(1_024)
-    max_properties_bytes: int = Setting("properties of any other packet; beyond, closed with 0x97", (64, MIB)).default(8_192)
+    max_properties_bytes: int = Setting("MQTT 5 properties of any other packet; beyond, closed with 0x97", (64, MIB)).default(
+        8_192
+    )
     max_subscribe_filters: int = Setting(
         "topic filters of one SUBSCRIBE or UNSUBSCRIBE; beyond, the connection is closed with 0x97", (1, 65_535)
     ).default(256)
@@ -60,7 +62,9 @@ class DeviceLimits:
         "no limit",
         (0, 1_000_000),
     ).default(2_000)
-    max_byte_rate: int = Setting("the same in bytes", (0, 1 << 30), unit="bytes").default(4_194_304)
+    max_byte_rate: int = Setting("bytes a second that are read of one device; 0 = no limit", (0, 1 << 30), unit="bytes").default(
+        4_194_304
+    )
     max_delay_ms: int = Setting(
         "while devices that send little wait longer than this for the gateway or for Kafka, every device may send only a share "
         "of these rates, at least 1/64, and CONNECTs are handled down to 1/8 as fast; 0 = the full rates always hold",
@@ -79,7 +83,7 @@ class DeviceLimits:
         "records of all devices that Kafka has not confirmed; beyond, nobody is read from until it is half of that",
         (1, 10_000_000),
     ).default(20_000)
-    max_total_unconfirmed_bytes: int = Setting("the same in bytes, headers included", (MIB, 64 << 30)).default(67_108_864)
+    max_total_unconfirmed_bytes: int = Setting("size of these records; beyond, likewise", (MIB, 64 << 30)).default(67_108_864)
     max_total_buffered_bytes: int = Setting(
         "bytes that the gateway holds for all devices together: incomplete packets, messages that wait for their device, and "
         "what was written and not read; beyond, those that hold most are closed until it is three quarters of that",

@@ -8,7 +8,6 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.config.sections import OFF
 from streaming.config.settings import Settings
 from streaming.engine.errors import NewerEvent, QueryFailed
 from streaming.engine.intake.batch_size import BatchBounds
@@ -24,6 +23,7 @@ from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import counted, read_records, sessions, sessions_writer
+from streaming.settings import OFF
 from streaming.spark_internals.lean_worker import why_off
 from streaming.spark_internals.query_progress import executor_work
 

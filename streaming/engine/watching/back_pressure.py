@@ -14,12 +14,12 @@ import structlog
 from kafka.errors import KafkaError
 
 from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
-from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
 from streaming.engine.kafka_access import TopicLog
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.full_disk import free_disk_of
+from streaming.settings import ThrottleSettings
 
 _log: Final = structlog.get_logger(__name__)
 _AGAIN_MS: Final = 5_000

@@ -33,11 +33,11 @@ from typing import Final, Self
 import msgspec
 import structlog
 
-from streaming.config.sections import EngineSettings
 from streaming.config.settings import Settings
 from streaming.engine.background import BackgroundLoop
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.processes import AT_WORK, descendants, processor_seconds
+from streaming.settings import EngineSettings
 
 HUNG: Final = 3
 """Exit status of an engine that its watchdog has ended."""

@@ -22,7 +22,7 @@ from state.records.record import position
 from streaming.history.sources.source import MessageRows, Row
 
 if TYPE_CHECKING:
-    from streaming.config.sections import TopicSettings
+    from streaming.settings import TopicSettings
 
 _ledger_rows: Final = msgspec.json.Decoder(list[LedgerRow])
 _deaths: Final = msgspec.json.Decoder(list[DeathJson])

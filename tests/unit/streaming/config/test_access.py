@@ -1,6 +1,7 @@
 """[gateway.login], [[listeners]], [[rules]] and [limits] as people write them."""
 
 import json
+import re
 
 import pytest
 
@@ -9,7 +10,7 @@ from sinks.mqtt.access.users.certificates import CertificateUser
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
 from streaming.config.errors import ConfigurationError
 from streaming.config.resources import conf_file
-from streaming.config.section import section_of
+from streaming.config.section import section_of, setting_of
 from streaming.config.settings import gateway_settings, load_settings
 
 TLS = {"host": "0.0.0.0", "tls_certfile": "server.pem"}
@@ -117,5 +118,7 @@ def test_so_they_are_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("settings_class", [ListenerSettings, AccessRule])
 def test_the_file_in_conf_explains_every_key_of_a_listener_and_a_rule(settings_class: type) -> None:
     text = conf_file("inflight.toml").read_text(encoding="utf-8")
-    for name in section_of(settings_class).model_fields:
+    unfolded = re.sub(r"\n# # ", " ", text)
+    for name, field in section_of(settings_class).model_fields.items():
         assert f"\n# {name} = " in text
+        assert setting_of(field).meaning in unfolded

@@ -1,6 +1,7 @@
 """The configuration: layers, units, and what people are told about mistakes."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,18 @@ from sinks.mqtt.settings import GatewaySettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.records.settings import RecordLimits
-from state.setting import NEVER_MS
+from state.setting import NEVER_MS, SETTING, Process
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
 from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
-from streaming.config.section import section_of
+from streaming.config.section import section_of, setting_of
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.settings import SettingsOfClients
+from streaming.settings import EngineSettings
 
 
 @pytest.fixture
@@ -65,6 +67,18 @@ def test_the_defaults_are_those_of_the_session_and_of_the_gateway() -> None:
     theirs = dataclasses.asdict(GatewaySettings())
     different = {key for key in theirs if ours[key] != theirs[key]}
     assert different == {"kafka_options"}, "Kafka's security is spelt out"
+
+
+@pytest.mark.parametrize("process", ["engine", "gateway"])
+def test_the_file_in_conf_says_what_a_running_process_takes(process: Process) -> None:
+    head = conf_file("inflight.toml").read_text(encoding="utf-8").replace("\n# ", " ").partition("Durations:")[0]
+    engines, gateways = head.partition("an engine takes")[2].split("a gateway:")
+    told = re.findall(r"\[+([a-z._]+)\]|(engine\.[a-z]+)", engines if process == "engine" else gateways)
+    taken = {name for name, field in Settings.model_fields.items() if process in setting_of(field).reloaded_by}
+    for name, section in (("engine", EngineSettings), ("gateway", GatewaySettings)):
+        settings = ((field.name, field.metadata.get(SETTING)) for field in dataclasses.fields(section))
+        taken |= {f"{name}.{key}" for key, setting in settings if setting and process in setting.reloaded_by}
+    assert {table or key for table, key in told} == taken
 
 
 FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "commands_topic", "uplink_topic", "leases_topic"}

@@ -5,10 +5,10 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from streaming.config.errors import ConfigurationError
-from streaming.config.sections import ThrottleSettings
 from streaming.config.settings import load_settings
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.back_pressure import BackPressure, EngineWatermarks
+from streaming.settings import ThrottleSettings
 
 WATERMARKS = ThrottleSettings(lag_high=100, lag_low=10, state_high=1_000, state_low=500, free_disk_low=50, free_disk_high=80)
 

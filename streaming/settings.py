@@ -1,4 +1,4 @@
-"""The settings of the engine and of what is common to all processes; those of gateways, bridges and sessions are theirs."""
+"""Settings of the engine, and of all processes: [topics], [engine], [throttle], [archive], [metrics], [console]."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -66,7 +66,7 @@ class TopicSettings(Topics):
     ).default("inflight")
     replication_factor: int = Setting("-1 = the brokers' default.replication.factor", (-1, 32)).default(-1)
     min_insync_replicas: int = Setting(
-        "so many brokers have a record before it is confirmed; -1 = the brokers' min.insync.replicas", (-1, 32)
+        "brokers that have a record before it is confirmed; -1 = their min.insync.replicas", (-1, 32)
     ).default(-1)
     partitions: PartitionSettings = Setting().default(PartitionSettings())
     retention: RetentionSettings = Setting().default(RetentionSettings())
@@ -90,9 +90,7 @@ class EngineSettings(RecordLimits):
         "runs under it"
     ).default("local[*]")
     driver_memory: str = Setting("heap of the engine's JVM, in Spark's notation", pattern=r"^\d+[kmgKMG]$").default("2g")
-    nice: int = Setting(
-        "nice value of the engine under `inflight up`: gateway and Kafka come first where processors are short", (0, 19)
-    ).default(10)
+    nice: int = Setting("nice value under `inflight up`: gateway and Kafka come first", (0, 19)).default(10)
     state_partitions: int = Setting(
         "partitions of the session state, about one for each core that the engine will have; each costs some 20 ms a "
         "micro-batch; `inflight sessions repartition` changes it for a checkpoint that has sessions",
@@ -100,7 +98,7 @@ class EngineSettings(RecordLimits):
     ).default(2)
     trigger_interval_ms: int = Setting("a micro-batch starts at most this often; 0 = one after the other", (0, HOUR)).default(100)
     idle_trigger_interval_ms: int = Setting(
-        "the same while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
+        "how often while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
         "of its length; not above trigger_interval_ms = no such pause",
         (0, HOUR),
     ).default(5 * SECOND)
@@ -108,7 +106,7 @@ class EngineSettings(RecordLimits):
         "messages, and as many events, that one micro-batch reads: bounds its length after a standstill", _OFFSETS
     ).default(20_000)
     max_bytes_per_trigger: int = Setting(
-        "bytes that one micro-batch reads: bounds its length and memory when messages are large",
+        "bytes that one micro-batch reads: bounds its length and memory",
         (MIB, 16 * KIB * MIB),
         unit="bytes",
     ).default(64 * MIB)
@@ -148,13 +146,11 @@ class ThrottleSettings:
     """When the engine asks all backends to wait (key * in PREFIX.throttle), and when they may go on. See docs/producer.md."""
 
     lag_high: int = Setting("records in Kafka that the sessions have not read; 0 = never", (0, 1 << 40)).default(200_000)
-    lag_low: int = Setting("they may go on from here; below lag_high", (0, 1 << 40)).default(40_000)
+    lag_low: int = Setting("backends may go on from here; below lag_high", (0, 1 << 40)).default(40_000)
     state_high: int = Setting("size of the session state on disk; 0 = never", _MARK, unit="bytes").default(0)
-    state_low: int = Setting("they may go on from here; below state_high", _MARK, unit="bytes").default(0)
-    free_disk_low: int = Setting("what is left on the disk of a local checkpoint; 0 = never", _MARK, unit="bytes").default(
-        256 * MIB
-    )
-    free_disk_high: int = Setting("they may go on from here; above free_disk_low", _MARK, unit="bytes").default(512 * MIB)
+    state_low: int = Setting("backends may go on from here; below state_high", _MARK, unit="bytes").default(0)
+    free_disk_low: int = Setting("free disk of a local checkpoint; 0 = never", _MARK, unit="bytes").default(256 * MIB)
+    free_disk_high: int = Setting("backends may go on from here; above free_disk_low", _MARK, unit="bytes").default(512 * MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +159,7 @@ class ArchiveSettings:
 
     enabled: bool = Setting("write ledger, dead letters, uplink and receipts to Delta tables").default(False)
     trigger_interval_ms: int = Setting(
-        "the tables get new records this often; each time a few seconds of one core", (SECOND, DAY)
+        "the tables get new records this often; each time costs seconds of a core", (SECOND, DAY)
     ).default(10 * SECOND)
     retention: int = Setting("older days are deleted from the tables", (DAY, NEVER_MS), unit="ms").default(90 * DAY)
     fail_on_data_loss: bool = Setting(
@@ -175,14 +171,10 @@ class ArchiveSettings:
 class MetricsSettings:
     """Numbers for Prometheus (/metrics) and answers to probes (/healthz, /readyz), which each process serves itself."""
 
-    host: str = Setting(
-        "address to listen on; 0.0.0.0 = all, and then everybody who reaches it reads them", min_length=1
-    ).default("127.0.0.1")
-    engine_port: int = Setting("of the engine; -1 = off, 0 = any free one", _PORT).default(OFF)
-    gateway_port: int = Setting("of a gateway; two on one machine need two ports; of gateway.processes the first", _PORT).default(
-        OFF
-    )
-    bridge_port: int = Setting("of a bridge; two on one machine need two ports", _PORT).default(OFF)
+    host: str = Setting("address to listen on; 0.0.0.0 = all, and all may read", min_length=1).default("127.0.0.1")
+    engine_port: int = Setting("port of the engine; -1 = off, 0 = any free one", _PORT).default(OFF)
+    gateway_port: int = Setting("port of a gateway, of gateway.processes the first", _PORT).default(OFF)
+    bridge_port: int = Setting("port of a bridge; two on one machine need two ports", _PORT).default(OFF)
     census_interval: int = Setting(
         "the engine counts what all sessions hold this often, in the checkpoint, and never for more than 1/50 of the time; 0 = "
         "never; only with engine_port",
