@@ -12,6 +12,7 @@ Theory of operation
 5. A copy is not given to the broker while the broker still has an earlier one to confirm.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from sinks.bridge.settings import Acknowledgement
@@ -35,47 +36,32 @@ _NO_CLOCK: Final = 0
 """The broker counts the time of a message's expiry."""
 
 
+@dataclass(slots=True, eq=False)
 class DeviceConnection:
     """One presence of one device. Commands before `AcceptConnection` and after the end do nothing."""
 
-    __slots__ = (
-        "_acknowledgement",
-        "_events",
-        "_exchanges",
-        "_order",
-        "_outbox",
-        "_packet_ids",
-        "_publications",
-        "_with_broker",
-        "client_id",
-        "closed_for",
-        "connection_id",
-        "has_build_mismatch",
-        "key",
-        "partition",
-        "repeated_commands",
-        "resends_dropped",
-    )
+    client_id: ClientId
+    connection_id: int
+    partition: int
+    acknowledgement: Acknowledgement
+    closed_for: int | None = None
+    """The reason code with which the session has ended the connection; None = it has not."""
+    has_build_mismatch: bool = False
+    """Commands have come again from other code: this connection has to end (sinks/host/command_order.py)."""
+    repeated_commands: int = 0
+    resends_dropped: int = 0
+    _order: CommandOrder = field(default_factory=CommandOrder)
+    _outbox: Outbox | None = None
+    _exchanges: dict[PacketId, SendPublish] = field(default_factory=dict)
+    _packet_ids: dict[MessageId, PacketId] = field(default_factory=dict)
+    _with_broker: set[PacketId] = field(default_factory=set)
+    _publications: list[SendPublish] = field(default_factory=list)
+    _events: list[GatewayEvent] = field(default_factory=list)
 
-    def __init__(self, client_id: ClientId, *, connection_id: int, partition: int, acknowledgement: Acknowledgement) -> None:
-        self.client_id = client_id
-        self.key = client_id.encode()
-        self.connection_id = connection_id
-        self.partition = partition
-        self.closed_for: int | None = None
-        """The reason code with which the session has ended the connection; None = it has not."""
-        self.has_build_mismatch = False
-        """Commands have come again from other code: this connection has to end (sinks/host/command_order.py)."""
-        self.repeated_commands = 0
-        self.resends_dropped = 0
-        self._acknowledgement = acknowledgement
-        self._order = CommandOrder()
-        self._outbox: Outbox | None = None
-        self._exchanges: dict[PacketId, SendPublish] = {}
-        self._packet_ids: dict[MessageId, PacketId] = {}
-        self._with_broker: set[PacketId] = set()
-        self._publications: list[SendPublish] = []
-        self._events: list[GatewayEvent] = []
+    @property
+    def key(self) -> bytes:
+        """Of its records."""
+        return self.client_id.encode()
 
     @property
     def unacknowledged(self) -> int:
@@ -155,7 +141,7 @@ class DeviceConnection:
     def device_answered(self, message_id: MessageId, reason_code: int) -> bool:
         """The device has taken (below 0x80) or refused a message. False: no exchange is open for it (a repeated answer)."""
         packet_id = self._packet_ids.get(message_id)
-        if packet_id is None or self._acknowledgement is Acknowledgement.BROKER:
+        if packet_id is None or self.acknowledgement is Acknowledgement.BROKER:
             return False
         self._answered(packet_id, reason_code)
         return True
@@ -167,7 +153,7 @@ class DeviceConnection:
         if exchange is None or exchange.message_id != command.message_id:
             return  # answered or given up meanwhile, and the packet id may be another message's by now
         self._with_broker.discard(packet_id)
-        if reason_code >= _REFUSED_FROM or self._acknowledgement is Acknowledgement.BROKER:
+        if reason_code >= _REFUSED_FROM or self.acknowledgement is Acknowledgement.BROKER:
             self._answered(packet_id, reason_code)
 
     def _answered(self, packet_id: PacketId, reason_code: int) -> None:

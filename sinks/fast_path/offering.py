@@ -1,34 +1,17 @@
 """To whom a router offers what it reads: to connections of its own process, to those that routes name, or to nobody."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
+from sinks.kafka.group_consumer import Record
 from state.commands import OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId, Position
 from state.records.routes import Route
-
-
-class MessageRecord(Protocol):
-    """A record of `inflight.messages`, as a consumer has it."""
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def timestamp(self) -> int: ...
 
 
 class FastPathState(Enum):
@@ -59,16 +42,16 @@ class Elsewhere(NamedTuple):
     route: Route
 
 
+@dataclass(slots=True)
 class Offers:
-    """Of one poll. The numbers are of messages for connections here or elsewhere that are not offered: dropped, because the
-    gateway is under pressure; broken, closed: for want of a path (FastPathState)."""
+    """The offers of one poll, and how many messages are not offered: dropped, because the gateway is under pressure; broken,
+    closed: for want of a path (FastPathState)."""
 
-    __slots__ = ("broken", "closed", "dropped", "elsewhere", "here")
-
-    def __init__(self) -> None:
-        self.here: list[tuple[ClientId, OfferPublish]] = []
-        self.elsewhere: list[Elsewhere] = []
-        self.dropped = self.broken = self.closed = 0
+    here: list[tuple[ClientId, OfferPublish]] = field(default_factory=list)
+    elsewhere: list[Elsewhere] = field(default_factory=list)
+    dropped: int = 0
+    broken: int = 0
+    closed: int = 0
 
 
 class OfferRouter:
@@ -90,7 +73,7 @@ class OfferRouter:
         self._connection_of = connection_of
         self._max_payload_bytes = max_payload_bytes
 
-    def read(self, partition: int, records: Iterable[MessageRecord], offers: Offers, *, under_pressure: bool) -> None:
+    def read(self, partition: int, records: Iterable[Record], offers: Offers, *, under_pressure: bool) -> None:
         """The next records of a partition; adds to `offers`."""
         previous_of, routes = self._memory.previous, self._routes
         for record in records:

@@ -7,6 +7,7 @@ code, too; what was carried out is then not what the session thinks. That connec
 the next one.
 """
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -22,16 +23,14 @@ class CommandStatus(Enum):
     BUILD_MISMATCH = "a repetition by other code"
 
 
+@dataclass(slots=True)
 class CommandOrder:
     """Keeps the order of the commands of one connection."""
 
-    __slots__ = ("_code", "_code_from", "_last")
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._code = ""
-        self._code_from = 0
-        """The first number that `_code` had. What is repeated below it is older than that: Kafka's log is read again."""
+    _last: int = 0
+    _code: str = ""
+    _code_from: int = 0
+    """The first number that `_code` had. What is repeated below it is older than that: Kafka's log is read again."""
 
     def status_of(self, sequence: int, code: str) -> CommandStatus:
         """Returns whether the next command, in the order of the log, is to be carried out (NEW). code: of its record."""

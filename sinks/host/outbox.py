@@ -18,6 +18,7 @@ It is the one object that knows the packet ids of a wire; wire_table.py has what
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from sinks.host.wire_table import HOLDS_SLOT, WIRE, WireAction, WireEvent, WirePhase
@@ -49,32 +50,21 @@ _STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for p
 """The table by phase and event, with the slots that a step takes (1) or frees (-1)."""
 
 
+@dataclass(slots=True, eq=False)
 class FastPublish:
     """A message that the fast path has taken. is_confirmed: Kafka has the record that says so, and it may be written.
 
     data: the encoded packet, with this packet id (0 at QoS 0) and expiry. taken_ms: of a monotonic clock.
     """
 
-    __slots__ = ("data", "expiry_interval_s", "is_confirmed", "message", "packet_id", "position", "qos", "taken_ms")
-
-    def __init__(
-        self,
-        position: Position,
-        message: Message,
-        qos: QoS,
-        packet_id: PacketId,
-        expiry_interval_s: int | None,
-        data: bytes,
-        taken_ms: int,
-    ) -> None:
-        self.position = position
-        self.message = message
-        self.qos = qos
-        self.packet_id = packet_id
-        self.expiry_interval_s = expiry_interval_s
-        self.data = data
-        self.taken_ms = taken_ms
-        self.is_confirmed = False
+    position: Position
+    message: Message
+    qos: QoS
+    packet_id: PacketId
+    expiry_interval_s: int | None
+    data: bytes
+    taken_ms: int
+    is_confirmed: bool = False
 
 
 class _Held(NamedTuple):
@@ -89,62 +79,42 @@ Due: TypeAlias = tuple[SendPublish | FastPublish, int]
 """A message that is to be written now, and how many seconds it has waited."""
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """All times are milliseconds of one monotonic clock.
 
-    Args:
+    Attributes:
         send_quota: at least 1.
         receive_maximum: of the client; None = it has none (MQTT 3.1.1).
         max_qos0_bytes: of QoS 0 messages while the device does not read, and as much again behind the fast path.
-
-    Attributes:
+        is_blocked: the device does not read.
         on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up
             count, and those of the fast path that are not written yet.
         answers: acknowledgements that were waited for.
-        is_blocked: the device does not read.
         held_bytes: of the session's messages that wait; those of the fast path count as records that Kafka has not confirmed.
     """
 
-    __slots__ = (
-        "_behind",
-        "_blocked_bytes",
-        "_fast_bytes",
-        "_held",
-        "_last_fast_id",
-        "_listed_ids",
-        "_max_qos0_bytes",
-        "_owed",
-        "_phases",
-        "_used_ids",
-        "answers",
-        "held_bytes",
-        "is_blocked",
-        "on_wire",
-        "receive_maximum",
-        "send_quota",
-    )
+    send_quota: int
+    receive_maximum: int | None = None
+    max_qos0_bytes: int = 0
+    is_blocked: bool = False
+    on_wire: int = 0
+    answers: int = 0
+    held_bytes: int = 0
+    _blocked_bytes: int = 0
+    _fast_bytes: int = 0
+    _phases: dict[PacketId, WirePhase] = field(default_factory=dict)
+    _held: OrderedDict[PacketId, _Held] = field(default_factory=OrderedDict)
+    _owed: dict[PacketId, None] = field(default_factory=dict)  # for a set: empty it takes a quarter of the memory
+    _behind: list[FastPublish | SendPublish] = field(default_factory=list)
+    """What the fast path has taken, and QoS 0 messages behind it. The first is a FastPublish that is not confirmed."""
+    _used_ids: dict[PacketId, Position] = field(default_factory=dict)
+    """Packet ids of the fast path that were taken here, with the message's position, and that no grant has freed yet."""
+    _listed_ids: Collection[PacketId] = ()
+    _last_fast_id: PacketId = 0
 
-    def __init__(
-        self, send_quota: int, receive_maximum: int | None = None, *, max_qos0_bytes: int = 0, is_blocked: bool = False
-    ) -> None:
-        self.send_quota = max(1, send_quota)
-        self.receive_maximum = receive_maximum
-        self.on_wire = 0
-        self.answers = 0
-        self.is_blocked = is_blocked
-        self.held_bytes = 0
-        self._max_qos0_bytes = max_qos0_bytes
-        self._blocked_bytes = 0
-        self._fast_bytes = 0
-        self._phases: dict[PacketId, WirePhase] = {}
-        self._held: OrderedDict[PacketId, _Held] = OrderedDict()
-        self._owed: dict[PacketId, None] = {}  # for a set: empty it takes a quarter of the memory, and each connection has one
-        self._behind: list[FastPublish | SendPublish] = []
-        """What the fast path has taken, and QoS 0 messages behind it. The first is a FastPublish that is not confirmed."""
-        self._used_ids: dict[PacketId, Position] = {}
-        """Packet ids of the fast path that were taken here, with the message's position, and that no grant has freed yet."""
-        self._listed_ids: Collection[PacketId] = ()
-        self._last_fast_id = 0
+    def __post_init__(self) -> None:
+        self.send_quota = max(1, self.send_quota)
 
     @property
     def owed(self) -> int:
@@ -186,7 +156,7 @@ class Outbox:
     def _send_qos0(self, publish: SendPublish) -> WireAction:
         if self._behind:
             size_bytes = _size_bytes(publish)
-            if self._fast_bytes + size_bytes > self._max_qos0_bytes:
+            if self._fast_bytes + size_bytes > self.max_qos0_bytes:
                 return _DROP
             self._fast_bytes += size_bytes
             self.held_bytes += _MESSAGE_BYTES + size_bytes
@@ -194,7 +164,7 @@ class Outbox:
             return _WAIT_FOR_SLOT
         if self.is_blocked:
             self._blocked_bytes += _size_bytes(publish)
-            if self._blocked_bytes > self._max_qos0_bytes:
+            if self._blocked_bytes > self.max_qos0_bytes:
                 return _DROP
         return _WRITE_PUBLISH
 

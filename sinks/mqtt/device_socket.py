@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from sinks.mqtt.access.entrance import Entrance
@@ -50,6 +51,7 @@ class SocketHost(Protocol):
     def closed(self, socket: "DeviceSocket") -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class DeviceSocket(asyncio.Protocol):
     """Everything that happens to the connection goes through `feed`.
 
@@ -58,38 +60,24 @@ class DeviceSocket(asyncio.Protocol):
         place: what the socket counts as, with the address of the device; None = it is not counted yet.
     """
 
-    __slots__ = (
-        "_entrance",
-        "_held_bytes",
-        "_host",
-        "_is_counted",
-        "_is_cut_off",
-        "_is_reading",
-        "_loop",
-        "_place",
-        "_timer",
-        "_timer_ms",
-        "_transport",
-        "client_id",
-        "connection",
-    )
+    _host: SocketHost
+    _entrance: Entrance
+    _place: Place | None = None
+    client_id: ClientId = ""
+    connection: WireConnection = field(init=False)
+    _transport: asyncio.Transport | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _timer_ms: int = 0
+    _is_reading: bool = True
+    _is_cut_off: bool = False
+    _held_bytes: int = 0
+    """Of the connection, after the last call."""
+    _is_counted: bool = False
+    """`Buffered` has been told of some."""
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
-    def __init__(self, host: SocketHost, entrance: Entrance, place: Place | None = None) -> None:
-        self._host = host
-        self._entrance = entrance
-        self._place = place
-        self.client_id: ClientId = ""
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._is_reading = True
-        self._is_cut_off = False
-        self._held_bytes = 0
-        """Of the connection, after the last call."""
-        self._is_counted = False
-        """`Buffered` has been told of some."""
-        self._loop = asyncio.get_running_loop()
-        limits = host.limits
+    def __post_init__(self) -> None:
+        host, limits = self._host, self._host.limits
         self.connection = WireConnection(host.settings, host.counters, host.now_ms(), limits.unconfirmed, limits.fair_share)
 
     # --- feed → effects → write → re-arm --------------------------------------------------------------------------------------

@@ -12,43 +12,25 @@ router goes on offering messages to the connections of others.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
+
+from sinks.mqtt.gateway import Gateway
+from sinks.mqtt.listeners.listeners import Listeners
 
 _log: Final = structlog.get_logger(__name__)
 _SLICE_MS: Final = 100
 _SMALLEST_SLICE: Final = 2
 """Connections: what is no burden for anybody need not wait."""
 
-S = TypeVar("S")
+T = TypeVar("T")
 
 
-class Drainable(Protocol[S]):
-    """The gateway. S: a connection."""
-
-    def refuse_newcomers(self) -> None: ...
-
-    def all_connections(self) -> Sequence[S]: ...
-
-    def let_go(self, connection: S) -> None:
-        """Close it when its end is in the log."""
-
-    async def until_drained(self) -> None:
-        """Nobody is left, and Kafka has confirmed everything."""
-
-    def stop(self) -> None:
-        """Close what is left."""
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-
-class Drain(Generic[S]):
+class Drain:
     """drain_ms: within which all are let go. confirm_ms: how long Kafka may take after that."""
 
-    def __init__(self, gateway: Drainable[S], listeners: Closable, *, drain_ms: int, confirm_ms: int) -> None:
+    def __init__(self, gateway: Gateway, listeners: Listeners, *, drain_ms: int, confirm_ms: int) -> None:
         self._gateway = gateway
         self._listeners = listeners
         self._drain_ms = drain_ms
@@ -84,7 +66,7 @@ class Drain(Generic[S]):
         await self._gateway.until_drained()
 
 
-def slices(connections: Sequence[S], *, within_ms: int) -> Iterator[Sequence[S]]:
+def slices(connections: Sequence[T], *, within_ms: int) -> Iterator[Sequence[T]]:
     """Of equal size, but for the last one."""
     number = within_ms // _SLICE_MS
     size = max(_SMALLEST_SLICE, -(-len(connections) // number)) if number else max(1, len(connections))

@@ -1,5 +1,6 @@
 """The records of one connection on their way into the log, and the answers that wait for them."""
 
+from dataclasses import InitVar, dataclass, field
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final
@@ -21,26 +22,24 @@ _MAX_JOINED_BYTES: Final = 8_192
 _IS_FREE: Final = attrgetter("is_free")
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """An encoded packet that waits for its turn. It does not hold the record that it answers.
 
     is_free: that record is confirmed, or there is none. counts: see Append.
     """
 
-    __slots__ = ("counts", "data", "is_free")
-
-    def __init__(self, data: bytes, *, is_free: bool = False) -> None:
-        self.data = data
-        self.is_free = is_free
-        self.counts = False
+    data: bytes
+    is_free: bool = False
+    counts: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Append:
     """A record for Kafka, and the answer that its confirmation sets free.
 
     Attributes:
         size_bytes: of value and headers.
-        is_uplink: it goes to `inflight.uplink`, else to `inflight.events`.
         is_farewell: the engine knows by it that the connection is over.
         fast_publish: the message that may be written when this is confirmed.
         counts: it is a publication, and one of `AppendQueue.unanswered` until its answer is written.
@@ -48,32 +47,28 @@ class Append:
         waits_since_s: when it was handed to Kafka, by time.monotonic(), if others are slowed down for its device; else None.
     """
 
-    __slots__ = (
-        "answer",
-        "counts",
-        "fast_publish",
-        "headers",
-        "is_farewell",
-        "is_uplink",
-        "joined",
-        "size_bytes",
-        "value",
-        "waits_since_s",
-    )
+    value: bytes
+    answer_data: InitVar[bytes | None] = None
+    headers: list[tuple[str, bytes]] | None = None
+    counts: bool = False
+    is_farewell: bool = False
+    answer: Answer | None = None
+    size_bytes: int = 0
+    fast_publish: FastPublish | None = None
+    joined: list[bytes] | None = None
+    waits_since_s: float | None = None
 
-    def __init__(self, value: bytes, answer: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> None:
-        self.value = value
-        self.answer = None if answer is None else Answer(answer)
-        self.headers = headers
-        self.size_bytes = len(value)
-        if headers is not None:
-            self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in headers)
-        self.is_uplink = headers is not None
-        self.is_farewell = False
-        self.counts = False
-        self.fast_publish: FastPublish | None = None
-        self.joined: list[bytes] | None = None
-        self.waits_since_s: float | None = None
+    def __post_init__(self, answer_data: bytes | None) -> None:
+        if answer_data is not None:
+            self.answer = Answer(answer_data, counts=self.counts)
+        self.size_bytes = len(self.value)
+        if self.headers is not None:
+            self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
+
+    @property
+    def is_uplink(self) -> bool:
+        """It goes to `inflight.uplink`, else to `inflight.events`."""
+        return self.headers is not None
 
     def close(self) -> None:
         """It is on its way, and takes nothing more in."""
@@ -83,6 +78,7 @@ class Append:
             self.joined = None
 
 
+@dataclass(slots=True, eq=False)
 class AppendQueue:
     """The records of one connection that Kafka has not confirmed. Call `drop_answers` when the connection is over.
 
@@ -97,33 +93,16 @@ class AppendQueue:
             again. All that is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
     """
 
-    __slots__ = (
-        "_answers",
-        "_is_full",
-        "_max_bytes",
-        "_max_records",
-        "_total",
-        "max_unanswered",
-        "new",
-        "unanswered",
-        "unconfirmed",
-        "unconfirmed_bytes",
-        "unwritten_bytes",
-    )
-
-    def __init__(self, settings: GatewaySettings, total: Unconfirmed | None = None) -> None:
-        """total: of all connections; None = this is the only one."""
-        self.unconfirmed = 0
-        self.unconfirmed_bytes = 0
-        self.unwritten_bytes = 0
-        self.unanswered = 0
-        self.max_unanswered = MAX_PACKET_ID
-        self._is_full = False
-        self._total = Unconfirmed(settings.device_limits) if total is None else total
-        self._max_records = settings.max_unconfirmed_appends
-        self._max_bytes = settings.max_unconfirmed_bytes
-        self.new: list[Append] = []
-        self._answers: list[Answer] = []  # a deque takes 760 bytes while it is empty, for each connection
+    _settings: GatewaySettings
+    _total: Unconfirmed
+    unconfirmed: int = 0
+    unconfirmed_bytes: int = 0
+    unwritten_bytes: int = 0
+    unanswered: int = 0
+    max_unanswered: int = MAX_PACKET_ID
+    new: list[Append] = field(default_factory=list)
+    _is_full: bool = False
+    _answers: list[Answer] = field(default_factory=list)  # a deque takes 760 bytes while it is empty, for each connection
 
     @property
     def is_full(self) -> bool:
@@ -136,16 +115,13 @@ class AppendQueue:
         self._total.add(append.size_bytes)
         self.unanswered += append.counts
         if append.answer is not None:
-            append.answer.counts = append.counts
             self._await_turn(append.answer)
         self._stop_if_there_is_no_room()
 
     def add_acknowledgement(self, value: bytes, answer: bytes | None) -> None:
         """Add an acknowledgement. It shares the record of the one before it, if that is still here and nothing came between."""
         if not self._join(value, answer):
-            append = Append(value, answer)
-            append.joined = [value]
-            self.add(append)
+            self.add(Append(value, answer, joined=[value]))
 
     def _join(self, value: bytes, answer: bytes | None) -> bool:
         newest = self.new[-1] if self.new else None
@@ -224,18 +200,18 @@ class AppendQueue:
 
     def _stop_if_there_is_no_room(self) -> None:
         if (
-            self.unconfirmed >= self._max_records
-            or len(self._answers) >= self._max_records
-            or self.unconfirmed_bytes + self.unwritten_bytes >= self._max_bytes
+            self.unconfirmed >= self._settings.max_unconfirmed_appends
+            or len(self._answers) >= self._settings.max_unconfirmed_appends
+            or self.unconfirmed_bytes + self.unwritten_bytes >= self._settings.max_unconfirmed_bytes
             or self.unanswered >= self.max_unanswered
         ):
             self._is_full = True
 
     def _resume_if_there_is_room(self) -> None:
         if (
-            self.unconfirmed * _RESUME_BELOW <= self._max_records
-            and len(self._answers) * _RESUME_BELOW <= self._max_records
-            and self.unconfirmed_bytes + self.unwritten_bytes < self._max_bytes
+            self.unconfirmed * _RESUME_BELOW <= self._settings.max_unconfirmed_appends
+            and len(self._answers) * _RESUME_BELOW <= self._settings.max_unconfirmed_appends
+            and self.unconfirmed_bytes + self.unwritten_bytes < self._settings.max_unconfirmed_bytes
             and self.unanswered * _RESUME_BELOW <= self.max_unanswered
         ):
             self._is_full = False

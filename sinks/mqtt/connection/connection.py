@@ -28,8 +28,9 @@ Theory of operation
    says that the client has another connection, or that comes instead of CONNACK: nobody needs it then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 from sinks.fast_path.offering import FastPathState
@@ -37,30 +38,17 @@ from sinks.host.command_order import BUILD_MISMATCH, CommandOrder, CommandStatus
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.host.wire_table import WireAction
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
-from sinks.mqtt.codec import framing
+from sinks.mqtt.codec import framing, packets
 from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_acknowledgement
 from sinks.mqtt.codec.framing import FrameBuffer
-from sinks.mqtt.codec.packets import (
-    PING_RESP,
-    ConnAck,
-    Connect,
-    Disconnect,
-    PingReq,
-    PubAck,
-    PubComp,
-    Publish,
-    PubRec,
-    PubRel,
-    ServerPacket,
-    Subscribe,
-    Unsubscribe,
-)
+from sinks.mqtt.codec.packets import ConnAck, Connect, Disconnect, PubComp, Publish, PubRel, ServerPacket, Subscribe, Unsubscribe
 from sinks.mqtt.connection.append_queue import Append, AppendQueue
 from sinks.mqtt.connection.effects import ANNOUNCE, Effects, LogIn, Register, Registration, Request
 from sinks.mqtt.connection.fast_path import OfferRefusal, WireFastPath
 from sinks.mqtt.connection.handshake import (
     V5,
     V311,
+    Codec,
     ConnectionRefused,
     connack,
     connected_event,
@@ -68,16 +56,7 @@ from sinks.mqtt.connection.handshake import (
     limited_keep_alive_s,
     read_connect,
 )
-from sinks.mqtt.connection.phases import (
-    AWAITING_ACCEPT,
-    BEFORE_CONNACK,
-    LOGIN_ENDED,
-    OPEN,
-    OVERDUE,
-    PEER_CLOSED,
-    CloseReason,
-    Phase,
-)
+from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, OPEN, OVERDUE, CloseReason, Phase
 from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
 from sinks.mqtt.limits.connect_queue import Turn
@@ -102,7 +81,7 @@ from state.commands import (
 )
 from state.errors import ProtocolViolation
 from state.events import ClientDisconnected, ConnectionLost, FastPathClosed, GatewayEvent, Subscribed, Unsubscribed
-from state.model import PacketId, ReasonCode
+from state.model import ClientId, PacketId, ReasonCode
 from state.records.events import encode_event, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 
 _PROMPT_MS: Final = 1_000
@@ -113,9 +92,12 @@ OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _VIOLATION: Final = "protocol error"
+_PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
+_LOGIN_ENDED: Final = CloseReason("the login has ended", "login ended", ReasonCode.NOT_AUTHORIZED)
 _NO_APPENDS: Final[list[Append]] = []
 
 
+@dataclass(slots=True, eq=False)
 class WireConnection:
     """See the module. Every call with `now_ms` returns what the host must do next; all times are of one monotonic clock.
 
@@ -124,97 +106,63 @@ class WireConnection:
         total: what all connections have told Kafka; fair: what each may send; None = there is no other connection.
     """
 
-    __slots__ = (
-        "_answer",
-        "_asked_for_client_id",
-        "_blocked_since_ms",
-        "_codec",
-        "_connect",
-        "_connect_append",
-        "_connect_read_ms",
-        "_counters",
-        "_fast_path",
-        "_frames",
-        "_handshake_ms",
-        "_is_end_told",
-        "_is_late",
-        "_keep_alive_ms",
-        "_knows_settings",
-        "_last_received_ms",
-        "_lease_id",
-        "_login",
-        "_login_ends_ms",
-        "_order",
-        "_outbox",
-        "_packets",
-        "_peer_gone",
-        "_pending_close",
-        "_publications",
-        "_rates",
-        "_records",
-        "_settings",
-        "_stalled_write_ms",
-        "_subscriptions",
-        "_was_prompt",
-        "client_id",
-        "connection_id",
-        "key",
-        "partition",
-        "phase",
-    )
+    settings: GatewaySettings
+    counters: GatewayCounters
+    now_ms: InitVar[int]
+    total: InitVar[Unconfirmed | None] = None
+    fair: InitVar[FairShare | None] = None
+    phase: Phase = Phase.AWAITING_CONNECT
+    client_id: ClientId = ""
+    key: bytes = b""
+    connection_id: int = 0
+    partition: int = -1
+    _frames: FrameBuffer = field(init=False)
+    _rates: PacketRates = field(init=False)
+    _records: AppendQueue = field(init=False)
+    _packets: list[bytes] = field(default_factory=list)
+    """For the device, encoded, in their order."""
+    # CONNECT and its way to the engine.
+    _codec: Codec = V311  # until CONNECT says
+    _connect: Connect = _NO_CONNECT
+    _connect_read_ms: int = 0
+    _connect_append: Append | None = None
+    """The record with ClientConnected; None = the engine has never heard of the connection."""
+    _was_prompt: bool = False
+    _is_late: bool = False
+    _knows_settings: bool = False
+    _login: Grant = EVERYTHING
+    _lease_id: str = ""
+    _order: CommandOrder = field(default_factory=CommandOrder)
+    _answer: ConnAck | None = None
+    """The CONNACK that was sent in the phase ANSWERED."""
+    # What an accepted connection has; None in every other phase.
+    _outbox: Outbox | None = None
+    _fast_path: WireFastPath | None = None
+    _publications: Publications | None = None
+    _subscriptions: SubscriptionJudge | None = None
+    # The end.
+    _peer_gone: bool = False
+    _pending_close: CloseReason | None = None
+    """The connection ends by it when everything before it is answered, or confirmed; what the device sends now is dropped."""
+    _is_end_told: bool = False
+    """The engine knows that the connection ends."""
+    # Time.
+    _handshake_ms: int | None = None
+    """Until when the present step of the handshake may take; None = there is none."""
+    _last_received_ms: int = 0
+    _keep_alive_ms: int = 0
+    _stalled_write_ms: int = 0
+    _blocked_since_ms: int | None = None
+    """Since when the device takes nothing; None = it does."""
+    _login_ends_ms: int | None = None
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        counters: GatewayCounters,
-        now_ms: int,
-        total: Unconfirmed | None = None,
-        fair: FairShare | None = None,
-    ) -> None:
-        self.phase = Phase.AWAITING_CONNECT
-        self.client_id = ""
-        self.key = b""
-        self.connection_id = 0
-        self.partition = -1
-        self._settings = settings
-        self._counters = counters
-        self._frames = FrameBuffer(min(settings.device_limits.max_connect_bytes, settings.max_packet_size_bytes))
-        self._rates = PacketRates(settings.device_limits, counters, now_ms, fair)
-        self._packets: list[bytes] = []
-        """For the device, encoded, in their order."""
-        self._records = AppendQueue(settings, total)
-        # CONNECT and its way to the engine.
-        self._codec = V311  # until CONNECT says
-        self._connect = _NO_CONNECT
-        self._connect_read_ms = 0
-        self._connect_append: Append | None = None
-        """The record with ClientConnected; None = the engine has never heard of the connection."""
-        self._was_prompt = self._is_late = self._knows_settings = False
-        self._login = EVERYTHING
-        self._lease_id = ""
-        self._order = CommandOrder()
-        self._answer: ConnAck | None = None
-        """The CONNACK that was sent in the phase ANSWERED."""
-        # What an accepted connection has; None in every other phase.
-        self._outbox: Outbox | None = None
-        self._fast_path: WireFastPath | None = None
-        self._publications: Publications | None = None
-        self._subscriptions: SubscriptionJudge | None = None
-        # The end.
-        self._peer_gone = False
-        self._pending_close: CloseReason | None = None
-        """The connection ends by it when everything before it is answered, or confirmed; what the device sends now is dropped."""
-        self._is_end_told = False
-        """The engine knows that the connection ends."""
-        # Time.
-        self._handshake_ms: int | None = now_ms + settings.connect_timeout_ms
-        """Until when the present step of the handshake may take; None = there is none."""
-        self._last_received_ms = now_ms
-        self._keep_alive_ms = 0
+    def __post_init__(self, now_ms: int, total: Unconfirmed | None, fair: FairShare | None) -> None:
+        settings, limits = self.settings, self.settings.device_limits
+        self._frames = FrameBuffer(min(limits.max_connect_bytes, settings.max_packet_size_bytes))
+        self._rates = PacketRates(limits, self.counters, now_ms, fair)
+        self._records = AppendQueue(settings, Unconfirmed(limits) if total is None else total)
+        self._handshake_ms = now_ms + settings.connect_timeout_ms
         self._stalled_write_ms = settings.stalled_write_timeout_ms
-        self._blocked_since_ms: int | None = None
-        """Since when the device takes nothing; None = it does."""
-        self._login_ends_ms: int | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -233,11 +181,11 @@ class WireConnection:
         return fast_path.state
 
     def _effects(self, requests: tuple[Request, ...] = ()) -> Effects:
-        packets, records, outbox = self._packets, self._records, self._outbox
+        written, records, outbox = self._packets, self._records, self._outbox
         deadline_ms, write = self._next_deadline_ms(), b""
-        if packets:
-            write = packets[0] if len(packets) == 1 else b"".join(packets)
-            packets.clear()
+        if written:
+            write = written[0] if len(written) == 1 else b"".join(written)
+            written.clear()
         held_bytes, is_full = len(self._frames), records.is_full
         if outbox is not None or is_full:
             wants_data = not is_full and self._rates.paused_until_ms is None and self._blocked_since_ms is None
@@ -275,14 +223,14 @@ class WireConnection:
             packet = frames.next_packet()
             if packet is None:
                 return self._effects()
-            self._codec, self._connect = read_connect(*packet, self._settings, self._rates.parts)
+            self._codec, self._connect = read_connect(*packet, self.settings, self._rates.parts)
         except ConnectionRefused as refusal:
-            self._counters.connections_refused[refusal.reason_code] += 1
+            self.counters.connections_refused[refusal.reason_code] += 1
             self._packets.append(refusal.answer)
             self._close()
             return self._effects()
         except ProtocolViolation as violation:
-            self._counters.protocol_errors[violation.reason_code] += 1
+            self.counters.protocol_errors[violation.reason_code] += 1
             self._close()
             return self._effects()
         self.phase = Phase.QUEUED
@@ -328,7 +276,7 @@ class WireConnection:
         if login.valid_ms is not None:
             self._login_ends_ms = now_ms + login.valid_ms
         self.phase = Phase.AWAITING_ACCEPT
-        self._handshake_ms = now_ms + self._settings.accept_timeout_ms
+        self._handshake_ms = now_ms + self.settings.accept_timeout_ms
         return self._tell_connected()
 
     def _tell_connected(self) -> Effects:
@@ -338,7 +286,7 @@ class WireConnection:
             connection_id=self.connection_id,
             partition=self.partition,
             lease_id=self._lease_id,
-            has_fast_path=self._settings.fast_path.enabled,
+            has_fast_path=self.settings.fast_path.enabled,
             username=self._login.username,
         )
         self._connect_append = Append(encode_event(event))
@@ -348,13 +296,13 @@ class WireConnection:
     def _answer_clean_start(self) -> None:
         """CONNECT is in the log: every later one comes behind it. See the module, 4."""
         if self.phase is Phase.AWAITING_ACCEPT and self._connect.clean_start and self._knows_settings:
-            session = self._settings.session_of(self.client_id)
+            session = self.settings.session_of(self.client_id)
             self._answer = self._connack(expected_accept(self._connect, session, connection_id=self.connection_id))
             self._say_accepted(self._answer, Phase.ANSWERED)
 
     def _connack(self, accept: AcceptConnection) -> ConnAck:
         assigned_client_id = None if self._connect.client_id else self.client_id  # [MQTT-3.1.3-6]
-        return connack(self._connect, accept, self._settings, assigned_client_id=assigned_client_id)
+        return connack(self._connect, accept, self.settings, assigned_client_id=assigned_client_id)
 
     def _say_accepted(self, answer: ConnAck, phase: Phase) -> bool:
         """CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1]. False: it does not fit."""
@@ -362,12 +310,12 @@ class WireConnection:
             self._end(CloseReason("no room for CONNACK", _VIOLATION, ReasonCode.PACKET_TOO_LARGE))
             return False
         self.phase = phase
-        self._counters.connections_accepted += 1
-        self._counters.connections_open += 1
+        self.counters.connections_accepted += 1
+        self.counters.connections_open += 1
         return True
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
-        connect, settings = self._connect, self._settings
+        connect, settings = self._connect, self.settings
         limits, is_v5 = settings.device_limits, self._codec is V5
         answer = self._connack(accept)
         if self._answer is not None and answer != self._answer:
@@ -382,27 +330,25 @@ class WireConnection:
             max_qos0_bytes=limits.max_blocked_qos0_bytes,
             is_blocked=self._blocked_since_ms is not None,
         )
-        self._fast_path = WireFastPath(
-            connect, self.connection_id, encode=self._codec.encode_publish, outbox=self._outbox, settings=settings
-        )
+        self._fast_path = WireFastPath(connect, self.connection_id, self._codec.encode_publish, self._outbox, settings)
         self._publications = Publications(
             client_id=self.client_id,
             connection_id=self.connection_id,
             is_v5=is_v5,
             grant=self._login,
-            counters=self._counters,
+            counters=self.counters,
             publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
             max_topic_levels=limits.max_topic_levels,
-            awaiting_rel=accept.awaiting_rel,
+            awaiting_rel=dict.fromkeys(accept.awaiting_rel),
             max_awaiting_rel=accept.max_awaiting_rel,
         )
         self._subscriptions = SubscriptionJudge(
-            accept.topic_filters,
-            grant=self._login,
-            max_subscriptions=accept.max_subscriptions,
-            max_subscription_bytes=accept.max_subscription_bytes,
-            max_topic_levels=limits.max_topic_levels,
+            None if accept.topic_filters is None else set(accept.topic_filters),
+            self._login,
+            accept.max_subscriptions,
+            accept.max_subscription_bytes,
+            limits.max_topic_levels,
         )
         if not is_v5 and accept.max_awaiting_rel:
             self._records.max_unanswered = accept.max_awaiting_rel
@@ -421,14 +367,14 @@ class WireConnection:
         for command in commands:
             status = self._order.status_of(command.sequence, code)
             if status is CommandStatus.NEW:
-                self._counters.commands_applied += 1
+                self.counters.commands_applied += 1
                 request = self._apply(command, now_ms)
                 if request is not None:
                     requests = (request,)
                 continue
-            self._counters.commands_repeated += 1
+            self.counters.commands_repeated += 1
             if status is CommandStatus.BUILD_MISMATCH and self.phase is not Phase.CLOSED:
-                self._counters.closed_for_other_code += 1
+                self.counters.closed_for_other_code += 1
                 self._end(CloseReason(BUILD_MISMATCH, "other code", ReasonCode.SERVER_BUSY))
         return self._effects(requests)
 
@@ -445,15 +391,15 @@ class WireConnection:
         elif isinstance(command, SendPublish):
             self._send(command, outbox, fast_path, now_ms)
         elif isinstance(command, SendPubRel):
-            self._counters.resends_dropped += outbox.release(command.packet_id) is WireAction.DROP
+            self.counters.resends_dropped += outbox.release(command.packet_id) is WireAction.DROP
             self._write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
         elif isinstance(command, WithdrawPublish):
             outbox.withdraw(command.packet_ids)
             self._write_due(outbox, now_ms)
         elif isinstance(command, OpenFastPath):
             adopted = fast_path.open(command, now_ms)
-            self._counters.adoptions += adopted.messages
-            self._counters.adoption_delay_ms += adopted.delay_ms
+            self.counters.adoptions += adopted.messages
+            self.counters.adoption_delay_ms += adopted.delay_ms
         elif isinstance(command, CloseFastPath):
             fast_path.close()
             self._tell(FastPathClosed(connection_id=self.connection_id))  # behind what was sent under the grant
@@ -471,7 +417,7 @@ class WireConnection:
 
         under_pressure: messages are better left to the session. wall_ms: since 1970.
         """
-        fast_path, counters = self._fast_path, self._counters
+        fast_path, counters = self._fast_path, self.counters
         if fast_path is None or self._pending_close is not None or self._peer_gone:
             counters.offers_ignored += 1
             return self._effects()
@@ -527,7 +473,7 @@ class WireConnection:
         if self._outbox is not None:
             self._work_off(now_ms)
         elif self.phase is not Phase.ANSWERED:  # there, what it has said before counts
-            self._end(PEER_CLOSED)
+            self._end(_PEER_CLOSED)
         return self._effects()
 
     def writing_blocked(self, blocked: bool, now_ms: int) -> Effects:
@@ -549,57 +495,42 @@ class WireConnection:
                 packet = frames.next_packet()
                 if packet is None:
                     if self._peer_gone:
-                        self._end(PEER_CLOSED)
+                        self._end(_PEER_CLOSED)
                     return
                 rates.read(*packet, is_v5=is_v5)
                 answers = outbox.answers
-                if packet_id := plain_acknowledgement(packet[0]):
-                    self._on_acknowledgement(packet[0][0], packet_id, outbox, now_ms)
+                if packet_id := plain_acknowledgement(packet[0]):  # one that says nothing else
+                    name, handle = _ACKNOWLEDGEMENTS[packet[0][0]]
+                    self.counters.packets_received[name] += 1
+                    handle(self, packet_id, outbox, now_ms)
                 else:
                     self._on_packet(*packet, outbox, now_ms)
                 if outbox.answers != answers:
                     rates.give_back(packet[0])
         except ProtocolViolation as violation:
-            self._counters.protocol_errors[violation.reason_code] += 1
+            self.counters.protocol_errors[violation.reason_code] += 1
             self._pending_close = CloseReason(violation.reason, _VIOLATION, violation.reason_code)
             frames.clear()
         if self._pending_close is not None and self._pending_close.cause == _VIOLATION:
             self._close_if_settled(self._pending_close)
 
-    def _on_acknowledgement(self, first_byte: int, packet_id: PacketId, outbox: Outbox, now_ms: int) -> None:
-        """An acknowledgement that says nothing else."""
-        received = self._counters.packets_received
-        match first_byte:
-            case framing.PUBACK:
-                received["PubAck"] += 1
-                self._on_puback(packet_id, outbox, now_ms)
-            case framing.PUBREC:
-                received["PubRec"] += 1
-                self._on_pubrec(packet_id, outbox, now_ms)
-            case framing.PUBCOMP:
-                received["PubComp"] += 1
-                self._on_pubcomp(packet_id, outbox, now_ms)
-            case _:
-                received["PubRel"] += 1
-                self._on_pubrel(packet_id)
-
     def _on_packet(self, packet: bytes, body_start: int, outbox: Outbox, now_ms: int) -> None:
         """Raises ProtocolViolation."""
         decoded = self._codec.decode(packet, body_start)
-        self._counters.packets_received[type(decoded).__name__] += 1
+        self.counters.packets_received[type(decoded).__name__] += 1
         match decoded:
             case Publish():
                 self._on_publish(decoded, now_ms)
-            case PubAck():
+            case packets.PubAck():
                 self._on_puback(decoded.packet_id, outbox, now_ms, decoded.reason_code, decoded.reason)
-            case PubRec():
+            case packets.PubRec():
                 self._on_pubrec(decoded.packet_id, outbox, now_ms, decoded.reason_code, decoded.reason)
             case PubComp():
                 self._on_pubcomp(decoded.packet_id, outbox, now_ms, decoded.reason_code)
             case PubRel():
-                self._on_pubrel(decoded.packet_id, decoded.reason_code)
-            case PingReq():
-                self._write(PING_RESP)  # [MQTT-3.12.4-1]
+                self._on_pubrel(decoded.packet_id, outbox, now_ms, decoded.reason_code)
+            case packets.PingReq():
+                self._write(packets.PING_RESP)  # [MQTT-3.12.4-1]
             case Subscribe():
                 self._on_subscribe(decoded)
             case Unsubscribe():
@@ -626,7 +557,7 @@ class WireConnection:
         self._write_due(outbox, now_ms)
         self._records.add_acknowledgement(encode_pubcomp(self.connection_id, packet_id, reason_code), None)
 
-    def _on_pubrel(self, packet_id: PacketId, reason_code: int = 0) -> None:
+    def _on_pubrel(self, packet_id: PacketId, outbox: Outbox, now_ms: int, reason_code: int = 0) -> None:
         assert self._publications is not None
         if self._publications.release(packet_id):
             answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
@@ -648,9 +579,9 @@ class WireConnection:
         assert self._fast_path is not None
         answer, granted = self._subscriptions.subscribe(subscribe)
         if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
-            self._counters.not_authorized["subscribe"] += refused
+            self.counters.not_authorized["subscribe"] += refused
         if too_many := answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED):
-            self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
+            self.counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
         if granted:  # [MQTT-3.8.4-1]
             self._fast_path.subscribed(granted)
             self._tell(Subscribed(connection_id=self.connection_id, subscriptions=granted), answer)
@@ -683,16 +614,16 @@ class WireConnection:
 
     def _send(self, publish: SendPublish, outbox: Outbox, fast_path: WireFastPath, now_ms: int) -> None:
         if fast_path.was_taken(publish):
-            self._counters.copies_dropped += 1
+            self.counters.copies_dropped += 1
             return
         action = outbox.send(publish, now_ms)
         if action is WireAction.WRITE_PUBLISH:
             self._write_publish(publish, 0, outbox)
         elif action is WireAction.DROP:
             if publish.qos:
-                self._counters.resends_dropped += 1
+                self.counters.resends_dropped += 1
             else:
-                self._counters.qos0_dropped += 1
+                self.counters.qos0_dropped += 1
 
     def _write_due(self, outbox: Outbox, now_ms: int) -> None:
         while (due := outbox.next_due(now_ms)) is not None:
@@ -714,12 +645,12 @@ class WireConnection:
                 expiry_interval_s=None if expiry_s is None else _left_s(expiry_s, waited_s),
             )
         except (ValueError, OverflowError):
-            self._counters.unsendable += 1
+            self.counters.unsendable += 1
             if publish.qos:
                 outbox.unwritten(publish.packet_id)
             return
         self._packets.append(data)
-        self._counters.publishes_sent += 1
+        self.counters.publishes_sent += 1
 
     def _write_fast(self, fast: FastPublish, waited_s: int) -> None:
         data = fast.data
@@ -727,8 +658,8 @@ class WireConnection:
             expiry_s = _left_s(fast.expiry_interval_s, waited_s)
             data = self._codec.encode_publish(fast.message, qos=fast.qos, packet_id=fast.packet_id, expiry_interval_s=expiry_s)
         self._packets.append(data)
-        self._counters.publishes_sent += 1
-        self._counters.fast_publishes_sent += 1
+        self.counters.publishes_sent += 1
+        self.counters.fast_publishes_sent += 1
 
     def _write(self, packet: ServerPacket) -> None:
         self._packets.append(self._codec.encode(packet))
@@ -741,9 +672,9 @@ class WireConnection:
             return True
         return False
 
-    def _write_first_that_fits(self, *packets: ConnAck | Disconnect) -> None:
+    def _write_first_that_fits(self, *candidates: ConnAck | Disconnect) -> None:
         """Writes the first one that can carry its reason code and is not too large for the client [MQTT-3.14.2-3], or none."""
-        for packet in packets:
+        for packet in candidates:
             with suppress(ValueError):
                 if self._write_if_it_fits(packet):
                     return
@@ -810,7 +741,7 @@ class WireConnection:
         if deadline_ms is None or now_ms < deadline_ms:
             return
         if self._outbox is not None and self._login_ends_ms is not None and now_ms >= self._login_ends_ms:
-            self._end(LOGIN_ENDED)
+            self._end(_LOGIN_ENDED)
         else:
             self._end(OVERDUE[self.phase])  # [MQTT-3.1.2-22]
 
@@ -846,11 +777,11 @@ class WireConnection:
         if self.phase is Phase.CLOSED:
             return
         if self.phase in BEFORE_CONNACK:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
-            self._counters.connections_refused[reason_code] += 1
+            self.counters.connections_refused[reason_code] += 1
             if reason_code:
                 self._write_first_that_fits(ConnAck(reason_code=reason_code), ConnAck(reason_code=ReasonCode.SERVER_UNAVAILABLE))
         elif self.phase in OPEN:
-            self._counters.connections_lost[why.cause] += 1
+            self.counters.connections_lost[why.cause] += 1
             if reason_code:
                 self._write_first_that_fits(
                     Disconnect(reason_code=reason_code, reason=words),
@@ -867,12 +798,20 @@ class WireConnection:
     def _close(self) -> None:
         """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
         [MQTT-4.13.2-1]."""
-        self._counters.connections_open -= self.phase in OPEN
+        self.counters.connections_open -= self.phase in OPEN
         self.phase = Phase.CLOSED
         self._outbox = self._fast_path = self._publications = self._subscriptions = None
         self._handshake_ms = None
         self._frames.clear()
         self._records.drop_answers()
+
+
+_ACKNOWLEDGEMENTS: Final[dict[int, tuple[str, Callable[[WireConnection, PacketId, Outbox, int], None]]]] = {
+    framing.PUBACK: ("PubAck", WireConnection._on_puback),
+    framing.PUBREC: ("PubRec", WireConnection._on_pubrec),
+    framing.PUBREL: ("PubRel", WireConnection._on_pubrel),
+    framing.PUBCOMP: ("PubComp", WireConnection._on_pubcomp),
+}
 
 
 def _left_s(expiry_s: int, waited_s: int) -> int:

@@ -1,7 +1,8 @@
 """The fast path on one connection: the session's grant, and the offers of routers that it covers (docs/protocol.md, 7).
 
-1. An offer is taken if it is the next one of the chain (chain.py) and no `OfferRefusal` holds. A refusal costs latency and
-   nothing else, so whatever the session might decide in another way is refused.
+1. An offer is taken if no `OfferRefusal` holds. A refusal costs latency and nothing else, so whatever the session might decide
+   in another way is refused. The offers of a partition are a chain: each is taken once, in their order, and none past a message
+   that goes by the slow path.
 2. A message that is taken has a slot on the wire and a packet id (`Outbox.reserve`), and `FastSent` with the whole message goes
    to the log. It is written when Kafka has confirmed that.
 3. What was taken is remembered until a grant says that the session has read it; until then a PUBLISH of the session for it is a
@@ -15,16 +16,16 @@ Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.mqtt.codec.packets import Connect, EncodePublish
-from sinks.mqtt.connection.chain import Chain, Link
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
-from state.events import FastSent, MessageRefused, MessageSubmitted
+from state.events import FastSent, MessageRefused
 from state.inbound.subscriptions import Subscriptions
 from state.model import Message, Position, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
@@ -64,6 +65,42 @@ class OfferRefusal(StrEnum):
     PACKET_IDS = "packet_ids"
 
 
+@dataclass(slots=True)
+class Chain:
+    """The offers of one partition.
+
+    Attributes:
+        after: the offset up to which all of the client's messages were handled by the session or taken here; -1 = nothing is
+            known of the partition. An offer is the next one only if its router knows of no message between this and it.
+        broken_at: the offset of an offer that was refused, or of a message above `after` that the session has sent first. What
+            follows is the session's, until it says that it has handled that one. None = the chain is not broken.
+    """
+
+    after: int = -1
+    broken_at: int | None = None
+
+    def refusal(self, previous: int, offset: int) -> OfferRefusal | None:
+        """Why an offer above `after` is not the next one."""
+        if self.broken_at is not None:
+            return OfferRefusal.BROKEN
+        return None if previous <= self.after else OfferRefusal.GAP
+
+    def take(self, offset: int) -> int:
+        """Returns `after` as it was before."""
+        previous, self.after = self.after, offset
+        return previous
+
+    def break_at(self, offset: int) -> None:
+        """This message goes by the slow path."""
+        self.broken_at = offset if self.broken_at is None else max(self.broken_at, offset)
+
+    def handled(self, offset: int) -> None:
+        """The session has handled everything up to this."""
+        if self.broken_at is not None and self.broken_at <= offset:
+            self.broken_at = None
+        self.after = max(self.after, offset)
+
+
 class TakenOffer(NamedTuple):
     """An offer that was taken. Append `sent`, and write `publish` when that is confirmed."""
 
@@ -85,41 +122,24 @@ class _Unadopted(NamedTuple):
     taken_ms: int
 
 
+@dataclass(slots=True, eq=False)
 class WireFastPath:
     """connect: what the device asked for. encode: of its MQTT version."""
 
-    __slots__ = (
-        "_chains",
-        "_connect",
-        "_connection_id",
-        "_encode",
-        "_is_open",
-        "_known_ids",
-        "_outbox",
-        "_partition",
-        "_resubscribed",
-        "_settings",
-        "_subscriptions",
-        "_taken",
-    )
-
-    def __init__(
-        self, connect: Connect, connection_id: int, *, encode: EncodePublish, outbox: Outbox, settings: GatewaySettings
-    ) -> None:
-        self._connect = connect
-        self._connection_id = connection_id
-        self._encode = encode
-        self._outbox = outbox
-        self._settings = settings
-        self._is_open = False
-        self._partition = -1
-        self._chains: dict[int, Chain] = {}
-        self._taken: dict[Position, _Unadopted] = {}
-        self._known_ids: dict[bytes, None] = {}
-        """Digests of the message ids of which a repetition may be known to the session."""
-        self._subscriptions = Subscriptions()
-        self._resubscribed: dict[str, Subscription | None] = {}
-        """By filter: what the device has changed on this connection, None = it has unsubscribed."""
+    connect: Connect
+    connection_id: int
+    encode: EncodePublish
+    outbox: Outbox
+    settings: GatewaySettings
+    _is_open: bool = False
+    _partition: int = -1
+    _chains: dict[int, Chain] = field(default_factory=dict)
+    _taken: dict[Position, _Unadopted] = field(default_factory=dict)
+    _known_ids: dict[bytes, None] = field(default_factory=dict)
+    """Digests of the message ids of which a repetition may be known to the session."""
+    _subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    _resubscribed: dict[str, Subscription | None] = field(default_factory=dict)
+    """By filter: what the device has changed on this connection, None = it has unsubscribed."""
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
@@ -129,7 +149,7 @@ class WireFastPath:
         self._partition = partition
         self._is_open = True  # the last: a router asks for `state` on its own thread
         adopted = self._forget_adopted(partition, grant.adopted, now_ms)
-        self._outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
+        self.outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
         if grant.is_snapshot:
             self._known_ids = {taken.digest: None for taken in self._taken.values() if taken.digest is not None}
         for start in range(0, len(grant.recent_ids), DIGEST_BYTES):
@@ -198,16 +218,11 @@ class WireFastPath:
         if partition != self._partition:
             return OfferRefusal.PARTITION
         chain = self._chains[partition]
-        link = chain.link(offer.previous, offset)
-        if link is Link.KNOWN:
+        if offset <= chain.after:
             return None
-        if link is Link.BROKEN:
-            return OfferRefusal.BROKEN
-        if link is Link.GAP:
-            taken: TakenOffer | OfferRefusal = OfferRefusal.GAP
-        else:
-            taken = self._refusal(under_pressure) or self._take(offer, chain, wall_ms, now_ms)
-        if isinstance(taken, OfferRefusal):
+        refusal = chain.refusal(offer.previous, offset) or self._refusal(under_pressure)
+        taken = refusal or self._take(offer, chain, wall_ms, now_ms)
+        if isinstance(taken, OfferRefusal) and taken is not OfferRefusal.BROKEN:
             chain.break_at(offset)
         return taken
 
@@ -215,14 +230,14 @@ class WireFastPath:
         """Refuses an offer whatever the message is."""
         if under_pressure:
             return OfferRefusal.PRESSURE
-        if self._outbox.is_blocked:
+        if self.outbox.is_blocked:
             return OfferRefusal.UNREAD
-        if self._outbox.held:
+        if self.outbox.held:
             return OfferRefusal.WAITING
         return OfferRefusal.UNADOPTED if len(self._taken) >= _MOST_UNADOPTED else None
 
     def _take(self, offer: OfferPublish, chain: Chain, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal:
-        settings, outbox = self._settings, self._outbox
+        settings, outbox = self.settings, self.outbox
         if len(offer.payload) > settings.fast_path.max_payload_bytes:
             return OfferRefusal.SIZE
         event = message_event(
@@ -247,10 +262,10 @@ class WireFastPath:
             return OfferRefusal.PACKET_IDS
         expiry_s = _left_s(message, wall_ms)
         try:
-            data = self._encode(message, qos=qos, packet_id=packet_id, expiry_interval_s=expiry_s)
+            data = self.encode(message, qos=qos, packet_id=packet_id, expiry_interval_s=expiry_s)
         except (ValueError, OverflowError):
             return OfferRefusal.INVALID
-        limit_bytes = self._connect.maximum_packet_size_bytes
+        limit_bytes = self.connect.maximum_packet_size_bytes
         if limit_bytes is not None and len(data) > limit_bytes:  # [MQTT-3.1.2-24]
             return OfferRefusal.SIZE
         publish = FastPublish(offer.position, message, qos, packet_id, expiry_s, data, now_ms)
@@ -259,19 +274,17 @@ class WireFastPath:
         self._taken[offer.position] = _Unadopted(digest, now_ms)
         if digest is not None:
             self._known_ids[digest] = None
-        return TakenOffer(publish, self._fast_sent(event, publish, chain.take(offer.position.offset), wall_ms))
-
-    def _fast_sent(self, event: MessageSubmitted, publish: FastPublish, previous: int, wall_ms: int) -> FastSent:
-        return FastSent(
-            connection_id=self._connection_id,
-            position=publish.position,
-            previous=previous,
-            packet_id=publish.packet_id,
-            qos=publish.qos,
-            message=event.message,
+        sent = FastSent(
+            connection_id=self.connection_id,
+            position=offer.position,
+            previous=chain.take(offer.position.offset),
+            packet_id=packet_id,
+            qos=qos,
+            message=message,
             sent_ms=wall_ms,
             explicit_id=event.explicit_id,
         )
+        return TakenOffer(publish, sent)
 
 
 def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:

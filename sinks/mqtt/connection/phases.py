@@ -30,8 +30,6 @@ class CloseReason(NamedTuple):
     reason_code: int = ReasonCode.SUCCESS
 
 
-PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
-LOGIN_ENDED: Final = CloseReason("the login has ended", "login ended", ReasonCode.NOT_AUTHORIZED)
 OVERDUE: Final = {
     Phase.AWAITING_CONNECT: CloseReason("no CONNECT in time", "connect timeout"),
     Phase.QUEUED: CloseReason("the turn of the CONNECT did not come in time", "connect timeout", ReasonCode.SERVER_BUSY),

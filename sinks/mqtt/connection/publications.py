@@ -1,6 +1,7 @@
 """The publications of a device on one connection: topic aliases, our Receive Maximum, the packet ids that await PUBREL."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec import framing
@@ -18,6 +19,7 @@ from state.records.events import encode_event
 from state.records.uplink import uplink_headers
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Publications:
     """client_id, connection_id: part of each publication's `inflight-id`. grant: what the login allows.
 
@@ -26,49 +28,18 @@ class Publications:
     publications wait for PUBREC (`AppendQueue.max_unanswered`), and any number may await PUBREL.
     """
 
-    __slots__ = (
-        "_aliases",
-        "_awaiting_rel",
-        "_client_id",
-        "_connection_id",
-        "_count",
-        "_counters",
-        "_grant",
-        "_id_prefix",
-        "_is_v5",
-        "_max_awaiting_rel",
-        "_max_topic_levels",
-        "_publish_rate",
-        "_topic_alias_maximum",
-    )
-
-    def __init__(
-        self,
-        *,
-        client_id: str,
-        connection_id: int,
-        is_v5: bool,
-        grant: Grant,
-        counters: GatewayCounters,
-        publish_rate: TokenBucket,
-        topic_alias_maximum: int,
-        max_topic_levels: int,
-        awaiting_rel: Iterable[PacketId],
-        max_awaiting_rel: int,
-    ) -> None:
-        self._client_id = client_id
-        self._connection_id = connection_id
-        self._id_prefix = f"{client_id}:{connection_id}:"
-        self._is_v5 = is_v5
-        self._grant = grant
-        self._counters = counters
-        self._publish_rate = publish_rate
-        self._topic_alias_maximum = topic_alias_maximum
-        self._max_topic_levels = max_topic_levels
-        self._awaiting_rel = dict.fromkeys(awaiting_rel)  # a set in a quarter of the memory while it is empty
-        self._max_awaiting_rel = max_awaiting_rel
-        self._aliases: dict[int, str] = {}
-        self._count = 0
+    client_id: str
+    connection_id: int
+    is_v5: bool
+    grant: Grant
+    counters: GatewayCounters
+    publish_rate: TokenBucket
+    topic_alias_maximum: int
+    max_topic_levels: int
+    awaiting_rel: dict[PacketId, None]  # for a set: empty it takes a quarter of the memory
+    max_awaiting_rel: int
+    _aliases: dict[int, str] = field(default_factory=dict)
+    _count: int = 0
 
     def judge(self, publish: Publish, unanswered: int, now_ms: int) -> Append | PubAck | PubRec | None:
         """Returns the record of a publication, with the answer that it sets free; or a refusal, which needs no record; or None.
@@ -77,11 +48,11 @@ class Publications:
         QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. Raises ProtocolViolation.
         """
         topic = self.topic_of(publish)
-        if topic_levels(topic) > self._max_topic_levels:
-            self._counters.limits_reached[Limit.TOPIC_LEVELS] += 1
+        if topic_levels(topic) > self.max_topic_levels:
+            self.counters.limits_reached[Limit.TOPIC_LEVELS] += 1
             return self._topic_refused(publish, topic, ReasonCode.TOPIC_NAME_INVALID)
-        if self._grant.publish and not self._grant.may_publish(topic):
-            self._counters.not_authorized["publish"] += 1
+        if self.grant.publish and not self.grant.may_publish(topic):
+            self.counters.not_authorized["publish"] += 1
             return self._topic_refused(publish, topic, ReasonCode.NOT_AUTHORIZED)
         refusal = self._refusal(publish, now_ms)
         if refusal is not None:
@@ -92,12 +63,11 @@ class Publications:
         if publish.qos == QoS.AT_LEAST_ONCE:
             self.admit_qos1(unanswered)
             # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
-            append = Append(publish.payload, encode_acknowledgement(framing.PUBACK, packet_id), self.headers(publish, topic))
-            append.counts = self._is_v5
-            return append
+            answer = encode_acknowledgement(framing.PUBACK, packet_id)
+            return Append(publish.payload, answer, self.headers(publish, topic), counts=self.is_v5)
         self.admit_qos2(packet_id, unanswered)
         received = PublishReceived(
-            connection_id=self._connection_id,
+            connection_id=self.connection_id,
             packet_id=packet_id,
             topic=topic,
             payload=publish.payload,
@@ -105,23 +75,22 @@ class Publications:
             retain=publish.retain,
             expiry_interval_s=publish.expiry_interval_s,
             properties=publish.properties,
-            username=self._grant.username,
+            username=self.grant.username,
         )
-        append = Append(encode_event(received), encode_acknowledgement(framing.PUBREC, packet_id))  # [MQTT-4.3.3-8]
-        append.counts = not self._is_v5
-        return append
+        answer = encode_acknowledgement(framing.PUBREC, packet_id)  # [MQTT-4.3.3-8]
+        return Append(encode_event(received), answer, counts=not self.is_v5)
 
     def _refusal(self, publish: Publish, now_ms: int) -> PubAck | PubRec | None:
         """Refuses a publication that comes too fast. That ends the exchange [MQTT-4.4.0-2], so nothing of it is kept
         [MQTT-4.3.3-9]; the device decides when it tries again. MQTT 3.1.1 and QoS 0 have no way to refuse."""
         qos, packet_id = publish.qos, publish.packet_id
-        if not self._is_v5 or qos == QoS.AT_MOST_ONCE:
+        if not self.is_v5 or qos == QoS.AT_MOST_ONCE:
             return None
         if qos == QoS.EXACTLY_ONCE and self.awaits_release(packet_id):
             return None  # it was accepted, and only our answer was lost
-        if self._publish_rate.admit(now_ms):
+        if self.publish_rate.admit(now_ms):
             return None
-        self._counters.publishes_refused += 1
+        self.counters.publishes_refused += 1
         return _refused(publish, ReasonCode.QUOTA_EXCEEDED)
 
     def _topic_refused(self, publish: Publish, topic: str, reason_code: ReasonCode) -> PubAck | PubRec | None:
@@ -130,7 +99,7 @@ class Publications:
         """
         if publish.qos == QoS.AT_MOST_ONCE:
             return None
-        if self._is_v5:
+        if self.is_v5:
             return _refused(publish, reason_code)
         raise ProtocolViolation(f"may not publish to {topic!r}", reason_code=reason_code)
 
@@ -140,9 +109,9 @@ class Publications:
         topic, alias = publish.topic, publish.topic_alias
         if alias is None:
             return topic
-        if alias > self._topic_alias_maximum:
+        if alias > self.topic_alias_maximum:
             raise ProtocolViolation(
-                f"topic alias {alias}, the maximum is {self._topic_alias_maximum} [MQTT-3.3.2-9]",
+                f"topic alias {alias}, the maximum is {self.topic_alias_maximum} [MQTT-3.3.2-9]",
                 reason_code=ReasonCode.TOPIC_ALIAS_INVALID,
             )
         if topic:
@@ -158,47 +127,47 @@ class Publications:
 
         unanswered: its QoS 1 publications without PUBACK. MQTT 3.1.1 knows no such maximum.
         """
-        self._require_room(len(self._awaiting_rel) + unanswered)
+        self._require_room(len(self.awaiting_rel) + unanswered)
 
     def admit_qos2(self, packet_id: PacketId, unanswered: int) -> None:
         """Raises ProtocolViolation as above; a repetition of an id that awaits PUBREL is no overflow."""
-        if packet_id not in self._awaiting_rel:
-            self._require_room(len(self._awaiting_rel) + unanswered)
-            self._awaiting_rel[packet_id] = None
+        if packet_id not in self.awaiting_rel:
+            self._require_room(len(self.awaiting_rel) + unanswered)
+            self.awaiting_rel[packet_id] = None
 
     def awaits_release(self, packet_id: PacketId) -> bool:
         """A publication with this id would be a repetition of one that was accepted."""
-        return packet_id in self._awaiting_rel
+        return packet_id in self.awaiting_rel
 
     def release(self, packet_id: PacketId) -> bool:
         """PUBREL has come. False: the id is unknown, which MQTT 5 answers with PUBCOMP 0x92."""
-        known = packet_id in self._awaiting_rel
-        self._awaiting_rel.pop(packet_id, None)
+        known = packet_id in self.awaiting_rel
+        self.awaiting_rel.pop(packet_id, None)
         return known
 
     def forget(self, packet_ids: Iterable[PacketId]) -> None:
         """The session does not wait for PUBREL of these any longer."""
         for packet_id in packet_ids:
-            self._awaiting_rel.pop(packet_id, None)
+            self.awaiting_rel.pop(packet_id, None)
 
     def headers(self, publish: Publish, topic: str) -> list[tuple[str, bytes]]:
         """Makes the headers of the uplink record of a QoS 0 or 1 publication; each call makes another `inflight-id`."""
         self._count += 1
         return uplink_headers(
-            client_id=self._client_id,
-            inflight_id=f"{self._id_prefix}{self._count}",
+            client_id=self.client_id,
+            inflight_id=f"{self.client_id}:{self.connection_id}:{self._count}",
             topic=topic,
             qos=publish.qos,
             retain=publish.retain,
             expiry_interval_s=publish.expiry_interval_s,
             properties=publish.properties,
-            username=self._grant.username,
+            username=self.grant.username,
         )
 
     def _require_room(self, taken: int) -> None:
-        if self._is_v5 and 0 < self._max_awaiting_rel <= taken:
+        if self.is_v5 and 0 < self.max_awaiting_rel <= taken:
             raise ProtocolViolation(
-                f"more than {self._max_awaiting_rel} publications at once [MQTT-3.3.4-7]",
+                f"more than {self.max_awaiting_rel} publications at once [MQTT-3.3.4-7]",
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
 

@@ -1,6 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE: what is granted, and what the acknowledgement says. The session keeps the subscriptions."""
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
@@ -9,33 +9,26 @@ from state.errors import ProtocolViolation
 from state.model import QoS, ReasonCode, Subscription
 
 
+@dataclass(slots=True, eq=False)
 class SubscriptionJudge:
-    """Of one connection. Both answers have a code for each filter, in the order of the request, under its packet id
-    [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
+    """Judges the subscriptions of one connection. Both answers have a code for each filter, in the order of the request, under
+    its packet id [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
 
     topic_filters: those that the session holds; None = too many to be told, so any may be among them.
     grant: what the login allows; a filter that it does not cover is refused with 0x87.
     max_subscriptions: how many there may be, max_subscription_bytes: how long together; 0 = no limit. One more is refused with
-    0x97, the same one again is not one more. max_topic_levels: of a filter; 0 = no limit.
+    0x97; resubscribing does not count twice. max_topic_levels: of a filter; 0 = no limit.
     """
 
-    __slots__ = ("_bytes", "_login", "_max_subscription_bytes", "_max_subscriptions", "_max_topic_levels", "_topic_filters")
+    topic_filters: set[str] | None
+    grant: Grant = EVERYTHING
+    max_subscriptions: int = 0
+    max_subscription_bytes: int = 0
+    max_topic_levels: int = 0
+    _bytes: int = 0
 
-    def __init__(
-        self,
-        topic_filters: Iterable[str] | None,
-        *,
-        grant: Grant = EVERYTHING,
-        max_subscriptions: int = 0,
-        max_subscription_bytes: int = 0,
-        max_topic_levels: int = 0,
-    ) -> None:
-        self._login = grant
-        self._topic_filters = None if topic_filters is None else set(topic_filters)
-        self._max_subscriptions = max_subscriptions
-        self._max_subscription_bytes = max_subscription_bytes
-        self._max_topic_levels = max_topic_levels
-        self._bytes = sum(len(topic_filter.encode()) for topic_filter in self._topic_filters or ())
+    def __post_init__(self) -> None:
+        self._bytes = sum(len(topic_filter.encode()) for topic_filter in self.topic_filters or ())
 
     def subscribe(self, subscribe: Subscribe) -> tuple[SubAck, tuple[Subscription, ...]]:
         """The acknowledgement and what is granted. Raises ProtocolViolation for a subscription identifier, which CONNACK rules
@@ -59,27 +52,27 @@ class SubscriptionJudge:
         topic_filter = asked.topic_filter
         if is_shared(topic_filter):
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        if not is_topic_filter(topic_filter) or 0 < self._max_topic_levels < topic_levels(topic_filter):
+        if not is_topic_filter(topic_filter) or 0 < self.max_topic_levels < topic_levels(topic_filter):
             return ReasonCode.TOPIC_FILTER_INVALID
-        if not self._login.may_subscribe(topic_filter):
+        if not self.grant.may_subscribe(topic_filter):
             return ReasonCode.NOT_AUTHORIZED
-        if self._topic_filters is None:
-            return ReasonCode.QUOTA_EXCEEDED if self._max_subscription_bytes else asked.qos  # it is over the limit already
-        if topic_filter not in self._topic_filters:
+        if self.topic_filters is None:
+            return ReasonCode.QUOTA_EXCEEDED if self.max_subscription_bytes else asked.qos  # it is over the limit already
+        if topic_filter not in self.topic_filters:
             size_bytes = self._bytes + len(topic_filter.encode())
-            if 0 < self._max_subscriptions <= len(self._topic_filters) or 0 < self._max_subscription_bytes < size_bytes:
+            if 0 < self.max_subscriptions <= len(self.topic_filters) or 0 < self.max_subscription_bytes < size_bytes:
                 return ReasonCode.QUOTA_EXCEEDED
-            self._topic_filters.add(topic_filter)
+            self.topic_filters.add(topic_filter)
             self._bytes = size_bytes
         return asked.qos
 
     def _drop(self, topic_filter: str) -> ReasonCode:
         if not is_topic_filter(topic_filter):
             return ReasonCode.TOPIC_FILTER_INVALID
-        if self._topic_filters is None:
+        if self.topic_filters is None:
             return ReasonCode.SUCCESS
-        if topic_filter not in self._topic_filters:
+        if topic_filter not in self.topic_filters:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
-        self._topic_filters.remove(topic_filter)
+        self.topic_filters.remove(topic_filter)
         self._bytes -= len(topic_filter.encode())
         return ReasonCode.SUCCESS

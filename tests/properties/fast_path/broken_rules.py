@@ -8,9 +8,8 @@ import msgspec
 
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.host.outbox import FastPublish, Outbox
-from sinks.mqtt.connection.chain import Chain, Link
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.fast_path import Adopted, WireFastPath
+from sinks.mqtt.connection.fast_path import Adopted, Chain, OfferRefusal, WireFastPath
 from state.activation import Activation
 from state.connection import SessionConnection
 from state.events import Event, FastSent
@@ -37,10 +36,8 @@ def _goes_on_behind(self: Chain, offset: int) -> None:
     self.after = max(self.after, offset)
 
 
-def _without_gap(self: Chain, previous: int, offset: int) -> Link:
-    if offset <= self.after:
-        return Link.KNOWN
-    return Link.NEXT if self.broken_at is None else Link.BROKEN
+def _without_gap(self: Chain, *_: int) -> OfferRefusal | None:
+    return None if self.broken_at is None else OfferRefusal.BROKEN
 
 
 def _falls_back(self: Chain, offset: int) -> None:
@@ -160,7 +157,7 @@ def _with_stops(story: Story) -> Story:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "1: a path is open although messages wait in the queue": Mutant((grants, "_grantable", _open_whatever_waits)),
-    "2: an offer behind a message that is missing is taken": Mutant((Chain, "link", _without_gap)),
+    "2: an offer behind a message that is missing is taken": Mutant((Chain, "refusal", _without_gap)),
     "2: a grant takes the chain back": Mutant((Chain, "handled", _falls_back), story=_offered_again),
     "2: a first transmission of the session takes the chain on": Mutant((Chain, "break_at", _goes_on_behind)),
     "3: no slot is needed": Mutant((Outbox, "has_free_slot", property(lambda _: True))),

@@ -11,7 +11,7 @@ from state.records.events import MAX_EVENTS_IN_RECORD, decode_events, encode_eve
 
 
 def queue(**settings: int) -> AppendQueue:
-    return AppendQueue(GatewaySettings(**settings))  # type: ignore[arg-type]
+    return AppendQueue(GatewaySettings(**settings), Unconfirmed(DeviceLimits()))  # type: ignore[arg-type]
 
 
 def acknowledgement(packet_id: int, reason: str = "") -> bytes:
@@ -138,8 +138,7 @@ def test_what_all_connections_hold_together_stops_each_of_them() -> None:
 def test_the_queue_is_full_while_too_many_publications_are_unanswered() -> None:
     appends = queue()
     appends.max_unanswered = 2
-    first, second, other = Append(b"1", b"A"), Append(b"2", b"B"), Append(b"3", b"C")
-    first.counts = second.counts = True
+    first, second, other = Append(b"1", b"A", counts=True), Append(b"2", b"B", counts=True), Append(b"3", b"C")
     appends.add(other)
     appends.add(first)
     assert not appends.is_full
@@ -158,8 +157,7 @@ def test_the_queue_is_full_while_too_many_publications_are_unanswered() -> None:
 
 def test_a_publication_counts_until_its_answer_is_written() -> None:
     appends = queue()
-    first, second = Append(b"1", b"A"), Append(b"2", b"B")
-    first.counts = second.counts = True
+    first, second = Append(b"1", b"A", counts=True), Append(b"2", b"B", counts=True)
     appends.add(first)
     appends.add(second)
     appends.settle(second, confirmed=True)

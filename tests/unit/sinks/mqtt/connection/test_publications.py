@@ -24,7 +24,7 @@ def publications(*, v5: bool = True, awaiting_rel: tuple[int, ...] = (), limit: 
         publish_rate=TokenBucket(rate, 0),
         max_topic_levels=3,
         topic_alias_maximum=2,
-        awaiting_rel=awaiting_rel,
+        awaiting_rel=dict.fromkeys(awaiting_rel),
         max_awaiting_rel=limit,
     )
 

@@ -14,7 +14,7 @@ def asked(topic_filter: str, qos: int = 1) -> Subscription:
 
 
 def subscribe(*subscriptions: Subscription, judge: SubscriptionJudge | None = None) -> tuple[SubAck, tuple[Subscription, ...]]:
-    return (judge or SubscriptionJudge(())).subscribe(Subscribe(packet_id=7, subscriptions=subscriptions))
+    return (judge or SubscriptionJudge(set())).subscribe(Subscribe(packet_id=7, subscriptions=subscriptions))
 
 
 def test_valid_filters_are_granted_at_the_qos_asked_for() -> None:
@@ -33,13 +33,13 @@ def test_bad_and_shared_filters_are_refused_one_by_one() -> None:
 
 def test_a_subscription_identifier_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolViolation) as caught:
-        SubscriptionJudge(()).subscribe(Subscribe(packet_id=1, subscriptions=(asked("a"),), subscription_id=1))
+        SubscriptionJudge(set()).subscribe(Subscribe(packet_id=1, subscriptions=(asked("a"),), subscription_id=1))
     assert caught.value.reason_code is ReasonCode.SUBSCRIPTION_IDS_NOT_SUPPORTED
 
 
 def test_unsubscribe_answers_filter_by_filter() -> None:
     """[MQTT-3.11.3-1] [MQTT-3.10.4-6]: as if each filter had come in a packet of its own."""
-    judge = SubscriptionJudge(("of an earlier connection",))
+    judge = SubscriptionJudge({"of an earlier connection"})
     subscribe(asked("a"), asked("$share/g/a"), judge=judge)
     filters = ("a", "a", "#/a", "$share/g/a", "of an earlier connection", "A")
     answer, valid = judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=filters))
@@ -49,7 +49,7 @@ def test_unsubscribe_answers_filter_by_filter() -> None:
 
 
 def test_one_filter_too_many_is_refused_and_the_same_one_again_is_not_one_more() -> None:
-    judge = SubscriptionJudge(("kept",), max_subscriptions=3)
+    judge = SubscriptionJudge({"kept"}, max_subscriptions=3)
     answer, granted = subscribe(asked("a"), asked("a", 2), asked("kept", 0), asked("b"), asked("c"), asked("a", 0), judge=judge)
     assert answer.reason_codes == (1, 2, 0, 1, 0x97, 0)
     assert [one.topic_filter for one in granted] == ["a", "a", "kept", "b", "a"]
@@ -58,7 +58,7 @@ def test_one_filter_too_many_is_refused_and_the_same_one_again_is_not_one_more()
 
 
 def test_filters_that_are_too_long_together_are_refused() -> None:
-    judge = SubscriptionJudge(("ü",), max_subscription_bytes=10)
+    judge = SubscriptionJudge({"ü"}, max_subscription_bytes=10)
     assert subscribe(asked("12345678"), asked("9"), judge=judge)[0].reason_codes == (1, 0x97)
     judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=("ü",)))
     assert subscribe(asked("9"), asked("0"), asked("x"), judge=judge)[0].reason_codes == (1, 1, 0x97)
@@ -71,7 +71,7 @@ def test_a_session_that_is_over_the_limit_gets_no_filter_more() -> None:
 
 
 def test_a_filter_of_too_many_levels_is_refused() -> None:
-    judge = SubscriptionJudge((), max_topic_levels=3)
+    judge = SubscriptionJudge(set(), max_topic_levels=3)
     assert subscribe(asked("a/b/#"), asked("a/b/c/d"), asked("///"), asked("//"), judge=judge)[0].reason_codes == (
         1,
         0x8F,
@@ -81,7 +81,7 @@ def test_a_filter_of_too_many_levels_is_refused() -> None:
 
 
 def test_a_3_1_1_device_is_told_0x80() -> None:
-    answer, _ = subscribe(asked("a"), asked("b"), judge=SubscriptionJudge((), max_subscriptions=1))
+    answer, _ = subscribe(asked("a"), asked("b"), judge=SubscriptionJudge(set(), max_subscriptions=1))
     assert V311.encode(answer) == b"\x90\x04\x00\x07\x01\x80"
     assert V5.encode(answer) == b"\x90\x05\x00\x07\x00\x01\x97"
 
