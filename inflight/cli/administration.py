@@ -29,12 +29,16 @@ def topics(
 
 def jars(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    background: Annotated[bool, typer.Option("--background", hidden=True, help="Give way to every other process.")] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Print only the value for `spark-submit --jars`.")] = False,
 ) -> None:
     """Fetch the jars of Spark's connectors and of Kafka into the cache, and prepare quick starts. Quick if all is cached."""
+    from inflight.local.child_process import lower_priority
     from inflight.local.class_data_sharing import ensure_class_archives
     from inflight.local.jars import ensure_jars
 
+    if background:
+        lower_priority(19)
     found = ensure_jars(progress=not quiet)
     ensure_class_archives(found, say=lambda text: None if quiet else typer.echo(text, err=True))
     if spark:

@@ -4,9 +4,8 @@ import os
 import signal
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
     from streaming.config.settings import Settings
     from streaming.reload.configuration_watch import ConfigurationWatch
-
-_RECORDING_S: Final = 25.0
-"""Time limit for Spark's JVM to write its class archive. `inflight up` waits a little longer before it kills its engine."""
 
 
 def up(
@@ -86,14 +82,13 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())
     from inflight.cli.metrics_server import serving_metrics
-    from inflight.local.class_data_sharing import records_classes
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
     from streaming.engine.watching.full_disk import free_disk_of, naming_full_disks
     from streaming.engine.watching.health import EngineHealth
     from streaming.engine.watching.watchdog import report_hangs
-    from streaming.spark_internals.jvm import end_jvm, under_spark_submit
+    from streaming.spark_internals.jvm import under_spark_submit
 
     collector = EngineCollector(
         hangs=report_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
@@ -115,8 +110,6 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             new_settings=watch.changed,
             health=health,
         )
-        if records_classes():
-            end_jvm(_RECORDING_S)
 
 
 def gateway(
@@ -248,13 +241,16 @@ def demo(
     from rich.console import Console
 
     from inflight.demo.run import run_demo
-    from inflight.local.class_data_sharing import has_class_archives, recorded_classes
+    from inflight.local.class_data_sharing import has_class_archives, make_class_archives_later
     from inflight.local.jars import ensure_jars
 
     if data_dir is None:
         Path("var").mkdir(exist_ok=True)
         data_dir = Path(tempfile.mkdtemp(prefix="demo-", dir="var"))
     jars = ensure_jars()
-    with nullcontext() if has_class_archives(jars) else recorded_classes(jars):
-        code = run_demo(data_dir, Console(stderr=True))
+    console = Console(stderr=True)
+    code = run_demo(data_dir, console)
+    if not has_class_archives(jars):
+        make_class_archives_later(data_dir / "class-archives.log")
+        console.print("In the background Java prepares later starts, so that they are faster (half a minute, once).")
     raise SystemExit(code)

@@ -111,7 +111,7 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
         if os.getppid() != parent:  # it died before the call above, and no signal will come
             os._exit(1)
     if nice:
-        _lower_priority(nice)
+        lower_priority(nice)
     try:
         os.execvp(command[0], list(command))  # noqa: S606  # nosec B606
     except OSError as error:
@@ -119,7 +119,7 @@ def _become(parent: int, nice: int, command: Sequence[str]) -> None:
         os._exit(127)
 
 
-def _lower_priority(nice: int) -> None:
+def lower_priority(nice: int) -> None:
     """Raises the nice value of this process and of its session.
 
     Linux with autogroups shares the processor among sessions first, and there only the session's value counts (sched(7)).

@@ -1,20 +1,21 @@
 """Class data sharing: later JVMs map from a file what an earlier one has loaded and verified. It saves a third of a start.
 
-The archives are made once for each Java and PySpark, either by `inflight jars`, which runs Kafka and the engine for a moment
-(inflight/local/warm_up.py), or by the first `inflight demo`, which runs them anyway. Each JVM writes at its exit what it has
-loaded. Every later start names the file; a JVM that it does not fit goes on without it.
+`inflight jars` makes the archives, once for each Java and PySpark: inflight/local/warm_up.py runs Kafka and the engine for a
+moment, and each JVM writes at its exit what it has loaded. The first `inflight demo` leaves that to a process in the background.
+Every later start names the file; a JVM that it does not fit goes on without it.
 
 Source: JEP 350. The files are in the cache beside the jars, and may be deleted at any time.
 """
 
+import fcntl
 import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -40,7 +41,7 @@ def archive_options(program: Program, jars: Jars) -> tuple[str, ...]:
 
 
 def records_classes() -> bool:
-    """True if JVMs that this process starts write an archive at their exit, which has to be waited for."""
+    """True in the run that makes the archives: JVMs that this process starts write one at their exit."""
     return _DUMP_TO in os.environ
 
 
@@ -48,23 +49,16 @@ def has_class_archives(jars: Jars) -> bool:
     return all(_archive(program, jars).is_file() for program in _PROGRAMS)
 
 
-@contextmanager
-def recorded_classes(jars: Jars) -> Iterator[Path]:
-    """Keeps as archives what the JVMs write that are started inside, unless an exception ends it.
-
-    Yields a directory for other data, which is deleted at the end.
-    """
-    home = jars.local_fs.parent.parent
-    with tempfile.TemporaryDirectory(dir=home, prefix="warm-up-") as name:
-        directory = Path(name)
-        os.environ[_DUMP_TO] = name
-        try:
-            yield directory
-        finally:
-            del os.environ[_DUMP_TO]
-        for program in _PROGRAMS:
-            if (directory / f"{program}.jsa").is_file():
-                (directory / f"{program}.jsa").rename(_archive(program, jars))
+def make_class_archives_later(log: Path) -> None:
+    """Starts `inflight jars --background`, which outlives this process."""
+    with log.open("wb") as output:
+        subprocess.Popen(
+            [sys.executable, "-m", "inflight", "jars", "--background"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def ensure_class_archives(jars: Jars, say: Callable[[str], None]) -> None:
@@ -75,11 +69,27 @@ def ensure_class_archives(jars: Jars, say: Callable[[str], None]) -> None:
     """
     if has_class_archives(jars):
         return
+    home = jars.local_fs.parent.parent
+    with (home / "class-archives.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process runs Kafka and Spark once, so that they start faster from now on; waiting for it …")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not has_class_archives(jars):
+            for leftover in home.glob("warm-up-*/"):  # of a killed process: the lock says that nobody works there
+                shutil.rmtree(leftover, ignore_errors=True)
+            _make(jars, home, say)
+
+
+def _make(jars: Jars, home: Path, say: Callable[[str], None]) -> None:
     say("running Kafka and Spark once, so that they start faster from now on (half a minute) …")
-    try:
-        with recorded_classes(jars) as directory:
+    with tempfile.TemporaryDirectory(dir=home, prefix="warm-up-") as name:
+        directory = Path(name)
+        try:
             done = subprocess.run(
                 bound_to_parent([sys.executable, "-m", "inflight.local.warm_up", str(directory / "data")]),
+                env={**os.environ, _DUMP_TO: name},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -87,12 +97,15 @@ def ensure_class_archives(jars: Jars, say: Callable[[str], None]) -> None:
                 timeout=_TIMEOUT_S,
                 check=False,
             )
-    except subprocess.TimeoutExpired:
-        say(f"they took longer than {_TIMEOUT_S:.0f} s, so they start as slowly as before; `inflight jars` tries again")
-        return
-    if not has_class_archives(jars):
-        words = "\n".join(f"  {line}" for line in done.stderr.splitlines()[-5:])
-        say(f"that did not work, so they start as slowly as before; `inflight jars` tries again. The last words:\n{words}")
+        except subprocess.TimeoutExpired:
+            say(f"they took longer than {_TIMEOUT_S:.0f} s, so they start as slowly as before; `inflight jars` tries again")
+            return
+        made = [program for program in _PROGRAMS if (directory / f"{program}.jsa").is_file()]
+        for program in made:
+            (directory / f"{program}.jsa").rename(_archive(program, jars))
+        if len(made) < len(_PROGRAMS):
+            words = "\n".join(f"  {line}" for line in done.stderr.splitlines()[-5:])
+            say(f"that did not work, so they start as slowly as before; `inflight jars` tries again. The last words:\n{words}")
 
 
 def _archive(program: Program, jars: Jars) -> Path:

@@ -11,7 +11,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.events import encode_event
 from state.settings import BackoffSettings, SessionSettings
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -44,7 +44,7 @@ def test_a_long_queue_throttles_its_client_only_and_sending_goes_on_when_it_is_s
         for command in first[:25]:
             acknowledged = encode_event(PubAckReceived(connection_id=1, packet_id=command.packet_id))
             pipeline.send(topics.events, acknowledged, key=b"slow")
-        results = [future.result(timeout=60) for future in held]
+        results = [future.result(timeout=DEADLINE_S) for future in held]
     assert all(len(result.attempts) > 1 for result in results)
     assert [result.offset for result in results] == sorted(result.offset for result in results)
     records = [record for record in pipeline.read(topics.throttle, 2) if record.key == b"slow"]

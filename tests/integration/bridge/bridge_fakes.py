@@ -207,7 +207,7 @@ def running_bridge(
         stop = asyncio.Event()
         stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
         settings = dataclasses.replace(
-            BridgeSettings(name="bridge", port=server.sockets[0].getsockname()[1], backoff=QUICK, connect_timeout_ms=500),
+            BridgeSettings(name="bridge", port=server.sockets[0].getsockname()[1], backoff=QUICK, connect_timeout_ms=5_000),
             **changes,
         )
         started.set()

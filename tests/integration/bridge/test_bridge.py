@@ -351,12 +351,12 @@ def test_a_broker_that_refuses_connections_is_tried_again_after_the_backoff() ->
 
 def test_a_broker_that_throws_the_bridge_out_because_it_has_too_much_to_do_is_left_alone_for_the_backoff() -> None:
     backoff = BackoffSettings(initial_ms=700, jitter=0.0)
-    with running_bridge(backoff=backoff, connect_timeout_ms=100) as bridge:
+    with running_bridge(backoff=backoff, connect_timeout_ms=500) as bridge:
         broker, since = bridge.broker, time.monotonic()
         wait_until(lambda: time.monotonic() > since + 0.9, "a connection that has lasted: else it would be dialled at once")
         broker.on_loop(broker.peers["bridge"].send, Disconnect(reason_code=ReasonCode.QUOTA_EXCEEDED))
         wait_until(lambda: len(broker.attempts["bridge"]) >= 2, "the next attempt")
-        first, second = broker.attempts["bridge"]
+        first, second = broker.attempts["bridge"][:2]
         assert second - first >= 0.9 + 0.56  # as above
 
 

@@ -16,7 +16,7 @@ from inflight.local.endpoints import Endpoints
 from inflight.status.probes import probe_process
 from tests.integration.up.conftest import SharedUp
 from tests.support.metrics import every_metric
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -91,6 +91,6 @@ def test_top_goes_on_until_it_is_interrupted(up: SharedUp) -> None:
             if screens == 2:
                 process.send_signal(signal.SIGINT)
                 break
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert "Traceback" not in errors

@@ -16,10 +16,10 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from sinks.kafka.subscribing import subscribe
 from tests.integration.gateway.gateway_fakes import RawClient
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-PATIENCE_S = 60.0
+PATIENCE_S = DEADLINE_S
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 SESSION_EXPIRY, RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE = 0x11, 0x21, 0x27
 

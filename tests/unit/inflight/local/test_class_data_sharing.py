@@ -1,4 +1,4 @@
-"""Class archives: named when they are there, made once, and never in the way; with a stand-in for the warm-up."""
+"""Class archives are used if they are there, made once, and never in the way; with a stand-in for the warm-up."""
 
 import os
 import sys
@@ -48,10 +48,17 @@ def test_archives_are_made_once_and_named_from_then_on(jars: Jars, tmp_path: Pat
         name, _, path = option.partition("=")
         assert name == "-XX:SharedArchiveFile"
         assert Path(path).is_file()
-    assert sorted(path.suffix for path in (tmp_path / "jars").iterdir()) == ["", ".jsa", ".jsa"], "nothing else is left"
+    assert sorted(path.suffix for path in (tmp_path / "jars").iterdir()) == ["", ".jsa", ".jsa", ".lock"], "nothing else is left"
 
 
-def test_a_warm_up_that_fails_is_said_and_leaves_everything_as_it_was(
+def test_what_a_killed_run_has_left_is_removed(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jars" / "warm-up-killed" / "data").mkdir(parents=True)
+    warm_up(tmp_path, monkeypatch, "exit 1")
+    ensure_class_archives(jars, lambda text: None)
+    assert not (tmp_path / "jars" / "warm-up-killed").exists()
+
+
+def test_a_warm_up_that_fails_is_said_and_leaves_nothing(
     jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -59,7 +66,7 @@ def test_a_warm_up_that_fails_is_said_and_leaves_everything_as_it_was(
     ensure_class_archives(jars, said.append)
     assert "no space left" in said[-1]
     assert archive_options("spark", jars) == ()
-    assert [path.name for path in (tmp_path / "jars").iterdir()] == ["spark"]
+    assert sorted(path.name for path in (tmp_path / "jars").iterdir()) == ["class-archives.lock", "spark"]
 
 
 def test_a_warm_up_that_hangs_is_given_up(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
