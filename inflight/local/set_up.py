@@ -25,6 +25,7 @@ _LINE_EVERY_S: Final = 5.0
 """Where standard error is no terminal."""
 _STEP: Final = re.compile(r"\s*(Collecting|Requirement already|Downloading|Building wheel|Installing collected|Successfully)")
 _LONGEST: Final = 50
+_TAIL_LINES: Final = 30
 
 
 class Pip:
@@ -96,8 +97,8 @@ def main(requirements: Path) -> int:
             for pip in pips:
                 pip.end()
     failed = [pip for pip in pips if pip.status]
-    for pip in failed:
-        sys.stderr.write(f"{pip.name}:\n{''.join(pip.lines[-30:])}\n")
+    for pip in [pip for pip in failed if (pip.status or 0) > 0] or failed:  # the others were ended with the first one
+        sys.stderr.write(f"{pip.name}:\n{''.join(pip.lines[-_TAIL_LINES:])}\n")
     return 1 if failed else 0
 
 

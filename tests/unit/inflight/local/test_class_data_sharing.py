@@ -58,9 +58,7 @@ def test_what_a_killed_run_has_left_is_removed(jars: Jars, tmp_path: Path, monke
     assert not (tmp_path / "jars" / "warm-up-killed").exists()
 
 
-def test_a_warm_up_that_fails_is_said_and_leaves_nothing(
-    jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_up_that_fails_is_said_and_leaves_nothing(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     warm_up(tmp_path, monkeypatch, "echo no space left >&2; exit 1")
     ensure_class_archives(jars, said.append)
