@@ -187,7 +187,7 @@ def _fetch(pinned: Sequence[PinnedJar], directory: Path, *, progress: bool) -> N
 
 
 def _ivy_file(number: int, jars: Sequence[PinnedJar]) -> str:
-    """What one Ivy has to fetch. number: names its module, because Ivy keeps a file for each in its cache."""
+    """Returns the ivy.xml of one Ivy. number: names its module, because Ivy keeps a file for each in its cache."""
     configurations = "".join(f'<conf name="{name}"/>' for name in CLASS_PATHS)
     dependencies = "".join(
         f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.version}"'

@@ -1,4 +1,4 @@
-"""What several tests of gateways need."""
+"""Has the fixtures of several tests of gateways."""
 
 import pytest
 

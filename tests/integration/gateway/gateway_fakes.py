@@ -148,7 +148,7 @@ class GatewayUnderTest:
     port: int
     stop: Callable[[], None]
     addresses: list[tuple[str, int]] = field(default_factory=list)
-    """Of every listener, in the order of the settings."""
+    """The address of each listener, in the order of the settings."""
     reload: Callable[[], None] = lambda: None
     hurry: Callable[[], None] = lambda: None
     health: LoopHealth = field(default_factory=LoopHealth)

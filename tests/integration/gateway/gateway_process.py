@@ -166,9 +166,9 @@ def main() -> None:
 
         async def tell_partitions() -> None:
             while True:
-                told = counters.partitions_owned
-                write("partitions", told)
-                await until(lambda told=told: counters.partitions_owned != told, "other partitions", within_s=math.inf)
+                owned = counters.partitions_owned
+                write("partitions", owned)
+                await until(lambda owned=owned: counters.partitions_owned != owned, "other partitions", within_s=math.inf)
 
         telling = asyncio.create_task(tell_partitions())
         await serve(settings, on_ready=lambda _, port: write("port", port), stop=asyncio.Event(), counters=counters)

@@ -12,7 +12,7 @@ _numbers: Final = itertools.count(1)
 
 
 def settings_on(kafka: SharedKafka, prefix: str, **changed: Any) -> GatewaySettings:
-    """Of a gateway on any free port, with topics of four partitions for each call. prefix: a word of the test file."""
+    """Makes settings of a gateway on any free port, with four partitions in each topic. prefix: a word of the test file."""
     name = f"{prefix}-{next(_numbers)}"
     settings = GatewaySettings(
         port=0,

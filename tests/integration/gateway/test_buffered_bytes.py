@@ -1,4 +1,4 @@
-"""What a gateway holds for all devices together, on real sockets."""
+"""A gateway holds a limited number of bytes for all devices together, on real sockets."""
 
 import contextlib
 import socket

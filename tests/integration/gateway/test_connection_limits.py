@@ -1,4 +1,4 @@
-"""How many may come, how fast, and what becomes of the others, on real sockets."""
+"""A limited number of devices may connect, at a limited rate; the others wait or are refused. On real sockets."""
 
 import contextlib
 import selectors

@@ -1,4 +1,4 @@
-"""Which connection of a client wins: gateways in processes of their own, frozen and with wrong clocks, and the real session."""
+"""Tests which connection of a client wins, with frozen gateways, gateways with wrong clocks, and the real session."""
 
 import itertools
 import time

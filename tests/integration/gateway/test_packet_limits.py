@@ -1,4 +1,4 @@
-"""What a device may send, and how fast, on real sockets."""
+"""A device may send packets of a limited size at a limited rate, on real sockets."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a gateway and a bridge say to a probe while partitions, lease and broker come and go."""
+"""A gateway and a bridge tell a probe what is missing while partitions, lease and broker come and go."""
 
 import pytest
 

@@ -37,7 +37,7 @@ MINE, OTHERS = "devices/ada/x", "devices/bob/x"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What a client tries: it gets in, subscribes to `filter`, publishes to `topic` at QoS 1."""
+    """A client that connects, subscribes to `filter` and publishes to `topic` at QoS 1."""
 
     clientId: str  # noqa: N815 - as MQTT.js calls it
     username: str = "ada"

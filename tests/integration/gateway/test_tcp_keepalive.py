@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not TABLE.exists(), reason="only Linux has the t
 
 
 def timer_of(device: RawClient) -> str:
-    """What the kernel waits for on the gateway's side of the connection."""
+    """Reads what the kernel waits for on the gateway's side of the connection."""
     ours, theirs = (address[1] for address in (device.socket.getpeername(), device.socket.getsockname()))
     for line in TABLE.read_text(encoding="ascii").splitlines()[1:]:
         fields = line.split()

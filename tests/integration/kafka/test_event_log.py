@@ -69,7 +69,7 @@ def test_appends_go_on_after_a_broker_that_was_frozen_for_long(broker: EmbeddedK
 
 
 async def _processor_time_s(kafka: EmbeddedKafka, topic: str) -> float:
-    """What this process uses while 400 records wait for a broker that is frozen for `FROZEN_S`."""
+    """Measures what this process uses while 400 records wait for a broker that is frozen for `FROZEN_S`."""
     log = KafkaEventLog(
         bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, timeout_ms=60_000, max_request_bytes=1_000_000, options={}
     )

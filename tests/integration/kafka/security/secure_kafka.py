@@ -129,12 +129,12 @@ class SecureKafka(EmbeddedKafka):
             if verdict == wanted
         }
 
-    def _java(self) -> list[str]:
+    def _java(self, *options: str) -> list[str]:
         """What is allowed is logged, too."""
-        told = self.log_file.parent / "log4j2.properties"
-        told.write_text(conf_file("kafka-log4j2.properties").read_text(encoding="utf-8") + _LOGGING, encoding="utf-8")
+        properties = self.log_file.parent / "log4j2.properties"
+        properties.write_text(conf_file("kafka-log4j2.properties").read_text(encoding="utf-8") + _LOGGING, encoding="utf-8")
         option = "-Dlog4j2.configurationFile="
-        return [f"{option}{told.as_uri()}" if word.startswith(option) else word for word in super()._java()]
+        return [f"{option}{properties.as_uri()}" if word.startswith(option) else word for word in super()._java(*options)]
 
     def _write_properties(self) -> Path:
         path = super()._write_properties()

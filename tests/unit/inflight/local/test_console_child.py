@@ -16,9 +16,7 @@ from streaming.config.settings import load_settings
         (["console.port=-1"], ()),
     ],
 )
-def test_engine_and_gateway_serve_metrics_on_loopback_where_nothing_else_is_configured(
-    overrides: list[str], shown: tuple[str, ...]
-) -> None:
+def test_engine_and_gateway_serve_metrics_on_loopback_by_default(overrides: list[str], shown: tuple[str, ...]) -> None:
     assert shown_metrics(load_settings(None, overrides)) == shown
     load_settings(None, [*overrides, *shown])
 

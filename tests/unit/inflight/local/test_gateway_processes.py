@@ -9,7 +9,7 @@ from streaming.config.settings import Settings
 @pytest.mark.parametrize(
     ("wanted", "partitions", "count"), [(1, 8, 1), ("3", 8, 3), ("auto", 1, 1), ("auto", 999, os.cpu_count())]
 )
-def test_auto_is_one_for_each_processor_and_no_more_than_can_own_a_partition(wanted: object, partitions: int, count: int) -> None:
+def test_auto_is_one_process_for_each_processor_or_partition(wanted: object, partitions: int, count: int) -> None:
     settings = Settings(gateway={"processes": wanted}, topics={"partitions": {"commands": partitions}})
     assert process_count(settings) == count
 

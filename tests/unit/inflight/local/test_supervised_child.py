@@ -38,7 +38,7 @@ def start(children: list["subprocess.Popen[bytes]"], code: str) -> int:
     return children[-1].pid
 
 
-def test_a_child_that_works_is_not_killed_however_long_it_takes_to_be_ready(children: list["subprocess.Popen[bytes]"]) -> None:
+def test_a_child_that_works_is_not_killed_however_long_its_start_takes(children: list["subprocess.Popen[bytes]"]) -> None:
     # The work is done by a child of the child, as by the engine's JVM.
     pid = start(children, "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])")
     said: list[str] = []
@@ -92,7 +92,7 @@ def test_a_child_is_restarted_although_what_it_started_holds_its_output(tmp_path
     assert "the engine ended unexpectedly (exit status 3" in said[0]
 
 
-def test_the_numbers_of_a_child_are_served_by_itself_or_by_those_that_it_has_started() -> None:
+def test_metrics_of_a_child_are_served_by_it_or_its_children() -> None:
     child = SupervisedChild("gateway", list, say=print)
     assert dict(child.metrics()) == {}
     child.words = {"metrics": "h:1"}
