@@ -1,14 +1,10 @@
 """Replaces PySpark's serializer in a Python worker: Arrow in, Python lists, Arrow out, instead of pandas objects for every group.
 
-Theory of operation
+Theory of operation (the reasons are in docs/decisions/0008-lean-worker.md)
 
-What Spark sends. For `applyInPandasWithState` the JVM gives each task to a Python worker: the pickled function, and a stream of
-Arrow record batches with the rows and the states of the groups (lean_streams.py describes them). It expects a stream of record
-batches with the output rows and the new states. How the worker computes one from the other is invisible to the JVM.
-
-What PySpark does. For every group it makes a Series for each column, a DataFrame of them, and a GroupState from JSON. It calls
-the function, makes a DataFrame of the state, and in the end one `pd.concat` of everything. That costs five times what a session
-does with its events. A function that reads one binary column and returns rows that are no frames needs none of it.
+For `applyInPandasWithState` the JVM gives each task to a Python worker: the pickled function and a stream of Arrow record batches
+with the rows and the states of the groups (lean_streams.py describes them). It expects a stream of record batches with the output
+rows and the new states. How the worker computes one from the other is invisible to the JVM.
 
 What is replaced. The worker reads a task in this order (`read_udfs` in pyspark/worker.py):
 1. It makes the task's serializer, an `ApplyInPandasWithStateSerializer`.

@@ -92,9 +92,7 @@ def ended(process: Engine) -> str:
 
 
 @pytest.mark.parametrize("version", ["this", "0.1.0"])
-def test_what_waits_in_the_old_partitions_comes_before_what_is_in_the_new_ones(
-    kafka: SharedKafka, tmp_path: Path, version: str
-) -> None:
+def test_records_of_old_partitions_come_before_those_of_new_ones(kafka: SharedKafka, tmp_path: Path, version: str) -> None:
     topics = Topics(kafka, f"grown-{version}")
     settings = topics.settings(tmp_path)
     with engine(settings) as first:

@@ -52,7 +52,7 @@ def fill(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.faults
-def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small_without_need(pipeline: Pipeline) -> None:
+def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small(pipeline: Pipeline) -> None:
     topic = pipeline.settings.topics.messages
     fill(pipeline)
     sizes = {

@@ -51,7 +51,7 @@ def test_a_file_that_is_written_again_is_there_at_every_moment(spark: SparkSessi
     assert (files.read("name"), [path.name for path in tmp_path.iterdir()]) == (b"newer", ["name"])
 
 
-def test_a_file_that_an_older_version_wrote_with_a_checksum_can_be_replaced(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_with_a_checksum_of_an_older_version_can_be_replaced(spark: SparkSession, tmp_path: Path) -> None:
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "name"))
     with_checksums = path.getFileSystem(spark._jsc.hadoopConfiguration())
@@ -67,7 +67,7 @@ def test_a_file_that_an_older_version_wrote_with_a_checksum_can_be_replaced(spar
     assert (files.names(), files.read("name")) == (["name"], b"new")
 
 
-def test_the_last_micro_batch_is_that_of_the_checkpoint_whatever_the_folder(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_last_micro_batch_is_the_checkpoints_for_every_folder(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("offsets/9", "offsets/10", "commits/9"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("v1")

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 TTL_MS = 400
 
 
-def test_a_message_goes_through_two_queues_into_a_topic_with_its_whole_history(
+def test_a_message_goes_through_two_queues_with_its_whole_history(
     spark: SparkSession, kafka: SharedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     retry = Exchange(

@@ -83,9 +83,7 @@ def receipts(pipeline: Pipeline) -> dict[int, dict[bytes, ReadRecord]]:
 
 
 @pytest.mark.parametrize("lean_worker", [True, False])
-def test_what_is_due_is_worked_off_in_shares_and_a_message_does_not_wait_for_all_of_it(
-    pipeline: Pipeline, lean_worker: bool
-) -> None:
+def test_a_message_does_not_wait_for_all_due_timers(pipeline: Pipeline, lean_worker: bool) -> None:
     pipeline.settings = replace(pipeline.settings, max_timers_per_partition=LIMIT, lean_worker=lean_worker)
     stand_still(pipeline)
     batches = work_off(pipeline)

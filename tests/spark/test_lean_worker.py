@@ -168,7 +168,7 @@ def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) 
     assert {receipt["outcome"] for receipt in found} == {"delivered"}
 
 
-def test_an_exception_stops_the_query_with_its_words_and_the_next_query_runs(pipeline: Pipeline) -> None:
+def test_an_exception_stops_the_query_and_the_next_query_runs(pipeline: Pipeline) -> None:
     topic = pipeline.settings.topics.ledger
     query = pipeline.start(Failing(topic))
     pipeline.send_message("client", b"p")

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
-def test_the_connections_without_a_live_lease_are_found_while_the_query_runs(pipeline) -> None:
+def test_connections_without_a_live_lease_are_found_while_the_query_runs(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()
     clients = {"a": "dead", "b": "live", "c": "dead", "old": "", "gone": "dead"}

@@ -36,9 +36,7 @@ def written(pipeline: Pipeline) -> list[int]:
     return [len(read_topic(pipeline.bootstrap_servers, name)) for name in names]
 
 
-def test_an_event_of_a_newer_version_stops_the_query_undone_and_the_newer_version_takes_it_once(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_of_a_newer_version_waits_for_that_version(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = pipeline.settings.topics
     pipeline.start()
     for client in CLIENTS:

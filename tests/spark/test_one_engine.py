@@ -90,7 +90,7 @@ def ended(process: Engine) -> str:
     return str(errors)
 
 
-def test_an_engine_with_another_checkpoint_does_not_start_beside_a_running_one(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_an_engine_with_another_checkpoint_does_not_start_beside_one(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = Topics(kafka, "beside")
     with engine(topics.settings(tmp_path / "first")) as first:
         topics.connect(1)
@@ -103,7 +103,7 @@ def test_an_engine_with_another_checkpoint_does_not_start_beside_a_running_one(k
     assert topics.outcomes(2) == {"1": "delivered", "2": "delivered"}
 
 
-def test_an_engine_whose_checkpoint_somebody_has_copied_is_fenced_by_the_copy(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_an_engine_is_fenced_by_one_with_a_copy_of_its_checkpoint(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = Topics(kafka, "copied")
     with engine(topics.settings(tmp_path / "first")) as first:
         topics.connect(1)
@@ -117,7 +117,7 @@ def test_an_engine_whose_checkpoint_somebody_has_copied_is_fenced_by_the_copy(ka
         assert copy.stop() == 0
 
 
-def test_a_new_checkpoint_begins_where_the_old_one_was_and_sends_nothing_again(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_a_new_checkpoint_sends_nothing_again(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = Topics(kafka, "renewed")
     with engine(topics.settings(tmp_path / "first")) as first:
         topics.connect(1)

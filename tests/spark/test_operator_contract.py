@@ -36,7 +36,7 @@ def test_a_group_state_can_be_built_as_the_unit_tests_do() -> None:
     assert set(inspect.signature(GroupState.__init__).parameters) - {"self"} == CONSTRUCTOR
 
 
-def test_a_group_has_the_columns_key_and_record_and_its_state_starts_without_a_timer(pipeline: Pipeline) -> None:
+def test_a_group_has_two_columns_and_its_state_starts_without_a_timer(pipeline: Pipeline) -> None:
     topics = pipeline.settings.topics
 
     def describe(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -81,7 +81,7 @@ def publishes(commands: list[Any]) -> list[SendPublish]:
     return [command for command in commands if isinstance(command, SendPublish)]
 
 
-def test_a_timer_resends_what_is_not_acknowledged_until_it_is_and_then_stays_quiet(pipeline: Pipeline) -> None:
+def test_a_timer_resends_unacknowledged_messages_and_then_stays_quiet(pipeline: Pipeline) -> None:
     pipeline.settings = PipelineSettings(
         topics=pipeline.settings.topics, commands_partitions=2, session=SessionSettings(retry_interval_ms=500)
     )

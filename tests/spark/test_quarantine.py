@@ -45,7 +45,7 @@ def await_command(pipeline: Pipeline, client: str, connection_id: int, kind: typ
 
 
 @pytest.mark.faults
-def test_a_damaged_state_row_and_a_timer_that_raises_stop_nobody_else_and_are_restored_or_dropped(pipeline: Pipeline) -> None:
+def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.settings = replace(pipeline.settings, session=SessionSettings(retry_interval_ms=500))
     query = pipeline.start(Broken(pipeline.settings), then=partial(counted, settings=pipeline.settings))

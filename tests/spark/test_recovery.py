@@ -137,9 +137,7 @@ def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pi
 
 
 @pytest.mark.parametrize("lean_worker", [True, pytest.param(False, marks=pytest.mark.faults)])
-def test_a_micro_batch_that_is_executed_again_under_other_settings_writes_the_same_bytes_and_the_next_one_others(
-    pipeline: Pipeline, tmp_path: Path, lean_worker: bool
-) -> None:
+def test_a_re_execution_under_other_settings_writes_the_same_bytes(pipeline: Pipeline, tmp_path: Path, lean_worker: bool) -> None:
     settings = replace(pipeline.settings, lean_worker=lean_worker)
     first = Configured.like(pipeline, settings, tmp_path / "first")
     send_traffic(first, 1)

@@ -116,9 +116,7 @@ def running(spark: SparkSession, installation: Installation) -> Iterator[Running
         query.stop()
 
 
-def test_a_policy_of_a_changed_file_holds_for_the_next_messages_and_connections_stay(
-    spark: SparkSession, installation: Installation
-) -> None:
+def test_a_changed_policy_holds_for_the_next_messages(spark: SparkSession, installation: Installation) -> None:
     with running(spark, installation) as engine:
         installation.connect("here")
         installation.send("here", "1")

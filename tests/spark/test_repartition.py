@@ -112,7 +112,7 @@ def test_sessions_go_on_in_more_state_partitions_and_nothing_is_sent_twice(kafka
     sessions.go_on(5, packet_ids)
 
 
-def test_sessions_go_on_in_fewer_state_partitions_and_nothing_is_sent_twice(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_in_fewer_state_partitions_nothing_is_sent_twice(kafka: SharedKafka, tmp_path: Path) -> None:
     sessions = Sessions(kafka, "fewer", tmp_path)
     packet_ids = sessions.make()
     sessions.repartition(1, before=2)
@@ -122,7 +122,7 @@ def test_sessions_go_on_in_fewer_state_partitions_and_nothing_is_sent_twice(kafk
     sessions.go_on(3, packet_ids)
 
 
-def test_a_command_that_is_killed_in_the_middle_is_finished_by_the_next_one(kafka: SharedKafka, tmp_path: Path) -> None:
+def test_a_killed_repartitioning_is_finished_by_the_next_command(kafka: SharedKafka, tmp_path: Path) -> None:
     sessions = Sessions(kafka, "killed", tmp_path)
     packet_ids = sessions.make()
     offsets, commits = sessions.checkpoint / "offsets", sessions.checkpoint / "commits"

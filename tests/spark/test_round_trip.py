@@ -63,7 +63,7 @@ def test_every_byte_of_a_publication_arrives_at_the_backend(pipeline) -> None:
     assert inflight_id.startswith(f"{topics.events}-")
 
 
-def test_commands_go_to_the_partition_that_the_connection_named_and_the_ledger_tells_the_story(pipeline) -> None:
+def test_commands_go_to_the_partition_that_the_connection_named(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()
     pipeline.send(topics.events, connected(partition=0), key=b"zero")
@@ -75,7 +75,7 @@ def test_commands_go_to_the_partition_that_the_connection_named_and_the_ledger_t
     assert {(row["client_id"], row["transition"]) for row in rows} == {("zero", "connected"), ("one", "connected")}
 
 
-def test_a_window_of_large_messages_is_divided_into_records_that_kafka_takes(pipeline) -> None:
+def test_a_window_of_large_messages_is_divided_into_small_records(pipeline) -> None:
     payloads = [bytes([number]) * 200_000 for number in range(12)]
     for payload in payloads:
         pipeline.send_message("large", payload, ("mqtt-qos", b"1"))

@@ -16,7 +16,7 @@ from tests.support.waiting import DEADLINE_S, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def test_a_long_queue_throttles_its_client_only_and_sending_goes_on_when_it_is_short_again(pipeline) -> None:
+def test_a_long_queue_throttles_its_client_only_until_it_is_short(pipeline) -> None:
     session = SessionSettings(max_mqueue_len=100, high_watermark=0.2, low_watermark=0.1, max_inflight=50)
     pipeline.settings = dataclasses.replace(pipeline.settings, session=session)
     topics = pipeline.settings.topics

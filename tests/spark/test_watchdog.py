@@ -73,9 +73,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 @pytest.mark.parametrize("frozen", ["workers", "jvm"])
-def test_an_engine_that_hangs_is_ended_counted_and_goes_on_at_its_next_start(
-    kafka: SharedKafka, tmp_path: Path, frozen: str
-) -> None:
+def test_an_engine_that_hangs_is_ended_and_continues_at_its_next_start(kafka: SharedKafka, tmp_path: Path, frozen: str) -> None:
     prefix = f"hangs-{frozen}"
     topics = f"{prefix}.commands"
     with engine(settings(kafka, prefix, tmp_path)) as first:

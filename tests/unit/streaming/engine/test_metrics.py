@@ -37,7 +37,7 @@ def test_by_default_nothing_listens_and_only_loopback_would() -> None:
         assert served == ""
 
 
-def test_each_scrape_sees_the_numbers_of_that_moment_and_what_the_process_costs() -> None:
+def test_each_scrape_sees_the_numbers_of_that_moment() -> None:
     gateway, bridge = GatewayCounters(), BridgeCounters()
     with (
         serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(gateway), LoopHealth()) as one,

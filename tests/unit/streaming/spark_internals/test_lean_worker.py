@@ -120,7 +120,7 @@ def test_a_function_that_says_nothing_still_stores_its_states() -> None:
     assert read_answer(lean).sizes == [(0, 100)]
 
 
-def test_values_are_read_one_by_one_from_a_large_column_and_large_answers_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_columns_are_read_value_by_value_and_large_answers_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     given = arrow_stream(groups(2, 200))
     stock, lean = both(play, given)
     assert lean == stock

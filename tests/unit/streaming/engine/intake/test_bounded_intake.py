@@ -107,7 +107,7 @@ def test_after_the_end_nothing_is_asked() -> None:
     assert not logs
 
 
-def test_behind_small_records_some_more_are_taken_without_a_look_for_a_while() -> None:
+def test_after_small_records_more_are_read_unmeasured_for_a_while() -> None:
     records, limits, now_s = Records(), Limits(), [0.0]
     intake = BoundedIntake(BOUNDS, records, monotonic_s=lambda: now_s[0])
     intake.adjust(taken(SAFE), limits.set)
@@ -135,7 +135,7 @@ def test_more_than_that_is_looked_at() -> None:
         assert limits.now["messages"] >= 10_000
 
 
-def test_what_waits_and_does_not_fit_is_not_taken_whatever_was_small_before() -> None:
+def test_waiting_records_that_do_not_fit_are_not_read_after_small_ones() -> None:
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)
     intake.adjust(taken(SAFE), limits.set)

@@ -109,7 +109,7 @@ def test_the_connections_of_an_expired_lease_are_ended_and_no_others() -> None:
     assert sum(report.connections_ended for report in world.reports) == 2
 
 
-def test_an_expired_lease_is_looked_for_until_a_snapshot_with_everything_in_the_log_has_none_of_it() -> None:
+def test_a_lease_is_searched_for_until_a_complete_snapshot_has_none_of_it() -> None:
     world = World()
     world.open = [connection("a", "dead")]
     world.renew("dead")
@@ -140,7 +140,7 @@ def test_a_micro_batch_that_began_before_a_lease_expired_proves_nothing() -> Non
     assert world.forgotten == []
 
 
-def test_a_gateway_that_came_while_the_sessions_were_read_keeps_its_connections() -> None:
+def test_a_gateway_that_starts_during_a_search_keeps_its_connections() -> None:
     """Its lease is in the log before its first connection is."""
     world = World()
     world.open = [connection("a", "dead"), connection("b", "new")]
@@ -185,7 +185,7 @@ def test_the_first_search_finds_what_an_engine_before_this_one_left() -> None:
     assert (world.searches, world.told) == (1, [connection("a", "of long ago")])
 
 
-def test_a_search_that_takes_long_is_not_repeated_at_once_and_the_next_lease_does_not_wait_for_that() -> None:
+def test_a_long_search_is_not_repeated_at_once_for_the_same_lease() -> None:
     world = World()
     world.search_takes_s = 4
     world.renew("first")
@@ -210,7 +210,7 @@ def test_a_failure_is_tried_again() -> None:
     assert world.closed
 
 
-def test_while_a_lease_is_a_newer_version_s_no_connection_is_ended_and_the_log_says_so() -> None:
+def test_a_lease_of_a_newer_version_keeps_all_connections_open() -> None:
     world = World(first_search_s=0)
     world.open = [connection("a", "newer")]
     world.newer = True

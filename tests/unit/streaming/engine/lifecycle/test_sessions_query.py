@@ -43,13 +43,13 @@ def test_the_log_names_what_a_pyspark_lacks_for_the_lean_path(monkeypatch: pytes
     assert "ApplyInPandasWithStateSerializer" in off["reason"]
 
 
-def test_a_micro_batch_has_the_configured_bounds_and_the_first_one_a_safe_limit() -> None:
+def test_a_micro_batch_has_the_configured_bounds_and_a_safe_first_limit() -> None:
     made = batch_bounds(Settings())
     assert (made.max_records, made.max_bytes, made.safe_limit) == (20_000, 64 << 20, (64 << 20) // 900_000)
     assert batch_bounds(Settings(engine={"max_offsets_per_trigger": 10})).safe_limit == 10
 
 
-def test_timers_are_put_off_only_where_the_state_store_keeps_its_keys_in_order() -> None:
+def test_timers_are_postponed_only_with_an_ordered_state_store() -> None:
     provider = "org.apache.spark.sql.execution.streaming.state."
     for store, limit in ("RocksDBStateStoreProvider", 7), ("HDFSBackedStateStoreProvider", 0):
         spark = {"spark.sql.streaming.stateStore.providerClass": provider + store}

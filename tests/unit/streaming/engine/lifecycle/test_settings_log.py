@@ -83,7 +83,7 @@ def test_files_that_nobody_needs_are_removed() -> None:
     assert list(files.found) == ["13"]
 
 
-def test_a_checkpoint_without_records_goes_on_with_the_present_settings_and_says_so() -> None:
+def test_a_checkpoint_without_records_continues_with_present_settings() -> None:
     files = Files()
     files.planned(7, committed=False)
     said = lines(files, FIRST)
@@ -120,7 +120,7 @@ def test_everything_that_can_be_set_is_recorded_as_it_is() -> None:
     assert hash(before) == hash(rich)
 
 
-def test_a_field_of_a_newer_version_is_ignored_and_one_that_is_missing_has_its_default() -> None:
+def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
     files = Files()
     files.start(SECOND)
     record = msgspec.json.decode(files.found["0"])

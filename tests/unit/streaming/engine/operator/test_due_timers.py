@@ -26,7 +26,7 @@ def timers(limit: int, states: Iterable[GroupState]) -> list[int | None]:
     return [state._timeout_timestamp - NOW if timers.postpone(state) else None for state in states]
 
 
-def test_so_many_as_the_limit_are_called_and_the_others_get_a_place_each_in_the_following_seconds() -> None:
+def test_timers_beyond_the_limit_are_spread_over_the_following_seconds() -> None:
     places = [FIRST_MS + number * STEP_MS // 4 for number in range(8)]
     assert timers(4, [due() for _ in range(12)]) == [None] * 4 + places
 
@@ -122,7 +122,7 @@ def test_nobody_starves_when_more_are_due_than_can_be_called() -> None:
 
 
 @pytest.mark.parametrize("late_ms", [0, 3_600_000])
-def test_after_a_standstill_all_are_called_within_the_share_that_each_micro_batch_takes(late_ms: int) -> None:
+def test_after_a_standstill_all_timers_are_called_in_shares(late_ms: int) -> None:
     demand = Demand(clients=200, period_ms=3_600_000, limit=5, now_ms=NOW + late_ms)
     called = [demand.micro_batch() for _ in range(demand.clients // demand.limit + 1)]
     assert sorted(client for batch in called for client in batch) == list(range(demand.clients))

@@ -108,7 +108,7 @@ def test_a_timer_that_raises_costs_only_its_client(bug: pytest.MonkeyPatch) -> N
     assert host.timer_ms == -1
 
 
-def test_a_session_that_fails_whatever_the_event_is_quarantined_and_no_event_is_blamed(bug: pytest.MonkeyPatch) -> None:
+def test_a_session_that_fails_on_every_event_is_quarantined(bug: pytest.MonkeyPatch) -> None:
     bug.undo()
     host = in_flight(b"1")
     bug.setattr(Session, "_pass_time", failing)
@@ -119,7 +119,7 @@ def test_a_session_that_fails_whatever_the_event_is_quarantined_and_no_event_is_
     assert reasons == [b"quarantined", b"quarantined"]
 
 
-def test_a_client_without_a_stored_session_that_fails_does_not_stop_the_query_either(bug: pytest.MonkeyPatch) -> None:
+def test_a_new_session_that_fails_does_not_stop_the_query(bug: pytest.MonkeyPatch) -> None:
     host = Host()
     records = host.run(host.message(b"1", message_id=b"m1"))
     assert [letter["value"] for letter in of(records, "dead-letters")] == [b"1"]
@@ -159,7 +159,7 @@ def test_a_quarantined_client_is_refused_and_its_messages_are_dead_letters() -> 
     assert json.loads(good["headers"]["x-death"])[0]["queue"] == "c"
 
 
-def test_a_connection_of_which_only_the_damaged_blob_knows_the_partition_is_closed_wherever_it_is() -> None:
+def test_a_connection_of_a_damaged_session_is_closed_in_every_partition() -> None:
     host = damaged()
     ack = PubAckReceived(connection_id=7, packet_id=1)
     closed = commands(host.run(host.event(ack), host.event(ack)))
@@ -180,7 +180,7 @@ def test_the_same_micro_batch_executed_again_gives_the_same_bytes(bug: pytest.Mo
     assert answers[0] == answers[1]
 
 
-def test_restore_applies_what_the_device_said_meanwhile_and_the_session_goes_on(bug: pytest.MonkeyPatch) -> None:
+def test_restore_applies_the_events_of_the_quarantine(bug: pytest.MonkeyPatch) -> None:
     bug.undo()
     host = in_flight(b"1", b"2")
     host.run(host.event(PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"before")))
@@ -210,7 +210,7 @@ def test_restore_applies_what_the_device_said_meanwhile_and_the_session_goes_on(
     assert host.timer_ms == NOW + 3 + RETRY_MS
 
 
-def test_a_restore_of_what_still_cannot_be_read_changes_nothing_but_the_ledger() -> None:
+def test_restoring_an_unreadable_session_changes_only_the_ledger() -> None:
     host = damaged()
     host.run(timed_out=True)
     records = host.run(host.event(RestoreRequested()), now_ms=NOW + 1)
@@ -246,7 +246,7 @@ def test_drop_ends_the_session_and_the_client_begins_a_new_one(bug: pytest.Monke
     assert sent.payload == b"2"
 
 
-def test_drop_of_a_session_that_fails_at_its_end_still_gives_messages_their_outcome(bug: pytest.MonkeyPatch) -> None:
+def test_dropping_a_failing_session_gives_its_messages_an_outcome(bug: pytest.MonkeyPatch) -> None:
     bug.undo()
     host = in_flight(b"1")
     bug.setattr(Session, "_pass_time", failing)

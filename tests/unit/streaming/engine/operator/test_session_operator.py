@@ -101,7 +101,7 @@ def test_events_come_before_messages_and_each_in_the_order_of_its_offsets() -> N
     assert [first.payload, second.payload] == [b"1", b"2"]
 
 
-def test_the_same_activation_gives_the_same_bytes_whatever_the_order_of_its_rows() -> None:
+def test_an_activation_gives_the_same_bytes_in_any_order_of_its_rows() -> None:
     host = Host()
     cells = [host.connected(), *(host.message(bytes([number])) for number in range(9))]
     results = []
@@ -112,7 +112,7 @@ def test_the_same_activation_gives_the_same_bytes_whatever_the_order_of_its_rows
     assert results[0] == results[1] == results[2]
 
 
-def test_the_state_row_tells_what_people_ask_for_and_arms_the_next_deadline() -> None:
+def test_the_state_row_has_the_columns_and_arms_the_next_deadline() -> None:
     host = Host()
     host.run(host.connected(), host.message(b"12345"))
     assert host.value is not None
@@ -183,7 +183,7 @@ def test_records_for_nobody_are_dead_letters_and_leave_no_state(key: bytes | Non
     assert host.value is None
 
 
-def test_an_event_on_which_the_session_fails_is_a_dead_letter_and_the_others_are_applied(monkeypatch) -> None:
+def test_an_event_on_which_the_session_fails_is_a_dead_letter(monkeypatch) -> None:
     apply = Session._apply
 
     def failing(self: Session, event: Any, activation: Any) -> None:
@@ -200,7 +200,7 @@ def test_an_event_on_which_the_session_fails_is_a_dead_letter_and_the_others_are
     assert b"a mistake of ours" in letter["headers"]["x-detail"]
 
 
-def test_acknowledgements_that_share_a_record_are_applied_one_after_the_other() -> None:
+def test_acknowledgements_that_share_a_record_are_applied_in_order() -> None:
     host = Host()
     host.run(host.connected(), host.message(b"1"), host.message(b"2"), host.message(b"3"))
     events = [PubAckReceived(connection_id=1, packet_id=packet_id) for packet_id in (1, 2, 3)]
@@ -208,7 +208,7 @@ def test_acknowledgements_that_share_a_record_are_applied_one_after_the_other() 
     assert [json.loads(receipt["value"])["outcome"] for receipt in of(records, "receipts")] == ["delivered"] * 3
 
 
-def test_one_of_them_on_which_the_session_fails_makes_a_dead_letter_of_the_record_and_the_others_are_applied(monkeypatch) -> None:
+def test_of_events_in_one_record_only_the_failing_one_is_a_dead_letter(monkeypatch) -> None:
     apply = Session._apply
 
     def failing(self: Session, event: Any, activation: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_worker_makes_the_operator_once(monkeypatch) -> None:
     assert pickle.loads(pickled).operator is pickle.loads(pickled).operator
 
 
-def test_what_a_gateway_has_sent_is_adopted_and_a_gateway_that_is_wrong_costs_one_record() -> None:
+def test_fast_sends_are_adopted_and_a_wrong_report_costs_one_record() -> None:
     host = Host()
     connected = ClientConnected(connection_id=1, commands_partition=1, clean_start=False, capabilities=Capability.FAST_PATH)
     opened = host.run(host.event(connected), host.message(b"1"))

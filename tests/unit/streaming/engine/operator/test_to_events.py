@@ -98,7 +98,7 @@ def test_a_tombstone_is_an_empty_payload() -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, NOW + 1, NOW + 10**9])
-def test_a_timestamp_that_cannot_be_is_replaced_by_the_time_of_the_micro_batch(timestamp_ms: int) -> None:
+def test_an_impossible_timestamp_becomes_the_micro_batch_time(timestamp_ms: int) -> None:
     message = submitted(TOPIC, ("expiration", b"10"), timestamp_ms=timestamp_ms)
     assert (message.accepted_ms, message.expires_at_ms) == (NOW, NOW + 10)
 
@@ -186,7 +186,7 @@ def test_a_publication_gets_its_id_from_its_position() -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 4, 2**40])
-def test_a_connection_that_reads_a_partition_that_does_not_exist_is_unreadable(partition: int) -> None:
+def test_a_connection_that_names_a_missing_partition_is_unreadable(partition: int) -> None:
     value = encode_event(ClientConnected(connection_id=1, commands_partition=partition))
     with pytest.raises(UnreadableRecord, match="restart the engine"):
         to_events(event_record(value), SETTINGS, now_ms=NOW)

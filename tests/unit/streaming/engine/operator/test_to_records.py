@@ -46,7 +46,7 @@ def records_of(*commands, settings: PipelineSettings = SETTINGS) -> list[SinkRec
     return to_records(commands, client_id="ü", now_ms=NOW, settings=settings)
 
 
-def test_gateway_commands_are_one_record_for_each_partition_and_keep_their_order() -> None:
+def test_gateway_commands_are_one_ordered_record_for_each_partition() -> None:
     close = CloseConnection(connection_id=1, partition=2, sequence=9, reason_code=0x8E)
     records = records_of(publish(1), close, publish(2), publish(3))
     assert [(record.topic, record.partition, record.key) for record in records] == [

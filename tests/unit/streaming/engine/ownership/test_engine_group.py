@@ -13,7 +13,7 @@ from streaming.engine.progress import batch_progress
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 
-def test_a_new_checkpoint_begins_where_the_last_micro_batch_ended_and_new_partitions_from_their_beginning() -> None:
+def test_a_new_checkpoint_begins_at_the_committed_offsets() -> None:
     document = {
         "batchId": 7,
         "timestamp": "2026-11-22T00:00:00Z",
@@ -57,7 +57,7 @@ def locked_out(group: EngineGroup) -> list[str]:
     raise GroupAuthorizationFailedError
 
 
-def test_who_works_on_the_checkpoint_without_an_engine_waits_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_work_on_a_checkpoint_waits_until_no_engine_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_group, "_FORGOTTEN_S", 0)
     monkeypatch.setattr(EngineGroup, "_others", none)
     await_no_engine(Settings())

@@ -25,7 +25,7 @@ TOPICS = ("m", "e")
 OFFSETS = b'v1\n{"batchWatermarkMs":0}\n{"e":{"0":7}}\n{"m":{"0":5,"1":3}}'
 
 
-def test_the_old_partitions_are_read_when_a_micro_batch_ends_where_they_ended() -> None:
+def test_old_partitions_are_read_when_a_micro_batch_ends_at_their_end() -> None:
     added = AddedPartitions(old={"m": 2, "e": 1}, ends={"m": {0: 5, 1: 3}, "e": {0: 7}})
     assert not added.are_old_read({})
     assert not added.are_old_read({"m": {0: 5, 1: 2}, "e": {0: 7}})
@@ -34,7 +34,7 @@ def test_the_old_partitions_are_read_when_a_micro_batch_ends_where_they_ended() 
 
 
 @pytest.mark.parametrize("now", [{"m": 4, "e": 2}, {"m": 4}, {}])
-def test_the_same_number_and_a_topic_of_which_kafka_says_nothing_are_no_change(now: dict[str, int]) -> None:
+def test_the_same_number_and_an_unknown_topic_are_no_change(now: dict[str, int]) -> None:
     assert changed({"m": 4, "e": 2}, now) is None
 
 
@@ -46,7 +46,7 @@ def test_another_number_is_said_with_what_to_do(count: int) -> None:
     assert "start it again" in said
 
 
-def test_the_partitions_of_a_checkpoint_are_written_when_they_change_and_only_then() -> None:
+def test_the_partitions_of_a_checkpoint_are_written_when_they_change() -> None:
     files = MemoryFiles()
     assert recorded_partitions(files, TOPICS) is None
     for counts in ({"m": 4, "e": 2}, {"e": 2, "m": 4}, {"m": 5, "e": 2}):
@@ -56,7 +56,7 @@ def test_the_partitions_of_a_checkpoint_are_written_when_they_change_and_only_th
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"m": 4, "e', b"\0\0", b"\xff"])
-def test_a_file_of_partitions_that_was_half_written_is_made_anew_from_the_offset_log(torn: bytes) -> None:
+def test_a_torn_file_of_partitions_is_remade_from_the_offset_log(torn: bytes) -> None:
     files = MemoryFiles(found={"inflight.partitions": torn, "offsets/3": OFFSETS})
     files.planned(3, committed=False)
     assert recorded_partitions(files, TOPICS) == {"e": 1, "m": 2}

@@ -43,7 +43,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(2, 5), (12, 3)])
-def test_the_checkpoint_of_a_stopped_engine_is_divided_and_then_fits_the_new_number_only(old: int, new: int) -> None:
+def test_a_repartitioned_checkpoint_fits_the_new_number_only(old: int, new: int) -> None:
     files = Checkpoint().has(old, 7)
     repartition_checkpoint(files, new, spark(files, new))
     assert MARK not in files.found
@@ -78,7 +78,7 @@ def test_after_a_kill_the_same_command_finishes_the_work() -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_when_spark_refuses_an_engine_goes_on_with_the_old_number_unless_spark_has_begun(begun: bool) -> None:
+def test_when_spark_refuses_the_old_number_stays_unless_spark_has_begun(begun: bool) -> None:
     files = Checkpoint().has(2, 7)
 
     def refuse() -> None:

@@ -39,7 +39,7 @@ class FakeTopic:
         pass
 
 
-def test_a_lag_counts_from_its_high_watermark_until_it_is_down_to_the_low_one() -> None:
+def test_a_lag_counts_from_its_high_watermark_down_to_the_low_one() -> None:
     watermarks = EngineWatermarks(WATERMARKS)
     verdicts = [bool(watermarks.judge(*load(lag=lag))) for lag in (0, 99, 100, 50, 11, 10, 99, 100)]
     assert verdicts == [False, False, True, True, True, False, False, True]
@@ -51,7 +51,7 @@ def test_a_disk_counts_from_little_until_there_is_enough() -> None:
     assert verdicts == [False, False, True, True, True, False, False]
 
 
-def test_backends_wait_until_everything_is_below_its_watermark_and_are_told_what_is_not() -> None:
+def test_backends_wait_until_everything_is_below_its_watermark() -> None:
     watermarks = EngineWatermarks(WATERMARKS)
     assert watermarks.judge(*load(lag=200, state=2_000)) == "the engine is 200 records behind; the session state has 2000B"
     assert watermarks.judge(*load(lag=0, state=600)) == "the session state has 600B"
@@ -77,7 +77,7 @@ def test_the_verdict_is_written_at_the_start_and_when_it_changes() -> None:
     assert third is None
 
 
-def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later() -> None:
+def test_a_verdict_that_kafka_refuses_is_written_again_later() -> None:
     topic, now_ms = FakeTopic(), [0]
     throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: now_ms[0])
     throttle.start()
@@ -92,7 +92,7 @@ def test_a_verdict_that_kafka_does_not_take_is_written_again_some_seconds_later(
     assert topic.written == [None]
 
 
-def test_an_engine_on_a_new_checkpoint_frees_the_clients_that_an_older_one_has_throttled() -> None:
+def test_a_new_checkpoint_releases_clients_that_an_older_one_throttled() -> None:
     topic = FakeTopic()
     throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.observe(batch(number=0))

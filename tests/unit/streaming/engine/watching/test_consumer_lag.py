@@ -11,7 +11,7 @@ def test_what_waits_is_told_by_topic() -> None:
     assert waiting(newest, {"m": {0: 4, 1: 7}, "e": {0: 0}}) == {"m": 6, "e": 3}
 
 
-def test_a_partition_whose_end_nobody_knows_and_one_that_was_made_anew_have_nothing_waiting() -> None:
+def test_a_partition_with_an_unknown_end_has_nothing_waiting() -> None:
     newest = {TopicPartition("m", 0): 10, TopicPartition("m", 1): 2}
     assert waiting(newest, {"m": {1: 9}}) == {"m": 0}
 

@@ -18,7 +18,7 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(None, [f"engine.data_dir={tmp_path}"])
 
 
-def test_the_disk_of_a_checkpoint_that_does_not_exist_yet_is_that_of_its_parent(tmp_path: Path) -> None:
+def test_the_disk_of_a_missing_checkpoint_is_that_of_its_parent(tmp_path: Path) -> None:
     free = free_disk_of(str(tmp_path / "not" / "yet"))()
     assert free is not None
     assert free > 0

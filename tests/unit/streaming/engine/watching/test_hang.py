@@ -32,7 +32,7 @@ class Watched:
         return None
 
 
-def test_a_query_hangs_when_nothing_is_seen_for_the_time_of_patience_and_the_longest_pause() -> None:
+def test_a_query_hangs_after_patience_and_pause_without_a_sign() -> None:
     assert Watched().seconds_until_it_hangs(NOTHING) == 65
     assert Watched(idle_trigger_interval_ms="1m").seconds_until_it_hangs(NOTHING) == 120
 
@@ -65,7 +65,7 @@ def test_each_sign_of_work_begins_the_time_anew(sign: EngineSigns) -> None:
     assert [watched.look(after) for _ in range(12)] == [None] * 12
 
 
-def test_an_engine_that_uses_less_than_a_tenth_of_a_processor_does_not_work() -> None:
+def test_an_engine_that_uses_less_than_a_tenth_of_a_processor_hangs() -> None:
     watched = Watched()
     used_s, looks = 0.0, 0
     while watched.look(EngineSigns(batches=7, processor_s=used_s)) is None:

@@ -24,7 +24,7 @@ def test_it_is_ready_from_its_first_micro_batch_on() -> None:
     assert health.not_ready() == ()
 
 
-def test_it_is_not_ready_when_no_micro_batch_was_committed_for_the_configured_time_and_the_pause_between_two() -> None:
+def test_it_is_not_ready_after_too_long_without_a_committed_micro_batch() -> None:
     clock = Clock()
     health = EngineHealth(Settings(metrics={"ready_within": "30s"}, engine={"idle_trigger_interval_ms": "10s"}), clock_s=clock)
     health.observe(BATCH)

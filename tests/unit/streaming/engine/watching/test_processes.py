@@ -26,7 +26,7 @@ def parent() -> Iterator[int]:
             os.killpg(made.pid, signal.SIGKILL)
 
 
-def test_the_processor_time_of_a_process_has_that_of_its_descendants_and_of_nobody_else(parent: int) -> None:
+def test_processor_time_counts_a_process_and_its_descendants_only(parent: int) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as idle:
         wait_until(lambda: processor_seconds(parent) > 0.5, "half a second of work")
         assert processor_seconds(idle.pid) < 0.5, "it is in the session of these tests, which work more"

@@ -64,7 +64,7 @@ def test_what_spark_cannot_say_is_no_failure_and_no_sign_of_work() -> None:
 
 
 @pytest.mark.processes
-def test_the_end_is_counted_kills_what_was_started_and_has_a_status_of_its_own(tmp_path: Path) -> None:
+def test_the_end_is_counted_kills_children_and_has_its_own_status(tmp_path: Path) -> None:
     Hangs(count=1).write(tmp_path)
     # A child that lived on would keep standard error open, and `run` waiting.
     ended = subprocess.run(
