@@ -16,13 +16,14 @@ from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
 from state.session_codec import decode_session
 from state.settings import SessionSettings
+from streaming.archive.cells import KafkaRecord
+from streaming.archive.rows import plain_ledger_rows
 from streaming.engine.operator.state_row import check_version
 from streaming.history.errors import NothingFound
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
 from streaming.history.sources.kafka_ranges import Range, described
 from streaming.history.sources.kafka_reader import reading
-from streaming.history.sources.kafka_rows import Record, ledger_rows
 from streaming.history.trace import Step, ledger_step
 
 if TYPE_CHECKING:
@@ -135,13 +136,13 @@ def recent_steps(
     return RecentSteps(steps=tuple(reversed(newest)), source=described(list(ranges)))
 
 
-def steps_of(records: Iterable[Record], client_id: str) -> Iterator[LedgerStep]:
+def steps_of(records: Iterable[KafkaRecord], client_id: str) -> Iterator[LedgerStep]:
     """In the order of the ledger, each once: a micro-batch that was executed again has written its records twice."""
     key, seen = client_id.encode(), deque[bytes | None](maxlen=1_000)
     for record in records:
         if record.key == key and record.value not in seen:
             seen.append(record.value)
-            for row in ledger_rows(record):
+            for row in plain_ledger_rows(record):
                 yield LedgerStep(message_id=row["message_id"], step=ledger_step(row))
 
 

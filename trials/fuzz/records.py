@@ -268,17 +268,17 @@ class OtherTopics(Target):
             case 3:
                 record = _Record(topics.ledger, CLIENT_ID.encode(), self._changed(dice, _LEDGER))
                 rows = RowsOfMessage("m1", topics, None)
-                rows.take(record)
+                rows.add(record)
                 return bool(rows.rows.ledger) | bool(list(steps_of([record], CLIENT_ID)))
             case 4:
                 rows = RowsOfMessage("m1", topics, CLIENT_ID)
-                rows.take(_Record(topics.receipts, CLIENT_ID.encode(), self._changed(dice, _RECEIPT)))
+                rows.add(_Record(topics.receipts, CLIENT_ID.encode(), self._changed(dice, _RECEIPT)))
                 return bool(rows.rows.receipts)
             case 5:
                 rows = RowsOfMessage("m1", topics, None)
                 headers = fuzzed_headers(dice)
                 parse_death_headers([Header(name, value) for name, value in headers])
-                rows.take(_Record(dice.choice((topics.dead_letters, topics.messages)), CLIENT_ID.encode(), b"p", headers))
+                rows.add(_Record(dice.choice((topics.dead_letters, topics.messages)), CLIENT_ID.encode(), b"p", headers))
                 return bool(rows.rows.dead_letters or rows.rows.submitted)
             case _:
                 read_client_event(self._changed(dice, b'{"clientid":"c","event":"client.connected"}'))

@@ -44,7 +44,7 @@ class KafkaSource:
             ranges = reader.ranges(names, client_id=bounds.client_id, since_ms=bounds.since_ms, max_records=bounds.max_records)
             self._remember(ranges)
             for record in reader.records(ranges, self._on_progress):
-                found.take(record)
+                found.add(record)
         return found.rows
 
     def table(self, spark: SparkSession, name: str, *, containing: str | None = None) -> DataFrame:

@@ -5,7 +5,7 @@ import pytest
 from state.records.dead_letters import DeathJson
 from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
-from streaming.archive import rows
+from streaming.archive import cells, rows
 from streaming.archive.spark_types import spark_types, struct_of
 from streaming.archive.tables import LEDGER, RECEIPTS
 
@@ -24,7 +24,7 @@ def test_of_receipts_and_deaths_the_archive_reads_a_part() -> None:
         "struct<message_id: string, client_id: string, outcome: string, reason_code: int, attempts: int, accepted_ms: bigint, "
         "first_sent_ms: bigint, outcome_ms: bigint, detail: string, fast_path: boolean>"
     )
-    assert rows._DEATHS == "array<struct<queue: string, reason: string, count: int, time: bigint>>"
+    assert cells._DEATHS == "array<struct<queue: string, reason: string, count: int, time: bigint>>"
 
 
 @pytest.mark.parametrize(("struct", "spec"), [(LedgerRow, LEDGER), (Receipt, RECEIPTS)])

@@ -63,7 +63,7 @@ def test_the_steps_of_a_client_are_its_own_and_each_is_there_once() -> None:
     def record(key: str, message_id: str, offset: int) -> Any:
         rows = [LedgerRow(client_id=key, batch_ms=1, transition="sent", time_ms=1, message_id=message_id, detail="d")]
         return SimpleNamespace(
-            topic="l", partition=0, offset=offset, timestamp=1, key=key.encode(), value=encode_ledger_rows(rows)
+            topic="l", partition=0, offset=offset, timestamp=1, key=key.encode(), value=encode_ledger_rows(rows), headers=[]
         )
 
     records = [record("c1", "a", 0), record("c2", "b", 1), record("c1", "a", 2), record("c1", "c", 3)]
@@ -72,7 +72,7 @@ def test_the_steps_of_a_client_are_its_own_and_each_is_there_once() -> None:
         ("a", "sent", "c1"),
         ("c", "sent", "c1"),
     ]
-    unreadable = SimpleNamespace(topic="l", partition=0, offset=4, timestamp=1, key=b"c1", value=b"no ledger")
+    unreadable = SimpleNamespace(topic="l", partition=0, offset=4, timestamp=1, key=b"c1", value=b"no ledger", headers=[])
     assert list(steps_of([unreadable], "c1")) == []
 
 

@@ -56,7 +56,7 @@ def letter(message_id: str | None, *, value: bytes = b"p", offset: int = 7, topi
 def rows_of(*records: FakeRecord, message_id: str = MESSAGE, client_id: str | None = None) -> MessageRows:
     found = RowsOfMessage(message_id, TOPICS, client_id)
     for record in records:
-        found.take(record)
+        found.add(record)
     return found.rows
 
 
@@ -121,14 +121,15 @@ def test_bytes_that_nobody_can_read_are_of_no_message() -> None:
     assert (row["died_ms"], row["deaths"], row["client_id"], row["reason"]) == (T0, 0, "", None)
 
 
-def test_a_time_that_nobody_can_name_is_the_nearest_one() -> None:
+def test_a_time_that_no_table_can_hold_is_that_of_the_micro_batch() -> None:
     rows = [
         LedgerRow(client_id="c1", batch_ms=T0, transition="sent", time_ms=time_ms, message_id=MESSAGE)
         for time_ms in (-1, 1 << 60)
     ]
     found = rows_of(FakeRecord(topic=TOPICS.ledger, value=encode_ledger_rows(rows))).ledger
-    assert [row["time"].year for row in found] == [1970, 9999]
-    assert [row["time_ms"] for row in found] == [-1, 1 << 60]
+    assert [row["time"].timestamp() for row in found] == [T0 / 1_000] * 2
+    rows = [msgspec.structs.replace(rows[0], batch_ms=1 << 60)]
+    assert not rows_of(FakeRecord(topic=TOPICS.ledger, value=encode_ledger_rows(rows)))
 
 
 def test_of_what_a_newer_version_writes_more_the_rest_is_read() -> None:
