@@ -11,13 +11,13 @@ import typer
 
 from inflight.cli.history_source import Client, From, MaxRecords, Since, open_source
 from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
-from streaming.history.sources.bounds import DEFAULT_MAX_RECORDS, Where
+from streaming.history.sources.source import DEFAULT_MAX_RECORDS, SourceChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streaming.config.settings import Settings
-    from streaming.history.replay import Letter, ReplayCount, ReplayOptions
+    from streaming.history.replay import ReplayCount, ReplayLetter, ReplayOptions
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 Condition: TypeAlias = Annotated[
@@ -36,7 +36,7 @@ def trace(
     client: Client = None,
     since: Since = None,
     max_records: MaxRecords = DEFAULT_MAX_RECORDS,
-    source: From = Where.AUTO,
+    source: From = SourceChoice.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -79,7 +79,7 @@ def dead_letters(
     client: Client = None,
     since: Since = None,
     max_records: MaxRecords = DEFAULT_MAX_RECORDS,
-    source: From = Where.AUTO,
+    source: From = SourceChoice.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -137,7 +137,7 @@ def replay(
     client: Client = None,
     since: Since = None,
     max_records: MaxRecords = DEFAULT_MAX_RECORDS,
-    source: From = Where.AUTO,
+    source: From = SourceChoice.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -184,7 +184,7 @@ def replay(
         )
 
 
-def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[Letter]", count: "ReplayCount") -> None:
+def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[ReplayLetter]", count: "ReplayCount") -> None:
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from streaming.history.sources.bounds import Bounds, Where
+from streaming.history.sources.source import SourceChoice, SourceLimits
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streaming.history.sources.source import Source
 
 From: TypeAlias = Annotated[
-    Where, typer.Option("--source", help="auto: the tables of the archive if there are any, else Kafka's topics.")
+    SourceChoice, typer.Option("--source", help="auto: the tables of the archive if there are any, else Kafka's topics.")
 ]
 Client: TypeAlias = Annotated[
     str | None,
@@ -33,7 +33,7 @@ MaxRecords: TypeAlias = Annotated[
 
 @contextmanager
 def open_source(
-    settings: "Settings", where: Where, *, client: str | None, since: str | None, max_records: int
+    settings: "Settings", where: SourceChoice, *, client: str | None, since: str | None, max_records: int
 ) -> Iterator["Source"]:
     """Yields the source. At the end of the block it writes to standard error what was read and how far back."""
     from inflight.local.spark_jars import spark_jars
@@ -44,7 +44,7 @@ def open_source(
         since_ms = None if since is None else int(time.time() * 1_000) - parse_duration_ms(since)
     except ValueError as error:
         raise typer.BadParameter(f"--since {since}: {error}") from None
-    bounds = Bounds(client_id=client, since_ms=since_ms, max_records=max_records)
+    bounds = SourceLimits(client_id=client, since_ms=since_ms, max_records=max_records)
     with _ReadingBar() as bar:
         source = source_of(settings, where, bounds, jars=spark_jars, on_progress=bar.show)
         yield source

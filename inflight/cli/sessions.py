@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from state.events import QuarantineRequest
     from streaming.config.settings import Settings
-    from streaming.history.requests import Request
+    from streaming.history.requests import SessionRequest
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -167,7 +167,7 @@ def _send_to_quarantined(
     typer.echo(f"{count} requested; `inflight sessions --where quarantined` shows the remaining ones", err=True)
 
 
-def _send(settings: "Settings", clients: "Iterable[str]", request: "Request") -> int:
+def _send(settings: "Settings", clients: "Iterable[str]", request: "SessionRequest") -> int:
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 

@@ -17,10 +17,9 @@ from streaming.history import replay as replaying
 from streaming.history.clients import RecentSteps, StoredClient, clients_like, recent_steps, stored_client
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
-from streaming.history.sources.bounds import Bounds, Where
 from streaming.history.sources.choice import source_of
-from streaming.history.sources.source import Source
-from streaming.history.trace import Step
+from streaming.history.sources.source import Source, SourceChoice, SourceLimits
+from streaming.history.trace import TraceStep
 
 MAX_ROWS: Final = 100
 """Rows of a list on a page."""
@@ -45,7 +44,7 @@ class MessageTrace:
         sources: Where they were read, as lines for people.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     sources: tuple[str, ...]
 
 
@@ -192,13 +191,15 @@ class StoredHistory:
         )
         return count.sent
 
-    def _candidates(self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount) -> Iterator[replaying.Letter]:
+    def _candidates(
+        self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount
+    ) -> Iterator[replaying.ReplayLetter]:
         history, options = self._spark(source), _options(chosen)
         return replaying.letters(history, replaying.candidates(history, options).limit(MAX_REPLAYED), options, count)
 
     def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:
         return source_of(
-            self._settings, Where.AUTO, Bounds(client_id=client_id or None), jars=spark_jars, on_progress=on_progress
+            self._settings, SourceChoice.AUTO, SourceLimits(client_id=client_id or None), jars=spark_jars, on_progress=on_progress
         )
 
     def _spark(self, source: Source | None = None) -> HistorySession:

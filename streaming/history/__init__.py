@@ -1,1 +1,1 @@
-"""What has happened: asks the tables of the archive and the live sessions. The commands are in inflight/cli/history.py."""
+"""Answers what has happened, from the archive or Kafka and the live sessions. The commands are in inflight/cli/history.py."""

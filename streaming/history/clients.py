@@ -1,8 +1,8 @@
-"""One client: its session as the checkpoint has it, with window and queue, and what the ledger said of it last."""
+"""Shows one client: its session as the checkpoint has it, with window and queue, and its newest rows of the ledger."""
 
 import base64
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -22,9 +22,10 @@ from streaming.engine.operator.state_row import check_version
 from streaming.history.errors import NothingFound
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
-from streaming.history.sources.kafka_ranges import Range, described
+from streaming.history.sources.kafka_ranges import described
 from streaming.history.sources.kafka_reader import reading
-from streaming.history.trace import Step, ledger_step
+from streaming.history.sources.source import SourceLimits
+from streaming.history.trace import TraceStep, ledger_step
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -34,9 +35,12 @@ _PAYLOAD_BYTES: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldMessage:
-    """A message in the window or in the queue. packet_id, phase: None in the queue. Times in ms since 1970.
+    """A message in the window or in the queue. Times are ms since 1970.
 
-    payload: its beginning, for people. size_bytes: of payload, properties and headers.
+    Attributes:
+        size_bytes: Of payload, properties and headers.
+        payload: Its beginning, for people.
+        packet_id, phase: None in the queue.
     """
 
     message_id: str
@@ -56,7 +60,7 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldSession:
-    """What a readable session has. send_quota, protocol_version: None = not connected. queue, subscriptions: the first ones."""
+    """The contents of a session. protocol_version, send_quota: None = not connected. subscriptions, queue: the first ones."""
 
     protocol_version: int | None
     send_quota: int | None
@@ -71,7 +75,7 @@ class HeldSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredClient:
-    """summary: a row of `HistorySession.sessions`. session: None = why_not says why it cannot be shown."""
+    """A client in the checkpoint. summary: a row of `HistorySession.sessions`. session: None = cannot be shown, see `why_not`."""
 
     summary: dict[str, Any]
     session: HeldSession | None
@@ -80,30 +84,32 @@ class StoredClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStep:
-    """message_id: None for what happened to the session itself."""
+    """A row of the ledger. message_id: None for what happened to the session itself."""
 
     message_id: str | None
-    step: Step
+    step: TraceStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentSteps:
-    """steps: the newest first. source: where they are from, and how far back it reaches, for people."""
+    """The newest rows of the ledger, newest first. source: where they are from and how far back it reaches, for people."""
 
     steps: tuple[LedgerStep, ...]
     source: str
 
 
 def clients_like(history: HistorySession, prefix: str, *, limit: int) -> list[dict[str, Any]]:
-    """Rows of `sessions` of client ids that begin so, the longest queues first. Raises NoArchive."""
+    """Returns rows of `sessions` whose client ids begin with `prefix`, the longest queues first. Raises NoArchive."""
     rows = history.sessions().where(F.startswith(F.col("client_id"), F.lit(prefix)))
     return history.collected(rows.orderBy("queued", "inflight", "client_id", ascending=[False, False, True]).limit(limit))
 
 
 def stored_client(history: HistorySession, client_id: str, settings: SessionSettings, *, most: int) -> StoredClient:
-    """settings: of the client, or others; they play no part in what is shown. most: messages of the queue, subscriptions.
+    """Returns a client as the checkpoint has it. Raises NothingFound, NoArchive.
 
-    Raises NothingFound, NoArchive.
+    Args:
+        settings: Any settings; nothing that is shown depends on them.
+        most: How many messages of the queue, and how many subscriptions, are shown.
     """
     rows = history.collected(history.sessions(blobs=True).where(F.col("client_id") == F.lit(client_id)).limit(1))
     if not rows:
@@ -112,7 +118,7 @@ def stored_client(history: HistorySession, client_id: str, settings: SessionSett
 
 
 def stored_in(row: dict[str, Any], settings: SessionSettings, *, most: int) -> StoredClient:
-    """row: of `HistorySession.sessions` with its blob."""
+    """Returns the client of a row of `HistorySession.sessions` that has its blob."""
     summary, client_id = dict(row), row["client_id"]
     version, blob = summary.pop("version"), base64.b64decode(summary.pop("blob") or "")
     try:
@@ -129,15 +135,20 @@ def stored_in(row: dict[str, Any], settings: SessionSettings, *, most: int) -> S
 def recent_steps(
     settings: "Settings", client_id: str, *, max_records: int, most: int, on_progress: Callable[[int, int], None]
 ) -> RecentSteps:
-    """From one partition of Kafka's ledger. max_records: the newest of it. Raises KafkaUnreachable, NothingFound."""
+    """Reads the ledger of a client from its partition in Kafka. Raises KafkaUnreachable, NothingFound.
+
+    Args:
+        max_records: How many of the newest records are read.
+        most: How many steps are returned.
+    """
     with reading(settings) as reader:
-        ranges: Sequence[Range] = reader.ranges([settings.topics.ledger], client_id=client_id, max_records=max_records)
+        ranges = reader.ranges([settings.topics.ledger], SourceLimits(client_id=client_id, max_records=max_records))
         newest = deque(steps_of(reader.records(ranges, on_progress), client_id), maxlen=most)
-    return RecentSteps(steps=tuple(reversed(newest)), source=described(list(ranges)))
+    return RecentSteps(steps=tuple(reversed(newest)), source=described(ranges))
 
 
 def steps_of(records: Iterable[KafkaRecord], client_id: str) -> Iterator[LedgerStep]:
-    """In the order of the ledger, each once: a micro-batch that was executed again has written its records twice."""
+    """Yields the client's steps in order, each once: a micro-batch that was executed again wrote its records twice."""
     key, seen = client_id.encode(), deque[bytes | None](maxlen=1_000)
     for record in records:
         if record.key == key and record.value not in seen:

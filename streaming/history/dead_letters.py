@@ -1,4 +1,4 @@
-"""What has died, from the table `dead_letters`."""
+"""Lists dead letters, from the table `dead_letters`."""
 
 import base64
 from typing import Any, Final
@@ -26,7 +26,7 @@ LISTED: Final = (
 
 
 def listed(history: HistorySession, *, where: str | None, limit: int, payload_bytes: int | None = None) -> DataFrame:
-    """The newest dead letters first, at most `limit`. payload_bytes: of each payload only the beginning; None = all of it.
+    """Returns the newest dead letters first, at most `limit`. payload_bytes: cuts each payload; None = all of it.
 
     Raises BadQuestion, NoArchive.
     """
@@ -37,7 +37,7 @@ def listed(history: HistorySession, *, where: str | None, limit: int, payload_by
 
 
 def one(history: HistorySession, dead_letter_id: str) -> dict[str, Any]:
-    """The dead letter with this id, or one whose id begins so; headers as text where they are text. Raises NothingFound."""
+    """Returns the dead letter whose id begins so, its headers as text where they are text. Raises NothingFound."""
     rows = history.table(DEAD_LETTERS.name).where(F.startswith(F.col("dead_letter_id"), F.lit(dead_letter_id)))
     found = history.collected(rows.limit(2))
     if not found:
@@ -50,7 +50,7 @@ def one(history: HistorySession, dead_letter_id: str) -> dict[str, Any]:
 
 
 def as_text(encoded: str | None) -> str:
-    """Bytes as base64 → text, or `base64:…` for what is no UTF-8."""
+    """Converts bytes in base64 to text, or to `base64:…` where they are no UTF-8."""
     try:
         return base64.b64decode(encoded or "").decode()
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""Reads a local Delta table without Spark, for commands that answer one small question and would wait ten seconds for a JVM.
+"""Reads a local Delta table without Spark, for commands with a small question that would wait ten seconds for a JVM.
 
-docs/decisions/0005-delta-log-reader.md says why with this library, and what it costs.
+docs/decisions/0005-delta-log-reader.md gives the reasons for this library and its costs.
 """
 
 from pathlib import Path
@@ -20,22 +20,22 @@ def is_table(table: Path) -> bool:
 
 
 def rows_with(table: Path, column: str, value: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    """All rows of the newest version with this value in a text column; of `columns`, those that the table has.
+    """Returns all rows of the newest version with this value in a text column.
 
-    Times have their zone, UTC. Raises UnsupportedTable.
+    columns: Those that the table has are returned; None = all. Times have their zone, UTC. Raises UnsupportedTable.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _rows(table, column, value, columns)
         except Exception as error:  # the library raises bare Exceptions, too
-            # A file may have been compacted and cleaned up after the table was opened: then the next look finds its successor.
+            # A file may have been compacted and removed after the table was opened: the next attempt finds its successor.
             if attempt == _ATTEMPTS:
                 raise UnsupportedTable(str(error)) from error
     raise AssertionError("the loop returns or raises")
 
 
 def oldest_and_newest(table: Path, partition: str) -> tuple[str, str] | None:
-    """Of the values of a column that the table is partitioned by; None for a table without rows, or one that cannot be read."""
+    """Returns the range of the partition column's values; None for a table without rows, or one that cannot be read."""
     from deltalake import DeltaTable
 
     try:
@@ -58,5 +58,5 @@ def _rows(table: Path, column: str, value: str, columns: list[str] | None) -> li
 
 
 def _quoted(text: str, quote: str) -> str:
-    """For SQL: a name in double quotes, a text in single ones."""
+    """Quotes for SQL: a name in double quotes, a text in single ones."""
     return quote + text.replace(quote, 2 * quote) + quote

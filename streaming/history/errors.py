@@ -1,4 +1,4 @@
-"""Why a question has no answer. Each text ends with what to do."""
+"""Defines the errors of questions. Each text ends with what to do."""
 
 from typing import Self
 
@@ -6,7 +6,7 @@ from state.errors import InflightError
 
 
 class NoArchive(InflightError):
-    """There are no tables where they should be."""
+    """There are no tables at the configured place."""
 
     @classmethod
     def at(cls, tables_location: str) -> Self:
@@ -17,8 +17,8 @@ class NoArchive(InflightError):
 
 
 class BadQuestion(InflightError):
-    """SQL that Spark refuses; the text has its reason."""
+    """Spark refuses the SQL; the text has its reason."""
 
 
 class NothingFound(InflightError):
-    """Nobody has heard of what was asked for."""
+    """Nothing is known of what was asked for."""

@@ -1,4 +1,4 @@
-"""Answers for people (tables on standard output) and for programs (one JSON document a line)."""
+"""Writes answers for people (tables on standard output) and for programs (one JSON document a line)."""
 
 import base64
 import codecs
@@ -12,19 +12,19 @@ from rich.markup import escape
 from rich.table import Table
 
 _PIPE_WIDTH: Final = 10_000
-"""Not cut when another program reads along."""
+"""Wide enough that nothing is cut when another program reads the output."""
 _CELL: Final = 120
-_TIME: Final = 23  # of 2026-11-21T10:00:00.123Z, what people read
+_TIME: Final = 23  # the part of 2026-11-21T10:00:00.123Z that is shown
 
 
 def write_json(documents: Iterable[Mapping[str, Any]]) -> None:
-    """One line each."""
+    """Writes each document on a line of its own."""
     for document in documents:
         sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table; numbers to the right."""
+    """Writes a table, with numbers aligned to the right."""
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     cells = [[shown(value) for value in row] for row in rows]
@@ -38,7 +38,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
 
 
 def shown(value: object) -> str:
-    """One cell. Null and what does not apply are empty."""
+    """Returns the text of a cell. Null is empty."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -51,12 +51,12 @@ def shown(value: object) -> str:
 
 
 def time_of_day(iso: str | None) -> str:
-    """`2026-11-21T10:00:00.123Z` → `2026-11-21 10:00:00.123`."""
+    """Converts `2026-11-21T10:00:00.123Z` to `2026-11-21 10:00:00.123`."""
     return "" if iso is None else iso.replace("T", " ")[:_TIME].rstrip("Z")
 
 
 def beginning_of(payload: bytes, most_bytes: int) -> str:
-    """The first bytes as text, or in hexadecimal where they are none."""
+    """Returns the first bytes as text, or in hexadecimal where they are no text."""
     raw, more = payload[:most_bytes], "…" if len(payload) > most_bytes else ""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(raw)  # a character that is cut at the end is left out
@@ -66,7 +66,7 @@ def beginning_of(payload: bytes, most_bytes: int) -> str:
 
 
 def payload_of(document: Mapping[str, Any]) -> str:
-    """The payload as text, or its bytes in hexadecimal."""
+    """Returns the payload as text, or its bytes in hexadecimal."""
     text = document.get("payload_text")
     if isinstance(text, str) and text.isprintable():
         return text

@@ -1,23 +1,25 @@
-"""Sends dead letters again, with their history, to the queue they died in or to another. They come from the table `dead_letters`
-of a source (streaming/history/sources).
+"""Sends dead letters again, with their history, to the queue that they died in or to another. They come from the table
+`dead_letters` of a source (streaming/history/sources).
 
-The way is the one that the engine's own dead letters to `client:` take: a `MessageReturned` in `inflight.events`, which no
-backend can write, so the history counts (docs/dead_letters.md). The message keeps its id, and its trace goes on.
+They go the way of the engine's own dead letters to `client:`, as a `MessageReturned` in `inflight.events`. No backend can write
+one, so the history counts (docs/dead_letters.md). The message keeps its id, and its trace goes on.
 
 Steps for each portion of dead letters, in this order:
 1. send the events and wait until Kafka has confirmed all of them;
 2. write a ledger row `dead_letter_replayed` for each, and wait again;
 3. count them.
-Killed between 1 and 2, a repeated command sends the portion once more, and the sessions recognise the copies by `return_id`.
+If the process is killed between 1 and 2, a repeated command sends the portion again, and the sessions recognise the copies by
+`return_id`.
 
-What is not sent, each with its reason (`Skip`): the guards against sending in circles, and what cannot be a message.
+`SkipReason` says what is not sent: what would be sent in circles, and what cannot be a message.
 """
 
 import base64
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -48,7 +50,7 @@ _PORTION: Final = 500
 _TIMEOUT_S: Final = 60.0
 
 
-class Skip(StrEnum):
+class SkipReason(StrEnum):
     """Why a dead letter is not sent; the text is for people."""
 
     SUPERSEDED = "a newer dead letter of the same message exists"
@@ -62,9 +64,14 @@ class Skip(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """where: SQL condition over `dead_letters`. to: another client, None = the one whose queue it died in.
-    rate: messages a second, None = as fast as Kafka takes them. again: also what has been replayed before.
-    max_replays: a message that has been replayed and has died so often stays dead.
+    """What is sent again.
+
+    Attributes:
+        where: SQL condition over `dead_letters`.
+        to: Another client; None = the one whose queue it died in.
+        rate: Messages a second; None = as fast as Kafka confirms them.
+        max_replays: A message that was replayed and died this often is not sent again.
+        again: Send what has been replayed before too.
     """
 
     where: str | None
@@ -75,7 +82,7 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class ReplayLetter:
     """A dead letter that will be sent. client_id: to whom."""
 
     dead_letter_id: str
@@ -85,18 +92,21 @@ class Letter:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCount:
-    """What has become of the dead letters that matched."""
+    """Counts what has become of the dead letters that matched."""
 
     matched: int = 0
     sent: int = 0
-    skipped: dict[Skip, int] = field(default_factory=dict)
+    skipped: dict[SkipReason, int] = field(default_factory=dict)
 
-    def skip(self, why: Skip) -> None:
+    def skip(self, why: SkipReason) -> None:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
 
 def candidates(history: HistorySession, options: ReplayOptions) -> DataFrame:
-    """All dead letters that match, oldest first, with the column `skip`: null = to be sent. Raises BadQuestion, NoArchive."""
+    """Returns all dead letters that match, oldest first, with the column `skip`: null = to be sent.
+
+    Raises BadQuestion, NoArchive.
+    """
     table = history.table(DEAD_LETTERS.name)
     matching = history.where(table, options.where)
     newest = Window.partitionBy("client_id", "message_id").orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc())
@@ -113,15 +123,15 @@ def candidates(history: HistorySession, options: ReplayOptions) -> DataFrame:
 
 
 def _skip(options: ReplayOptions, ledger_since_ms: int | None) -> Column:
-    """ledger_since_ms: what was replayed before is not known; None = all is known."""
+    """Returns the column `skip`. ledger_since_ms: replays before this time are not known; None = all are known."""
     was_replayed = F.coalesce(F.col("was_replayed"), F.lit(False))
-    rules: list[tuple[Column, Skip]] = [
-        (F.col("rank") > 1, Skip.SUPERSEDED),
-        (was_replayed & F.lit(not options.again), Skip.REPLAYED_BEFORE),
-        ((F.col("died_ms") < F.lit(ledger_since_ms or 0)) & F.lit(not options.again), Skip.NOT_KNOWN),
-        (F.col("replays") >= options.max_replays, Skip.TOO_OFTEN),
-        ((F.col("client_id") == "") & F.lit(options.to is None), Skip.NO_CLIENT),
-        (F.exists("headers", lambda header: header["key"] == TRUNCATED), Skip.CUT),
+    rules: list[tuple[Column, SkipReason]] = [
+        (F.col("rank") > 1, SkipReason.SUPERSEDED),
+        (was_replayed & F.lit(not options.again), SkipReason.REPLAYED_BEFORE),
+        ((F.col("died_ms") < F.lit(ledger_since_ms or 0)) & F.lit(not options.again), SkipReason.NOT_KNOWN),
+        (F.col("replays") >= options.max_replays, SkipReason.TOO_OFTEN),
+        ((F.col("client_id") == "") & F.lit(options.to is None), SkipReason.NO_CLIENT),
+        (F.exists("headers", lambda header: header["key"] == TRUNCATED), SkipReason.CUT),
     ]
     chosen = F.lit(None).cast("string")
     for condition, why in reversed(rules):
@@ -129,22 +139,22 @@ def _skip(options: ReplayOptions, ledger_since_ms: int | None) -> Column:
     return chosen
 
 
-def letters(history: HistorySession, rows: DataFrame, options: ReplayOptions, count: ReplayCount) -> Iterator[Letter]:
-    """What is to be sent; `count` is kept up to date with what is not."""
+def letters(history: HistorySession, rows: DataFrame, options: ReplayOptions, count: ReplayCount) -> Iterator[ReplayLetter]:
+    """Yields what is to be sent, and counts all rows in `count`."""
     for document in history.documents(rows):
         count.matched += 1
         if document["skip"] is not None:
-            count.skip(Skip[document["skip"]])
+            count.skip(SkipReason[document["skip"]])
             continue
         letter = to_letter(document, options)
         if letter is None:
-            count.skip(Skip.NO_MESSAGE)
+            count.skip(SkipReason.NO_MESSAGE)
         else:
             yield letter
 
 
-def to_letter(document: dict[str, Any], options: ReplayOptions) -> Letter | None:
-    """A row of the table → the message with its history; None for what is no message."""
+def to_letter(document: dict[str, Any], options: ReplayOptions) -> ReplayLetter | None:
+    """Makes a row of the table the message with its history; None for what is no message."""
     headers = [Header(header["key"], base64.b64decode(header["value"] or "")) for header in document["headers"]]
     own = [header for header in headers if not is_about_the_death(header.key)]
     own += [Header(REPLAY_OF, document["dead_letter_id"].encode()), Header(REPLAYS, b"%d" % (document["replays"] + 1))]
@@ -154,7 +164,7 @@ def to_letter(document: dict[str, Any], options: ReplayOptions) -> Letter | None
         )
     except BrokenContract:
         return None
-    return Letter(
+    return ReplayLetter(
         dead_letter_id=document["dead_letter_id"],
         client_id=document["client_id"] if options.to is None else options.to,
         message=msgspec.structs.replace(message, history=parse_death_headers(headers)),
@@ -164,11 +174,11 @@ def to_letter(document: dict[str, Any], options: ReplayOptions) -> Letter | None
 def send_again(
     settings: "Settings",
     options: ReplayOptions,
-    found: Iterator[Letter],
+    found: Iterator[ReplayLetter],
     count: ReplayCount,
     on_progress: Callable[[ReplayCount], None],
 ) -> None:
-    """Sends all of them; `count` is kept up to date. Raises KafkaUnreachable when Kafka does not confirm."""
+    """Sends all of them and counts them in `count`. Raises KafkaUnreachable when Kafka does not confirm."""
     try:
         producer = KafkaProducer(
             acks="all",
@@ -178,7 +188,7 @@ def send_again(
             **settings.kafka.client_options(),
         )
         try:
-            Replayer(producer, settings, options).run(found, count, on_progress)
+            send_in_portions(producer, settings, options, found, count, on_progress)
         finally:
             producer.close(timeout=5)
     except KafkaError as error:
@@ -188,67 +198,46 @@ def send_again(
         ) from error
 
 
-class Replayer:
-    """Sends letters through a Kafka producer with `send(topic, key=, value=)` and futures, such as kafka-python's."""
+def send_in_portions(
+    producer: Any,
+    settings: "Settings",
+    options: ReplayOptions,
+    found: Iterator[ReplayLetter],
+    count: ReplayCount,
+    on_progress: Callable[[ReplayCount], None],
+) -> None:
+    """Sends all letters through `producer`, which has kafka-python's `send(topic, key=, value=)` and futures.
 
-    def __init__(self, producer: Any, settings: "Settings", options: ReplayOptions) -> None:
-        self._producer = producer
-        self._settings = settings
-        self._options = options
-        self._generation = f"{time.time_ns()}" if options.again else ""
-        self._sent = 0
-        self._started_s: float | None = None
-
-    def run(self, found: Iterator[Letter], count: ReplayCount, on_progress: Callable[[ReplayCount], None]) -> None:
-        """Sends all of them. Raises kafka.errors.KafkaError when a record is not confirmed; what was counted was sent."""
-        portion: list[Letter] = []
-        size = _PORTION if self._options.rate is None else max(1, min(_PORTION, int(self._options.rate / 4)))
-        for letter in found:
-            portion.append(letter)
-            if len(portion) == size:
-                self._send(portion, count, on_progress)
-                portion = []
-        self._send(portion, count, on_progress)
-
-    def _send(self, portion: Sequence[Letter], count: ReplayCount, on_progress: Callable[[ReplayCount], None]) -> None:
-        if not portion:
-            return
-        topics = self._settings.topics
-        self._keep_pace(len(portion))
+    Raises kafka.errors.KafkaError when a record is not confirmed; what is counted was sent.
+    """
+    topics, rate, started_s = settings.topics, options.rate, None
+    generation = f"{time.time_ns()}" if options.again else ""
+    size = _PORTION if rate is None else max(1, min(_PORTION, int(rate / 4)))
+    while portion := list(islice(found, size)):
+        started_s = time.monotonic() if started_s is None else started_s
+        if rate is not None:  # the rate holds over the whole run
+            time.sleep(max(0.0, started_s + count.sent / rate - time.monotonic()))
         now_ms = time.time_ns() // 1_000_000
-        self._confirmed(
-            self._producer.send(topics.events, key=letter.client_id.encode(), value=self.event(letter)) for letter in portion
-        )  # 1
-        self._confirmed(
-            self._producer.send(topics.ledger, key=letter.client_id.encode(), value=ledger_record(letter, now_ms))
-            for letter in portion
-        )  # 2
+        _send(producer, topics.events, ((letter, returned_event(letter, generation)) for letter in portion))  # 1
+        _send(producer, topics.ledger, ((letter, ledger_record(letter, now_ms)) for letter in portion))  # 2
         count.sent += len(portion)  # 3
         on_progress(count)
 
-    def event(self, letter: Letter) -> bytes:
-        """The record of `inflight.events`: the same whenever the same dead letter is sent to the same client."""
-        return_id = f"replay\0{letter.dead_letter_id}\0{self._generation}"
-        return encode_event(MessageReturned(message=letter.message, return_id=return_id))
 
-    def _confirmed(self, futures: Iterator[Any]) -> None:
-        for future in list(futures):
-            future.get(timeout=_TIMEOUT_S)
-
-    def _keep_pace(self, following: int) -> None:
-        """Waits until `following` more may be sent; the rate holds over the whole run."""
-        now_s = time.monotonic()
-        if self._started_s is None:
-            self._started_s = now_s
-        if self._options.rate is not None:
-            wait_s = self._started_s + self._sent / self._options.rate - now_s
-            if wait_s > 0:
-                time.sleep(wait_s)
-        self._sent += following
+def _send(producer: Any, topic: str, records: Iterable[tuple[ReplayLetter, bytes]]) -> None:
+    futures = [producer.send(topic, key=letter.client_id.encode(), value=value) for letter, value in records]
+    for future in futures:
+        future.get(timeout=_TIMEOUT_S)
 
 
-def ledger_record(letter: Letter, now_ms: int) -> bytes:
-    """The record of `inflight.ledger` that says that somebody has sent the dead letter again."""
+def returned_event(letter: ReplayLetter, generation: str) -> bytes:
+    """Returns the record of `inflight.events`: the same for the same dead letter, client and generation."""
+    return_id = f"replay\0{letter.dead_letter_id}\0{generation}"
+    return encode_event(MessageReturned(message=letter.message, return_id=return_id))
+
+
+def ledger_record(letter: ReplayLetter, now_ms: int) -> bytes:
+    """Returns the record of `inflight.ledger` that says that somebody has sent the dead letter again."""
     row = LedgerRow(
         client_id=letter.client_id,
         batch_ms=now_ms,
@@ -261,7 +250,7 @@ def ledger_record(letter: Letter, now_ms: int) -> bytes:
 
 
 def parse_rate(text: str) -> float:
-    """`200/s`, `200`, `30/m` → messages a second. Raises BadQuestion."""
+    """Converts `200/s`, `200`, `30/m` to messages a second. Raises BadQuestion."""
     number, _, unit = text.partition("/")
     try:
         rate = float(number) / {"": 1, "s": 1, "m": 60, "h": 3_600}[unit.strip()]

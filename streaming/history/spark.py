@@ -1,4 +1,4 @@
-"""Spark for the length of one question."""
+"""Starts Spark for one question."""
 
 import io
 import os
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _STDERR: Final = 2
-_NO_NEWS: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
-"""Spark's own launcher asks for that module, and every JVM warns of it."""
+_WARNING: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""Spark's launcher asks for this module, and every JVM warns of it."""
 
 
 def history_spark(settings: "Settings", jars: SparkJars, *, brief: bool = False) -> SparkSession:
-    """Starts it, which takes about five seconds; to be stopped.
+    """Starts Spark, which takes about five seconds. The caller stops it.
 
-    brief: the answer is small and soon there, so Java does not spend a third of the time on optimising code that ends with it.
+    brief: The answer is small, so Java does not spend a third of the time on optimising code.
     """
     engine = settings.engine
     spark_settings = SparkSettings(
@@ -40,17 +40,18 @@ def history_spark(settings: "Settings", jars: SparkJars, *, brief: bool = False)
             "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         },
     )
-    with _news_to(_STDERR) as stderr:
+    with _without_warning(_STDERR) as stderr:
         return spark_session(spark_settings, jars, stderr=stderr)
 
 
 @contextmanager
-def _news_to(out: int) -> Iterator[int]:
-    """A file descriptor for the standard error of a JVM that is started within; what it says goes to `out` as long as it lives,
-    progress bars too, without what is no news.
+def _without_warning(out: int) -> Iterator[int]:
+    """Gives a file descriptor for the standard error of a JVM that is started in the block.
+
+    What the JVM writes is copied to `out` as long as it lives, progress bars too, without a warning that every JVM gives.
     """
     read, write = os.pipe()
-    threading.Thread(target=_relay, args=(read, out), name="what the JVM says", daemon=True).start()
+    threading.Thread(target=_relay, args=(read, out), name="jvm-stderr", daemon=True).start()
     try:
         yield write
     finally:
@@ -58,8 +59,8 @@ def _news_to(out: int) -> Iterator[int]:
 
 
 def _relay(read: int, out: int) -> None:
-    # Past `sys.stderr`: a thread that has its lock when the process ends would break that.
-    # Nobody may be there to read it, or no room for it: what is asked of Spark goes on.
-    with open(read, "rb") as words, suppress(OSError):
-        while part := words.read1(io.DEFAULT_BUFFER_SIZE):
-            os.write(out, part.replace(_NO_NEWS, b""))  # Java writes whole lines
+    # Not `sys.stderr`: its lock, held by this thread when the process ends, would break the ending.
+    # The question goes on if nobody reads `out` or its disk is full.
+    with open(read, "rb") as said, suppress(OSError):
+        while part := said.read1(io.DEFAULT_BUFFER_SIZE):
+            os.write(out, part.replace(_WARNING, b""))  # Java writes whole lines

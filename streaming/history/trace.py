@@ -1,14 +1,14 @@
-"""The life of one message, from the ledger and the dead letters, in order.
+"""Tells the life of one message, in order, from the rows of a source (streaming/history/sources):
 
-Where the rows come from is the source's business (streaming/history/sources). What takes part:
 1. the record by which a backend gave it to us, as the step `submitted`, where the source has it;
 2. every ledger row with the message id;
 3. every dead letter with it, as the step `dead letter`, after the ledger row of the session that wrote it;
-4. its receipts, as the step `receipt`, of clients of which the ledger has no `finished` (with engine.ledger off, for instance);
-the order is time, then the session's own order within a micro-batch.
+4. its receipts, as the step `receipt`, of clients of which the ledger has no `finished` (for example with engine.ledger off).
+
+The order is time, then the session's own order within a micro-batch.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ _FINISHED: Final = Transition.FINISHED.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TraceStep:
     """One thing that happened to the message. packet_id, outcome: None = does not apply. attempt: 0 = does not apply."""
 
     time: datetime
@@ -37,20 +37,11 @@ class Step:
     detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "time": self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "client_id": self.client_id,
-            "step": self.step,
-            "attempt": self.attempt,
-            "packet_id": self.packet_id,
-            "outcome": self.outcome,
-            "reason_code": self.reason_code,
-            "detail": self.detail,
-        }
+        return asdict(self) | {"time": self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
 
 
-def trace(source: Source, message_id: str) -> list[Step]:
-    """The steps of a message, oldest first. Raises NothingFound, and what the source raises."""
+def trace(source: Source, message_id: str) -> list[TraceStep]:
+    """Returns the steps of a message, oldest first. Raises NothingFound, and what the source raises."""
     rows = source.of_message(message_id)
     if not rows:
         raise NothingFound(
@@ -60,12 +51,12 @@ def trace(source: Source, message_id: str) -> list[Step]:
     return in_order(rows)
 
 
-def in_order(rows: MessageRows) -> list[Step]:
-    """Oldest first."""
+def in_order(rows: MessageRows) -> list[TraceStep]:
+    """Returns the steps that the rows say, oldest first."""
+    finished = {row["client_id"] for row in rows.ledger if row["transition"] == _FINISHED}
     keyed = [((row["time_ms"], 0, *_position(row), 0), _submitted_step(row)) for row in rows.submitted]
     keyed += [((row["batch_ms"], 1, *_position(row), row["row_index"]), ledger_step(row)) for row in rows.ledger]
     keyed += [((row["died_ms"], 2, *_position(row), 0), _letter_step(row)) for row in rows.dead_letters]
-    finished = {row["client_id"] for row in rows.ledger if row["transition"] == _FINISHED}
     keyed += [
         ((row["outcome_ms"], 3, *_position(row), 0), _receipt_step(row))
         for row in rows.receipts
@@ -74,31 +65,11 @@ def in_order(rows: MessageRows) -> list[Step]:
     return [step for _, step in sorted(keyed, key=lambda item: item[0])]
 
 
-def _position(row: Row) -> tuple[int, int]:
-    return row["kafka_partition"], row["kafka_offset"]
-
-
-def _submitted_step(row: Row) -> Step:
-    at = position(row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
-    return Step(time=_at(row["time_ms"]), client_id=row["client_id"], step=SUBMITTED, detail=f"record {at}")
-
-
-def _receipt_step(row: Row) -> Step:
-    return Step(
-        time=_at(row["outcome_ms"]),
-        client_id=row["client_id"],
-        step=RECEIPT,
-        attempt=row["attempts"],
-        outcome=row["outcome"],
-        reason_code=row["reason_code"],
-        detail=row["detail"],
-    )
-
-
-def ledger_step(row: dict[str, Any]) -> Step:
-    """A row of the ledger, with LEDGER_COLUMNS."""
-    return Step(
-        time=_utc(row["time"]),
+def ledger_step(row: Row) -> TraceStep:
+    """Returns the step that a row of the ledger says."""
+    return TraceStep(
+        # deltalake gives times with their zone, Spark naive ones in the zone of this process: `astimezone` is right for both.
+        time=row["time"].astimezone(UTC),
         client_id=row["client_id"],
         step=row["transition"],
         attempt=row["attempt"],
@@ -109,21 +80,33 @@ def ledger_step(row: dict[str, Any]) -> Step:
     )
 
 
-def _letter_step(row: dict[str, Any]) -> Step:
+def _submitted_step(row: Row) -> TraceStep:
+    at = position(row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+    return TraceStep(time=_to_time(row["time_ms"]), client_id=row["client_id"], step=SUBMITTED, detail=f"record {at}")
+
+
+def _letter_step(row: Row) -> TraceStep:
     times = "the first time" if row["deaths"] <= 1 else f"{row['deaths']} deaths by now"
-    return Step(
-        time=_at(row["died_ms"]),
+    detail = f"{row['dead_letter_id']} in {row['kafka_topic']}, {times}"
+    died = _to_time(row["died_ms"])
+    return TraceStep(time=died, client_id=row["client_id"], step=DEAD_LETTER, outcome=row["reason"], detail=detail)
+
+
+def _receipt_step(row: Row) -> TraceStep:
+    return TraceStep(
+        time=_to_time(row["outcome_ms"]),
         client_id=row["client_id"],
-        step=DEAD_LETTER,
-        outcome=row["reason"],
-        detail=f"{row['dead_letter_id']} in {row['kafka_topic']}, {times}",
+        step=RECEIPT,
+        attempt=row["attempts"],
+        outcome=row["outcome"],
+        reason_code=row["reason_code"],
+        detail=row["detail"],
     )
 
 
-def _at(milliseconds: int) -> datetime:
+def _position(row: Row) -> tuple[int, int]:
+    return row["kafka_partition"], row["kafka_offset"]
+
+
+def _to_time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1_000, UTC)
-
-
-def _utc(time: datetime) -> datetime:
-    """deltalake gives times with their zone, Spark naive ones in the zone of this process; `astimezone` is right for both."""
-    return time.astimezone(UTC)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming.history.replay import ReplayOptions, Skip, candidates
+from streaming.history.replay import ReplayOptions, SkipReason, candidates
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -35,6 +35,6 @@ def skips(spark: SparkSession, ledger_since_ms: int | None, options: ReplayOptio
 
 def test_a_dead_letter_that_is_older_than_the_ledger_is_sent_only_when_somebody_insists(spark: SparkSession) -> None:
     options = ReplayOptions(where=None)
-    assert skips(spark, T0, options) == {"old": Skip.NOT_KNOWN.name, "new": None, "done": Skip.REPLAYED_BEFORE.name}
-    assert skips(spark, None, options) == {"old": None, "new": None, "done": Skip.REPLAYED_BEFORE.name}
+    assert skips(spark, T0, options) == {"old": SkipReason.NOT_KNOWN.name, "new": None, "done": SkipReason.REPLAYED_BEFORE.name}
+    assert skips(spark, None, options) == {"old": None, "new": None, "done": SkipReason.REPLAYED_BEFORE.name}
     assert skips(spark, T0, ReplayOptions(where=None, again=True)) == {"old": None, "new": None, "done": None}

@@ -1,6 +1,6 @@
-"""`inflight report`: one HTML page with everything in it, made from the tables of the archive.
+"""Makes the page of `inflight report` from the tables of the archive: one HTML file with everything in it.
 
-measures.py asks the tables, plots.py draws, page.py puts the page together.
+measures.py asks the tables, plots.py draws, page.py makes the page.
 """
 
 import time
@@ -12,7 +12,7 @@ from streaming.history.session import HistorySession
 
 
 def write_report(history: HistorySession, output: Path, *, hours: float) -> Path:
-    """Writes the page; returns its absolute path. hours: how far back. Raises NoArchive."""
+    """Writes the page about the last `hours`; returns its absolute path. Raises NoArchive."""
     until_ms = time.time_ns() // 1_000_000
     report = measure(history, since_ms=until_ms - round(hours * 3_600_000), until_ms=until_ms)
     path = output.absolute()

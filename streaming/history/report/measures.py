@@ -1,9 +1,9 @@
-"""What the report shows, as plain numbers: five questions to the tables, each one pass over the days that matter."""
+"""Asks the tables for what the report shows, as plain numbers. Each question is one pass over the days of the report."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -21,7 +21,7 @@ _IN_WINDOW: Final = ("sent", "fast_sent", "resent", "replayed", "pubrec", "pubre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstClient:
-    """latency_p99_ms: of what was delivered to it, None = nothing was."""
+    """A client with many resends or dead letters. latency_p99_ms: of its deliveries; None = it had none."""
 
     client_id: str
     resends: int
@@ -32,9 +32,11 @@ class WorstClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything by bucket of `width_s` seconds; the lists are as long as `times`. None = nothing happened in the bucket.
+    """The numbers of the report, by buckets of `width_s` seconds. Each list is as long as `times`.
 
-    in_window, waiting: at the end of the bucket.
+    Attributes:
+        latency_p50_ms, latency_p95_ms, latency_p99_ms: None = nothing was delivered in the bucket.
+        in_window, waiting: Messages at the end of the bucket.
     """
 
     since: datetime
@@ -62,7 +64,10 @@ class Report:
 
 
 def measure(history: HistorySession, *, since_ms: int, until_ms: int) -> Report:
-    """Asks the tables about the time between. If all happened in a part of it, the part is shown. Raises NoArchive."""
+    """Asks the tables about a period, in ms since 1970. Raises NoArchive.
+
+    The report covers the part of the period in which something happened.
+    """
     ledger = history.table(LEDGER.name)
     inside = ledger.where(F.col("date") >= _day(since_ms)).where(F.col("batch_ms").between(since_ms, until_ms))
     found = inside.agg(
@@ -100,18 +105,21 @@ def measure(history: HistorySession, *, since_ms: int, until_ms: int) -> Report:
         .where(F.col("date") >= _day(since_ms))
         .where(F.col("died_ms").between(since_ms, until_ms))
     )
-    numbers = range(count)
+
+    def by_bucket(rows: dict[int, Row], value: Callable[[Row], Any], otherwise: Any) -> list[Any]:
+        return [value(rows[number]) if number in rows else otherwise for number in range(count)]
+
     return Report(
         since=_utc(start_ms),
         until=_utc(start_ms + count * width_s * 1_000),
         width_s=width_s,
-        times=[_utc(start_ms + number * width_s * 1_000) for number in numbers],
-        accepted=[flow[number]["accepted"] if number in flow else 0 for number in numbers],
-        delivered=[flow[number]["delivered"] if number in flow else 0 for number in numbers],
-        resends=[flow[number]["resends"] if number in flow else 0 for number in numbers],
-        latency_p50_ms=[latency[number]["quantiles"][0] if number in latency else None for number in numbers],
-        latency_p95_ms=[latency[number]["quantiles"][1] if number in latency else None for number in numbers],
-        latency_p99_ms=[latency[number]["quantiles"][2] if number in latency else None for number in numbers],
+        times=[_utc(start_ms + number * width_s * 1_000) for number in range(count)],
+        accepted=by_bucket(flow, lambda row: row["accepted"], 0),
+        delivered=by_bucket(flow, lambda row: row["delivered"], 0),
+        resends=by_bucket(flow, lambda row: row["resends"], 0),
+        latency_p50_ms=by_bucket(latency, lambda row: row["quantiles"][0], None),
+        latency_p95_ms=by_bucket(latency, lambda row: row["quantiles"][1], None),
+        latency_p99_ms=by_bucket(latency, lambda row: row["quantiles"][2], None),
         in_window=_running_total(depth, "in_window", count),
         waiting=_running_total(depth, "waiting", count),
         dead_letters={
@@ -127,16 +135,16 @@ def measure(history: HistorySession, *, since_ms: int, until_ms: int) -> Report:
 
 
 def _depth(ledger: DataFrame, *, since_ms: int, until_ms: int, bucket: Column) -> dict[int, Row]:
-    """By bucket: how many messages more (or fewer) are in a window, and wait. Bucket −1 is everything before.
+    """Returns, by bucket, how the numbers of messages in windows and of waiting messages change. Bucket −1 is all time before.
 
-    A message is where its last transition has left it; one whose life began more than a day before the report is not counted.
+    The newest transition of a message says where it is. A message from more than a day before the report is not counted.
     """
     rows = (
         ledger.where(F.col("date") >= _day(since_ms - _LOOKBACK_MS))
         .where(F.col("batch_ms").between(since_ms - _LOOKBACK_MS, until_ms) & F.col("message_id").isNotNull())
         .where(F.col("transition").isin(*_WAITING, *_IN_WINDOW, "refused", "finished"))
     )
-    # A QoS 0 message is sent and finished at once: it never is in the window.
+    # A QoS 0 message is sent and finished at once, so it is never in the window.
     in_window = F.col("transition").isin(*_IN_WINDOW) & F.col("packet_id").isNotNull()
     waiting = F.col("transition").isin(*_WAITING) | ((F.col("transition") == "refused") & F.col("outcome").isNull())
     life = Window.partitionBy("client_id", "message_id").orderBy("batch_ms", "kafka_partition", "kafka_offset", "row_index")
@@ -177,7 +185,7 @@ def _running_total(changes: dict[int, Row], name: str, count: int) -> list[int]:
 
 
 def _width_s(span_ms: int) -> int:
-    """The smallest round width that gives at most `BUCKETS`."""
+    """Returns the smallest round width that gives at most `BUCKETS`."""
     return next((width for width in _WIDTHS_S if width * BUCKETS * 1_000 >= span_ms), _WIDTHS_S[-1])
 
 

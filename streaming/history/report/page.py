@@ -1,4 +1,4 @@
-"""The page: one file without any reference to another, so that it can be mailed, archived and opened without a network."""
+"""Makes the page: one file without references to others, so it can be mailed, archived and opened without a network."""
 
 from html import escape
 from importlib.resources import files
@@ -13,7 +13,7 @@ _NOTHING: Final = '<p class="empty">Nothing of the kind in this time.</p>'
 
 
 def render(report: Report) -> str:
-    """The HTML of the report."""
+    """Returns the HTML of the report."""
     template = Template((files(__package__) / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         since=report.since.strftime(_TIME),

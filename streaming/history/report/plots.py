@@ -1,4 +1,4 @@
-"""The plots of the report as SVG, by matplotlib. The colours (Okabe–Ito) differ also for those who see no red and green."""
+"""Draws the plots of the report as SVG with matplotlib. The colours (Okabe–Ito) can be told apart by colour-blind readers."""
 
 import io
 import re
@@ -45,7 +45,7 @@ _STYLE: Final = {
 
 
 def plot(name: str, report: Report) -> str:
-    """The plot as an SVG element for the page. name: flow, latency, depth, dead_letters or worst."""
+    """Returns a plot as an SVG element for the page. name: flow, latency, depth, dead_letters or worst."""
     draw = {"flow": _flow, "latency": _latency, "depth": _depth, "dead_letters": _dead_letters, "worst": _worst}[name]
     return _drawn(name.replace("_", " "), draw, report)
 
@@ -141,7 +141,7 @@ def _line(axes: Axes, report: Report, values: Sequence[float | None], colour: st
 
 
 def _times(report: Report) -> list[float]:
-    """As matplotlib counts: days since 1970."""
+    """Returns the times as matplotlib counts them: days since 1970."""
     return [time.timestamp() / _DAY_S for time in report.times]
 
 

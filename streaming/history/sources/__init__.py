@@ -1,1 +1,1 @@
-"""Where the rows of a question come from: the tables of the archive (delta.py), or the topics of Kafka (kafka.py)."""
+"""The sources of rows for questions: the tables of the archive (delta.py) and the topics of Kafka (kafka.py)."""

@@ -1,4 +1,4 @@
-"""Which source a question is put to."""
+"""Chooses the source that a question is put to."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from streaming.archive.tables import LEDGER
 from streaming.engine.spark_session import SparkJars
 from streaming.history.delta_reader import is_table
-from streaming.history.sources.bounds import Bounds, Where
 from streaming.history.sources.delta import DeltaSource, local_table
 from streaming.history.sources.kafka import KafkaSource
-from streaming.history.sources.source import Source
+from streaming.history.sources.source import Source, SourceChoice, SourceLimits
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -17,19 +16,16 @@ if TYPE_CHECKING:
 
 def source_of(
     settings: "Settings",
-    where: Where,
-    bounds: Bounds,
+    choice: SourceChoice,
+    limits: SourceLimits,
     *,
     jars: Callable[[], SparkJars],
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Source:
-    """jars, on_progress: of DeltaSource and KafkaSource."""
-    if where is Where.DELTA or (where is Where.AUTO and has_archive(settings)):
-        return DeltaSource(settings, bounds, jars)
-    return KafkaSource(settings, bounds, on_progress)
-
-
-def has_archive(settings: "Settings") -> bool:
-    """Tables on this machine can be looked for; whether there are others, the configuration says."""
+    """Returns the chosen source. jars: See DeltaSource. on_progress: See KafkaSource."""
     ledger = local_table(settings.tables_location, LEDGER)
-    return settings.archive.enabled if ledger is None else is_table(ledger)
+    # Only tables on this machine can be looked for; whether there are others, the configuration says.
+    has_archive = settings.archive.enabled if ledger is None else is_table(ledger)
+    if choice is SourceChoice.DELTA or (choice is SourceChoice.AUTO and has_archive):
+        return DeltaSource(settings, limits, jars)
+    return KafkaSource(settings, limits, on_progress)

@@ -1,8 +1,8 @@
-"""The tables of the archive as a source. For one message the tables on a local path are read without Spark, in under a second."""
+"""Gives the tables of the archive as a source. Local tables are read without Spark for one message, in less than a second."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,8 +13,7 @@ from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
 from streaming.engine.spark_session import SparkJars
 from streaming.history.delta_reader import UnsupportedTable, is_table, oldest_and_newest, rows_with
 from streaming.history.errors import NoArchive
-from streaming.history.sources.bounds import ALL, Bounds
-from streaming.history.sources.source import DEAD_LETTER_COLUMNS, LEDGER_COLUMNS, MessageRows, Row, of_client
+from streaming.history.sources.source import MessageRows, Row, SourceLimits
 from streaming.history.spark import history_spark
 from streaming.spark_internals.checkpoint import is_local_path
 
@@ -22,18 +21,27 @@ if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 
-class DeltaSource:
-    """jars: for what only Spark can read of `of_message`."""
+LEDGER_COLUMNS: Final = [column for column in LEDGER.column_names if column not in ("date", "record_hash")]
+DEAD_LETTER_COLUMNS: Final = [
+    "dead_letter_id", "client_id", "message_id", "time", "reason", "deaths", "detail", "topic", "died_ms", "replays",
+    "kafka_topic", "kafka_partition", "kafka_offset",
+]  # fmt: skip
 
-    def __init__(self, settings: "Settings", bounds: Bounds = ALL, jars: Callable[[], SparkJars] | None = None) -> None:
+
+class DeltaSource:
+    """The tables of the archive. jars: needed by `of_message` for tables that only Spark can read."""
+
+    def __init__(
+        self, settings: "Settings", limits: SourceLimits | None = None, jars: Callable[[], SparkJars] | None = None
+    ) -> None:
         self._settings = settings
-        self._bounds = bounds
+        self._limits = limits or SourceLimits()
         self._location = settings.tables_location
         self._jars = jars
         self._versions: dict[str, int] = {}
 
     def of_message(self, message_id: str) -> MessageRows:
-        found, since_ms, client_id = self._read(message_id), self._bounds.since_ms or 0, self._bounds.client_id
+        found, since_ms, client_id = self._read(message_id), self._limits.since_ms or 0, self._limits.client_id
 
         def within(rows: list[Row], time: str) -> list[Row]:
             return [row for row in rows if row[time] >= since_ms and client_id in (None, row["client_id"])]
@@ -41,7 +49,7 @@ class DeltaSource:
         return MessageRows(ledger=within(found.ledger, "batch_ms"), dead_letters=within(found.dead_letters, "died_ms"))
 
     def table(self, spark: SparkSession, name: str, *, containing: str | None = None) -> DataFrame:
-        """The same version in all calls."""
+        """Returns the same version of the table in all calls."""
         location = f"{self._location.rstrip('/')}/{name}"
         try:
             if name not in self._versions:
@@ -49,16 +57,18 @@ class DeltaSource:
             rows = spark.read.format("delta").option("versionAsOf", self._versions[name]).load(location)
         except AnalysisException as error:
             raise NoArchive.at(self._location) from error
-        if self._bounds.since_ms is not None:
-            rows = rows.where(F.col("time") >= F.timestamp_millis(F.lit(self._bounds.since_ms)))
-        return of_client(rows, self._bounds.client_id) if name == DEAD_LETTERS.name else rows
+        if self._limits.since_ms is not None:
+            rows = rows.where(F.col("time") >= F.timestamp_millis(F.lit(self._limits.since_ms)))
+        if name == DEAD_LETTERS.name and self._limits.client_id is not None:
+            rows = rows.where(F.col("client_id") == F.lit(self._limits.client_id))
+        return rows
 
     def complete_since_ms(self, name: str) -> int | None:
         return None
 
     def described(self) -> Sequence[str]:
         from_ = f"from the archive's tables in {self._location}"
-        ledger = self._local(LEDGER)
+        ledger = local_table(self._location, LEDGER)
         days = oldest_and_newest(ledger, PARTITION) if ledger is not None and is_table(ledger) else None
         return (f"{from_}, days {days[0]} to {days[1]}" if days else from_,)
 
@@ -69,11 +79,8 @@ class DeltaSource:
             "--source kafka"
         )
 
-    def _local(self, spec: TableSpec) -> Path | None:
-        return local_table(self._location, spec)
-
     def _read(self, message_id: str) -> MessageRows:
-        ledger, letters = self._local(LEDGER), self._local(DEAD_LETTERS)
+        ledger, letters = local_table(self._location, LEDGER), local_table(self._location, DEAD_LETTERS)
         if ledger is not None and letters is not None:
             if not is_table(ledger):
                 raise NoArchive.at(self._location)
@@ -104,7 +111,7 @@ class DeltaSource:
 
 
 def local_table(tables_location: str, spec: TableSpec) -> Path | None:
-    """Where a table is on this machine; None for one that is not."""
+    """Returns where a table is on this machine; None for one that is elsewhere."""
     if not is_local_path(tables_location):
         return None
     return Path(table_location(tables_location.removeprefix("file://"), spec))

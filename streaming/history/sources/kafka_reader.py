@@ -1,4 +1,4 @@
-"""Reads ranges of topics with a consumer of our own: assigned by hand, in no group, nothing committed."""
+"""Reads ranges of topics with a consumer of its own, which is in no group and commits nothing."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,35 +12,36 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 from sinks.kafka.partitioning import partition_of
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import NothingFound
-from streaming.history.sources.kafka_ranges import Cut, Range, bounded, since
+from streaming.history.sources.kafka_ranges import CutReason, OffsetRange, newest, range_since
+from streaming.history.sources.source import SourceLimits
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 _REQUEST_MS: Final = 10_000
 _POLL_MS: Final = 200
-_PATIENCE_S: Final = 30.0
-"""Kafka gives no record for so long, although some are there."""
+_STALLED_S: Final = 30.0
+"""How long Kafka may give no record although there are some."""
 _PORTION: Final = 5_000
 
 
 class KafkaReader:
-    """For the length of `reading`. Methods raise KafkaError."""
+    """Reads topics within a `reading` block. Methods raise KafkaError."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
 
-    def ranges(
-        self, topics: Sequence[str], *, client_id: str | None = None, since_ms: int | None = None, max_records: int = 0
-    ) -> list[Range]:
-        """What is there at this moment. client_id: only the partition that its records are in. max_records: the newest of all
-        topics together, 0 = all. Raises NothingFound for a topic that does not exist.
+    def ranges(self, topics: Sequence[str], limits: SourceLimits) -> list[OffsetRange]:
+        """Returns what Kafka has at this moment within the limits, which hold for all topics together.
+
+        With a client id only the partition that its records are in is read. Raises NothingFound for a topic that does not exist.
         """
-        chosen = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic, client_id)]
+        since_ms = limits.since_ms
+        chosen = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic, limits.client_id)]
         beginnings, ends = self._consumer.beginning_offsets(chosen), self._consumer.end_offsets(chosen)
         times = {} if since_ms is None else self._consumer.offsets_for_times(dict.fromkeys(chosen, since_ms))
         found = [
-            since(
+            range_since(
                 part.topic,
                 part.partition,
                 beginning=beginnings[part],
@@ -50,10 +51,10 @@ class KafkaReader:
             )
             for part in chosen
         ]
-        return self._with_times(bounded(found, max_records))
+        return self._with_times(newest(found, limits.max_records))
 
-    def records(self, ranges: Sequence[Range], on_progress: Callable[[int, int], None]) -> Iterator[Any]:
-        """kafka-python's records, in the order of each partition. on_progress: called now and then with (read, all)."""
+    def records(self, ranges: Sequence[OffsetRange], on_progress: Callable[[int, int], None]) -> Iterator[Any]:
+        """Yields kafka-python's records, in order within each partition. on_progress: called repeatedly with (read, all)."""
         ends = {TopicPartition(one.topic, one.partition): one.end for one in ranges if one.count}
         total = sum(one.count for one in ranges)
         self._seek(ranges)
@@ -70,8 +71,8 @@ class KafkaReader:
             on_progress(total - left, total)
             if left < left_before:
                 moved_s, left_before = time.monotonic(), left
-            elif time.monotonic() > moved_s + _PATIENCE_S:
-                raise KafkaTimeoutError(f"nothing came from {next(iter(ends)).topic} for {_PATIENCE_S:.0f} s")
+            elif time.monotonic() > moved_s + _STALLED_S:
+                raise KafkaTimeoutError(f"nothing came from {next(iter(ends)).topic} for {_STALLED_S:.0f} s")
 
     def _partitions(self, topic: str, client_id: str | None) -> Sequence[int]:
         numbers = sorted(self._consumer.partitions_for_topic(topic) or ())
@@ -81,24 +82,25 @@ class KafkaReader:
             )
         return numbers if client_id is None else [partition_of(client_id.encode(), len(numbers))]
 
-    def _with_times(self, ranges: list[Range]) -> list[Range]:
-        """Those that begin in the middle of a partition's life are complete since their first record."""
-        first = {one: int(time.time() * 1_000) for one in ranges if one.cut in (Cut.RETENTION, Cut.BOUND)}
+    def _with_times(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """Returns the ranges with `complete_since_ms`: one that leaves older records out is complete since its first record."""
+        left_out = (CutReason.RETENTION, CutReason.MAX_RECORDS)
+        first = {one: int(time.time() * 1_000) for one in ranges if one.cut in left_out}
         waiting = {TopicPartition(one.topic, one.partition): one for one in first if one.count}
         self._seek(list(waiting.values()))
-        deadline_s = time.monotonic() + _PATIENCE_S
+        deadline_s = time.monotonic() + _STALLED_S
         while waiting:
             for part, records in self._consumer.poll(timeout_ms=_POLL_MS).items():
                 if part in waiting and records:
                     first[waiting.pop(part)] = records[0].timestamp
                     self._consumer.pause(part)
             for part in [part for part, one in waiting.items() if self._consumer.position(part) >= one.end]:
-                del waiting[part]  # nothing but the ends of transactions
+                del waiting[part]  # it has only the ends of transactions
             if time.monotonic() > deadline_s:
-                raise KafkaTimeoutError(f"nothing came from {next(iter(waiting)).topic} for {_PATIENCE_S:.0f} s")
+                raise KafkaTimeoutError(f"nothing came from {next(iter(waiting)).topic} for {_STALLED_S:.0f} s")
         return [replace(one, complete_since_ms=first[one]) if one in first else one for one in ranges]
 
-    def _seek(self, ranges: Sequence[Range]) -> None:
+    def _seek(self, ranges: Sequence[OffsetRange]) -> None:
         parts = {TopicPartition(one.topic, one.partition): one.start for one in ranges if one.count}
         self._consumer.assign(list(parts))
         for part, start in parts.items():
@@ -108,7 +110,7 @@ class KafkaReader:
 
 @contextmanager
 def reading(settings: "Settings") -> Iterator[KafkaReader]:
-    """Raises KafkaUnreachable, also for what goes wrong in the block."""
+    """Gives a reader. Raises KafkaUnreachable, for errors within the block too."""
     try:
         consumer = KafkaConsumer(
             **{
@@ -118,7 +120,7 @@ def reading(settings: "Settings") -> Iterator[KafkaReader]:
                 **settings.kafka.client_options(),
                 "group_id": None,
                 "enable_auto_commit": False,
-                # What a backend has aborted was never sent.
+                # An aborted transaction was never sent.
                 "isolation_level": "read_committed",
                 "auto_offset_reset": "earliest",  # retention may delete what was about to be read
                 "metrics_enabled": False,

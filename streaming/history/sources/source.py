@@ -1,31 +1,55 @@
-"""What trace, dead-letters and replay need of the place that their rows come from."""
+"""Defines what a question may be limited to, and what trace, dead-letters and replay need of the place that rows come from.
+
+Imports nothing heavy: the command line shows the limits as options.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
-from streaming.archive.tables import LEDGER
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Row: TypeAlias = dict[str, Any]
-"""By the names of the columns in streaming/archive/tables.py."""
+"""Values by the names of the columns in streaming/archive/tables.py."""
 
-LEDGER_COLUMNS: Final = [column for column in LEDGER.column_names if column not in ("date", "record_hash")]
-DEAD_LETTER_COLUMNS: Final = [
-    "dead_letter_id", "client_id", "message_id", "time", "reason", "deaths", "detail", "topic", "died_ms", "replays",
-    "kafka_topic", "kafka_partition", "kafka_offset",
-]  # fmt: skip
+DEFAULT_MAX_RECORDS: Final = 1_000_000
+
+
+class SourceChoice(StrEnum):
+    """Where rows come from. AUTO: the archive where there is one, else Kafka."""
+
+    AUTO = "auto"
+    DELTA = "delta"
+    KAFKA = "kafka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLimits:
+    """How much of a source is read.
+
+    Attributes:
+        client_id: Only what is kept under this client; None = of all clients.
+        since_ms: Only what was written later, ms since 1970.
+        max_records: The newest records of Kafka, 0 = all.
+    """
+
+    client_id: str | None = None
+    since_ms: int | None = None
+    max_records: int = DEFAULT_MAX_RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRows:
-    """What a source has about one message, each row once, in no order. ledger, dead_letters: with the columns above.
+    """The rows of a source about one message, each once, in no order.
 
-    receipts: client_id, outcome, outcome_ms, reason_code, attempts, detail, kafka_partition, kafka_offset. submitted: the records
-    by which backends gave it to us: client_id, time_ms, kafka_topic, kafka_partition, kafka_offset. Both only where no table has
-    said it.
+    Attributes:
+        ledger: Rows of the table `ledger`.
+        dead_letters: Rows of the table `dead_letters`.
+        receipts: Rows of the table `receipts`; only from a source that is no table.
+        submitted: The records by which backends gave the message to us: client_id, time_ms, kafka_topic, kafka_partition,
+            kafka_offset; only from a source that is no table.
     """
 
     ledger: list[Row] = field(default_factory=list)
@@ -38,26 +62,22 @@ class MessageRows:
 
 
 class Source(Protocol):
-    """Raises NoArchive, KafkaUnreachable."""
+    """A place that rows come from. Methods raise NoArchive and KafkaUnreachable."""
 
     def of_message(self, message_id: str) -> MessageRows:
-        """Everything about one message; quick where no JVM is needed."""
+        """Returns everything about one message. Quick where no JVM is needed."""
 
-    def table(self, spark: SparkSession, name: str, *, containing: str | None = None) -> DataFrame:
-        """A table of the archive, with all its columns. containing: the question needs only rows with this text; there may be
-        others. Of `dead_letters` those of the client, if one is named."""
+    def table(self, spark: "SparkSession", name: str, *, containing: str | None = None) -> "DataFrame":
+        """Returns a table of the archive with all its columns; of `dead_letters` the rows of the limits' client.
+
+        containing: The question needs only rows with this text; the answer may have others.
+        """
 
     def complete_since_ms(self, name: str) -> int | None:
-        """What happened before may be missing in `table`, which was called with that name; None = nothing is missing that
-        somebody still has. Milliseconds since 1970."""
+        """Returns since when `table`, called with that name, misses nothing, in ms since 1970; None = nothing is missing."""
 
     def described(self) -> Sequence[str]:
-        """Which source this is and how far back it reached, a line each, for people; after the question was asked."""
+        """Returns lines for people: which source this is and how far back it reached. Call it after the question."""
 
     def not_found(self, what: str) -> str:
-        """What to say, and to do, when nothing was found."""
-
-
-def of_client(rows: DataFrame, client_id: str | None) -> DataFrame:
-    """The rows of one client; None = all."""
-    return rows if client_id is None else rows.where(F.col("client_id") == F.lit(client_id))
+        """Returns what to say, and to do, when nothing was found."""

@@ -13,8 +13,8 @@ from state.records.ledger import LedgerRow, encode_ledger_rows
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.history.errors import NothingFound
-from streaming.history.sources.bounds import Bounds
 from streaming.history.sources.kafka import KafkaSource
+from streaming.history.sources.source import SourceLimits
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
@@ -54,13 +54,13 @@ def test_a_message_is_found_in_all_partitions_or_in_that_of_its_client(settings:
         write_ledger(producer, settings, client_id, "broadcast")
         write_ledger(producer, settings, client_id, f"only-{client_id}")
     told: list[tuple[int, int]] = []
-    everywhere = KafkaSource(settings, Bounds(), lambda done, total: told.append((done, total)))
+    everywhere = KafkaSource(settings, SourceLimits(), lambda done, total: told.append((done, total)))
     assert {row["client_id"] for row in everywhere.of_message("broadcast").ledger} == set(CLIENTS)
     assert told[-1] == (2 * len(CLIENTS), 2 * len(CLIENTS))
     ledger = settings.topics.ledger
     assert f"  {ledger}: 4 partitions, 40 records, all there ever were" in everywhere.described()
 
-    one = KafkaSource(settings, Bounds(client_id="client-7"))
+    one = KafkaSource(settings, SourceLimits(client_id="client-7"))
     (row,) = one.of_message("broadcast").ledger
     number = partition_of(b"client-7", PARTITIONS)
     assert (row["client_id"], row["kafka_partition"]) == ("client-7", number)
@@ -78,7 +78,7 @@ def test_the_end_of_a_transaction_is_no_record_and_what_was_aborted_was_never_se
         producer.flush()
         end()
     producer.close()
-    source = KafkaSource(settings, Bounds())
+    source = KafkaSource(settings, SourceLimits())
     assert [row["client_id"] for row in source.of_message("kept").submitted] == ["c"]
     assert not source.of_message("dropped")
 
@@ -86,13 +86,13 @@ def test_the_end_of_a_transaction_is_no_record_and_what_was_aborted_was_never_se
 def test_bounds_leave_older_records_out_and_the_answer_says_so(settings: Settings, producer: KafkaProducer) -> None:
     for age in range(10, 0, -1):
         write_ledger(producer, settings, "c", f"m-{age}", T0 - 1_000 * age)
-    newest = KafkaSource(settings, Bounds(client_id="c", max_records=3))
+    newest = KafkaSource(settings, SourceLimits(client_id="c", max_records=3))
     assert not newest.of_message("m-4")
     assert newest.of_message("m-3")
     assert newest.complete_since_ms("ledger") == T0 - 3_000
     assert "(--max-records)" in newest.described()[1]
 
-    recent = KafkaSource(settings, Bounds(client_id="c", since_ms=T0 - 5_000))
+    recent = KafkaSource(settings, SourceLimits(client_id="c", since_ms=T0 - 5_000))
     assert recent.of_message("m-5")
     assert not recent.of_message("m-6")
     assert recent.complete_since_ms("ledger") == T0 - 5_000
@@ -108,7 +108,7 @@ def test_what_retention_has_deleted_is_not_there_and_the_answer_says_since_when(
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     admin.delete_records({part: 1})
     admin.close()
-    source = KafkaSource(settings, Bounds())
+    source = KafkaSource(settings, SourceLimits())
     assert not source.of_message("m-3")
     assert source.of_message("m-2")
     assert source.complete_since_ms("ledger") == T0 - 2_000
@@ -119,7 +119,7 @@ def test_what_retention_has_deleted_is_not_there_and_the_answer_says_since_when(
 def test_a_kafka_that_is_away_and_a_topic_that_is_missing_are_said(settings: Settings) -> None:
     nowhere = settings.model_copy(update={"topics": replace(settings.topics, prefix="nobody-made-these")})
     with pytest.raises(NothingFound, match=r"nobody-made-these.ledger.*topics.prefix"):
-        KafkaSource(nowhere, Bounds()).of_message("m")
+        KafkaSource(nowhere, SourceLimits()).of_message("m")
     away = Settings(kafka={"bootstrap_servers": f"127.0.0.1:{free_port()}"})
     with pytest.raises(KafkaUnreachable, match=r"kafka\.bootstrap_servers"):
-        KafkaSource(away, Bounds()).of_message("m")
+        KafkaSource(away, SourceLimits()).of_message("m")

@@ -18,7 +18,7 @@ from state.errors import InflightError
 from state.model import QoS, Subscription
 from streaming.config.settings import Settings, load_settings
 from streaming.history.clients import HeldMessage, HeldSession, LedgerStep, RecentSteps, StoredClient
-from streaming.history.trace import Step
+from streaming.history.trace import TraceStep
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
 SCRIPT = "<script>alert(1)</script>"
@@ -136,9 +136,9 @@ class Told:
         self.sent.append(plan)
         return len(plan.planned)
 
-    def _step(self) -> Step:
+    def _step(self) -> TraceStep:
         at = datetime(2026, 11, 21, 10, tzinfo=UTC)
-        return Step(time=at, client_id=self.id, step="resent", attempt=2, packet_id=77, reason_code=0x87, detail=self.id)
+        return TraceStep(time=at, client_id=self.id, step="resent", attempt=2, packet_id=77, reason_code=0x87, detail=self.id)
 
     def _letter(self) -> dict[str, Any]:
         texts = dict.fromkeys(("client_id", "message_id", "topic", "payload", "detail"), self.id)

@@ -14,7 +14,15 @@ from state.records.messages import format_message, parse_message
 from state.records.record import Header
 from streaming.config.settings import Settings
 from streaming.history.errors import BadQuestion
-from streaming.history.replay import Letter, ReplayCount, Replayer, ReplayOptions, parse_rate, to_letter
+from streaming.history.replay import (
+    ReplayCount,
+    ReplayLetter,
+    ReplayOptions,
+    parse_rate,
+    returned_event,
+    send_in_portions,
+    to_letter,
+)
 
 MESSAGE = Message(
     message_id="m-1",
@@ -46,8 +54,8 @@ def document(*more: Header, replays: int = 0) -> dict[str, Any]:
     }
 
 
-def sent(letter: Letter, options: ReplayOptions = OPTIONS) -> MessageReturned:
-    (event,) = decode_events(Replayer(None, Settings(), options).event(letter))
+def sent(letter: ReplayLetter, generation: str = "") -> MessageReturned:
+    (event,) = decode_events(returned_event(letter, generation))
     assert isinstance(event, MessageReturned)
     return event
 
@@ -74,7 +82,7 @@ def test_the_same_dead_letter_sent_twice_is_recognised_unless_it_is_meant() -> N
     letter = to_letter(document(), OPTIONS)
     assert letter is not None
     assert sent(letter).return_id == sent(letter).return_id
-    assert sent(letter).return_id != sent(letter, ReplayOptions(where=None, again=True)).return_id
+    assert sent(letter).return_id != sent(letter, "again").return_id
 
 
 def test_another_client_gets_it_when_told_so() -> None:
@@ -106,9 +114,9 @@ class FakeProducer:
 def test_the_ledger_says_so_only_after_the_messages_are_confirmed() -> None:
     producer, count = FakeProducer(), ReplayCount()
     message, _ = parse_message([Header("mqtt-topic", b"t")], payload=b"", accepted_ms=0, default_message_id="m")
-    found = iter([Letter(dead_letter_id=f"d{n}", client_id="c", message=message) for n in range(3)])
+    found = iter([ReplayLetter(dead_letter_id=f"d{n}", client_id="c", message=message) for n in range(3)])
     seen: list[int] = []
-    Replayer(producer, Settings(), OPTIONS).run(found, count, lambda now: seen.append(now.sent))
+    send_in_portions(producer, Settings(), OPTIONS, found, count, lambda now: seen.append(now.sent))
     assert producer.topics == ["inflight.events"] * 3 + ["inflight.ledger"] * 3
     assert (count.sent, seen) == (3, [3])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.history.spark import _news_to
+from streaming.history.spark import _without_warning
 
 WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
 
@@ -27,8 +27,8 @@ WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
 def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: str, shown: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with out.open("wb") as file:
-        with _news_to(file.fileno()) as stderr:
-            [relay] = [thread for thread in threading.enumerate() if thread.name == "what the JVM says"]
+        with _without_warning(file.fileno()) as stderr:
+            [relay] = [thread for thread in threading.enumerate() if thread.name == "jvm-stderr"]
             subprocess.run(["printf", "%s", said], stdout=stderr, check=True)
         relay.join(10)
     assert out.read_bytes().decode() == shown
@@ -39,8 +39,8 @@ def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: s
 def test_a_reader_that_has_gone_ends_what_is_shown_and_nothing_else() -> None:
     read, out = os.pipe()
     os.close(read)
-    with _news_to(out) as stderr:
-        [relay] = [thread for thread in threading.enumerate() if thread.name == "what the JVM says"]
+    with _without_warning(out) as stderr:
+        [relay] = [thread for thread in threading.enumerate() if thread.name == "jvm-stderr"]
         subprocess.run(["printf", "%s", "out of memory"], stdout=stderr, check=True)
         relay.join(10)
         assert not relay.is_alive()

@@ -1,43 +1,50 @@
 """What is read of a topic, and since when it is complete."""
 
-from streaming.history.sources.kafka_ranges import Cut, Range, bounded, complete_since_ms, described, since
+from streaming.history.sources.kafka_ranges import CutReason, OffsetRange, complete_since_ms, described, newest, range_since
 
 
-def range_of(partition: int, start: int, end: int, cut: Cut = Cut.NOTHING, complete_ms: int | None = None) -> Range:
-    return Range(topic="t", partition=partition, start=start, end=end, cut=cut, complete_since_ms=complete_ms)
+def range_of(
+    partition: int, start: int, end: int, cut: CutReason = CutReason.NOTHING, complete_ms: int | None = None
+) -> OffsetRange:
+    return OffsetRange(topic="t", partition=partition, start=start, end=end, cut=cut, complete_since_ms=complete_ms)
 
 
 def test_without_since_everything_is_read_and_it_is_known_whether_kafka_has_deleted_some() -> None:
-    whole = since("t", 0, beginning=0, end=9, first_since=None, since_ms=None)
-    assert (whole.start, whole.count, whole.cut) == (0, 9, Cut.NOTHING)
-    rest = since("t", 0, beginning=4, end=9, first_since=None, since_ms=None)
-    assert (rest.start, rest.count, rest.cut) == (4, 5, Cut.RETENTION)
+    whole = range_since("t", 0, beginning=0, end=9, first_since=None, since_ms=None)
+    assert (whole.start, whole.count, whole.cut) == (0, 9, CutReason.NOTHING)
+    rest = range_since("t", 0, beginning=4, end=9, first_since=None, since_ms=None)
+    assert (rest.start, rest.count, rest.cut) == (4, 5, CutReason.RETENTION)
 
 
 def test_since_begins_where_kafka_says_and_is_complete_from_that_time_on() -> None:
-    part = since("t", 0, beginning=2, end=9, first_since=6, since_ms=1_000)
-    assert (part.start, part.cut, part.complete_since_ms) == (6, Cut.SINCE, 1_000)
-    nothing = since("t", 0, beginning=2, end=9, first_since=None, since_ms=1_000)
+    part = range_since("t", 0, beginning=2, end=9, first_since=6, since_ms=1_000)
+    assert (part.start, part.cut, part.complete_since_ms) == (6, CutReason.SINCE, 1_000)
+    nothing = range_since("t", 0, beginning=2, end=9, first_since=None, since_ms=1_000)
     assert (nothing.count, nothing.complete_since_ms) == (0, 1_000)
-    older = since("t", 0, beginning=2, end=9, first_since=2, since_ms=1_000)
-    assert (older.start, older.cut) == (2, Cut.RETENTION)
+    older = range_since("t", 0, beginning=2, end=9, first_since=2, since_ms=1_000)
+    assert (older.start, older.cut) == (2, CutReason.RETENTION)
 
 
 def test_the_bound_keeps_the_newest_of_each_partition() -> None:
     ranges = [range_of(0, 0, 100), range_of(1, 0, 300), range_of(2, 5, 5)]
-    kept = bounded(ranges, 40)
+    kept = newest(ranges, 40)
     assert [(one.start, one.end) for one in kept] == [(90, 100), (270, 300), (5, 5)]
-    assert [one.cut for one in kept] == [Cut.BOUND, Cut.BOUND, Cut.NOTHING]
-    assert bounded(ranges, 400) == ranges
-    assert bounded(ranges, 0) == ranges
+    assert [one.cut for one in kept] == [CutReason.MAX_RECORDS, CutReason.MAX_RECORDS, CutReason.NOTHING]
+    assert newest(ranges, 400) == ranges
+    assert newest(ranges, 0) == ranges
 
 
 def test_all_together_are_complete_since_the_latest_of_them() -> None:
     assert complete_since_ms([range_of(0, 0, 1), range_of(1, 0, 1)]) is None
-    assert complete_since_ms([range_of(0, 0, 1), range_of(1, 3, 4, Cut.RETENTION, 7), range_of(2, 3, 4, Cut.RETENTION, 5)]) == 7
+    assert (
+        complete_since_ms(
+            [range_of(0, 0, 1), range_of(1, 3, 4, CutReason.RETENTION, 7), range_of(2, 3, 4, CutReason.RETENTION, 5)]
+        )
+        == 7
+    )
 
 
 def test_people_are_told_how_much_was_read_and_how_far_back_it_reaches() -> None:
     assert described([range_of(3, 0, 1_234)]) == "t: partition 3, 1,234 records, all there ever were"
-    said = described([range_of(0, 0, 1), range_of(1, 3, 4, Cut.BOUND, 1_790_000_000_000)])
+    said = described([range_of(0, 0, 1), range_of(1, 3, 4, CutReason.MAX_RECORDS, 1_790_000_000_000)])
     assert said == "t: 2 partitions, 2 records, back to 2026-09-21 14:13:20 UTC (--max-records)"

@@ -8,8 +8,9 @@ from state.model import Outcome
 from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.receipts import Receipt
 from streaming.config.settings import Settings
+from streaming.history.sources.delta import DEAD_LETTER_COLUMNS, LEDGER_COLUMNS
 from streaming.history.sources.kafka_rows import RowsOfMessage
-from streaming.history.sources.source import DEAD_LETTER_COLUMNS, LEDGER_COLUMNS, MessageRows
+from streaming.history.sources.source import MessageRows
 
 T0 = 1_790_000_000_000
 TOPICS = Settings().topics
