@@ -1,12 +1,12 @@
-"""What stands around a message on its way through the broker, and what a device answers. Pure; docs/bridge.md is the contract.
+"""Makes the properties of a message for the broker, and reads a device's acknowledgement. docs/bridge.md is the contract.
 
 Down, MQTT 5: user property `inflight-message-id`; in `device` mode at QoS 1 and 2 also Response Topic (where to acknowledge) and
-Correlation Data (the message id). What the backend itself put into those two travels in that mode in the user properties
+Correlation Data (the message id). The backend's own values of those two are then in the user properties
 `inflight-response-topic` and `inflight-correlation-data` (base64). MQTT 3.1.1: the message id is a level of the topic, if the
 template has it.
 
-Up: an acknowledgement is JSON, `{"id": MESSAGE_ID, "reason_code": NUMBER}`; id may be left out when Correlation Data has it,
-reason_code when it is 0, and the payload may be empty when both may.
+Up: an acknowledgement is JSON, `{"id": MESSAGE_ID, "reason_code": NUMBER}`. id may be left out when Correlation Data has it,
+and reason_code when it is 0. The payload may be empty when both may be left out.
 """
 
 from base64 import b64encode
@@ -26,14 +26,14 @@ _MAX_REASON_CODE: Final = 0xFF
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """A device's answer to one message."""
+    """A device's acknowledgement of one message."""
 
     message_id: MessageId
     reason_code: int = ReasonCode.SUCCESS
 
 
 class UnreadableAcknowledgement(ValueError):
-    """An answer that is none; the text says what is expected."""
+    """The bytes are no acknowledgement; the text says what is expected."""
 
 
 class _Answer(msgspec.Struct):
@@ -45,7 +45,7 @@ _answers: Final = msgspec.json.Decoder(_Answer)
 
 
 def read_acknowledgement(payload: bytes, correlation_data: bytes | None) -> Acknowledged:
-    """Raises UnreadableAcknowledgement."""
+    """Reads an acknowledgement. Raises UnreadableAcknowledgement."""
     try:
         answer = _answers.decode(payload) if payload else _Answer()
         message_id = answer.id or (correlation_data or b"").decode()
@@ -59,9 +59,9 @@ def read_acknowledgement(payload: bytes, correlation_data: bytes | None) -> Ackn
 
 
 def properties_for_device(command: SendPublish, ack_topic: str | None) -> PublishProperties:
-    """The properties of the PUBLISH to the broker. ack_topic: None = the broker's answer is the acknowledgement.
+    """Returns the properties of the PUBLISH to the broker. ack_topic: None = the broker's answer is the acknowledgement.
 
-    Where devices acknowledge, a Response Topic always means that this message wants it; so at QoS 0 there is none.
+    Where devices acknowledge, a Response Topic asks for it, so at QoS 0 there is none.
     """
     properties = command.properties
     user_properties = [*properties.user_properties, (MESSAGE_ID_PROPERTY, command.message_id)]

@@ -1,20 +1,20 @@
-"""Delta tables that are appended to by a streaming query, each row once.
+"""Appends rows of a streaming query to Delta tables, each row once.
 
-Two things make a row appear twice, and each has its own cure:
+A row can come twice for two reasons:
 
-1. Spark repeats a micro-batch of *this* query (killed between the commit of the table and its own): Delta remembers the number of
-   the last micro-batch of each writer (`txnAppId`, `txnVersion`) and skips what it has.
-2. The writer of the Kafka topic repeats a record (its micro-batch was executed again): the copy has another offset but the same
-   content, so rows are compared by a key that is made of content, with the rows of the table that can be equal.
+1. Spark repeats a micro-batch of this query that was killed between the commit of the table and its own. Delta remembers the
+   number of the newest micro-batch of each writer (`txnAppId`, `txnVersion`) and skips it.
+2. The writer of the Kafka topic repeats a record, because its own micro-batch was executed again. The copy has another offset and
+   the same content, so rows are compared by a key made of content with the rows of the table that can be equal.
 
-For 2 only a sliver of the table is read: a table names columns (`Bound`) whose values are the same in a copy, and Delta's file
-statistics leave out every file that has none of the values of the micro-batch.
+For 2 only a small part of the table is read. A table names columns (`CopyBound`) whose values are the same in a copy, and Delta's
+file statistics leave out every file that has none of the values of the micro-batch.
 """
 
 import functools
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from delta.tables import DeltaTable
@@ -22,15 +22,21 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 PARTITION: Final = "date"
-"""Every table is partitioned by this column: the UTC day."""
+"""The column by which every table is partitioned: the UTC day."""
 
 ROWS_PER_FILE: Final = 250_000
-"""Up to this many rows a micro-batch is one file, written by one task: the other cores are the sessions'."""
+"""A micro-batch of up to this many rows is one file, written by one task. The other cores are left to the sessions."""
+
+TABLE_PROPERTIES: Final = {
+    # Files that compaction has replaced stay for readers that began before it.
+    "delta.deletedFileRetentionDuration": "interval 1 day",
+    "delta.logRetentionDuration": "interval 7 days",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """One column. sql_type: as in DDL. comment: what it means, unit included; it is stored in the table."""
+    """A column. sql_type: as in DDL. comment: its meaning, unit included; stored in the table."""
 
     name: str
     sql_type: str
@@ -38,8 +44,8 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """Equal rows have values of `column` that differ by at most `slack` (in the column's unit); null = no statement."""
+class CopyBound:
+    """Copies of a row have values of `column` that differ by at most `slack`, in the column's unit. Null says nothing."""
 
     column: str
     slack: int = 0
@@ -47,15 +53,19 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """A table. key: columns that say whether two rows are the same one. bounds: a row that is already in the table lies within
-    one of them. cluster_by: what people look rows up by; rows are sorted by it within a file. The last column is `date`.
+    """A table, whose last column is `date`.
+
+    Attributes:
+        key: Columns that are equal in copies of a row and in no other rows.
+        bounds: A copy that is already in the table lies within one of them.
+        cluster_by: The column by which people look rows up; rows are sorted by it within a file.
     """
 
     name: str
     comment: str
     columns: tuple[ColumnSpec, ...]
     key: tuple[str, ...]
-    bounds: tuple[Bound, ...]
+    bounds: tuple[CopyBound, ...]
     cluster_by: str
 
     @property
@@ -64,8 +74,8 @@ class TableSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
-    """The same pair is applied once. app_id: of the writer; another one for another checkpoint. version: counts its writes."""
+class DeltaTransaction:
+    """Names a write, which Delta applies once. app_id: the writer, different for each checkpoint. version: counts its writes."""
 
     app_id: str
     version: int
@@ -75,28 +85,15 @@ class Transaction:
         return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
-    """properties: of Delta, set when the table is made."""
-
-    properties: Mapping[str, str] = field(
-        default_factory=lambda: {
-            # Files that compaction has replaced stay for readers that began before it.
-            "delta.deletedFileRetentionDuration": "interval 1 day",
-            "delta.logRetentionDuration": "interval 7 days",
-        }
-    )
-
-
-def create_table(spark: SparkSession, spec: TableSpec, location: str, options: TableOptions | None = None) -> None:
-    """Makes the table if there is none at `location`; one of an older version gets the columns that it does not have."""
+def create_table(spark: SparkSession, spec: TableSpec, location: str) -> None:
+    """Makes the table if there is none at `location`. A table of an older version gets the columns that it does not have."""
     if DeltaTable.isDeltaTable(spark, location):
         _add_columns(spark, spec, location)
         return
     builder = DeltaTable.createIfNotExists(spark).location(location).comment(spec.comment).partitionedBy(PARTITION)
     for column in spec.columns:
         builder = builder.addColumn(column.name, column.sql_type, comment=column.comment)
-    for name, value in (options or TableOptions()).properties.items():
+    for name, value in TABLE_PROPERTIES.items():
         builder = builder.property(name, value)
     builder.execute()
 
@@ -109,10 +106,10 @@ def _add_columns(spark: SparkSession, spec: TableSpec, location: str) -> None:
         spark.sql(f"ALTER TABLE delta.`{location}` ADD COLUMNS ({added})")
 
 
-def append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Transaction) -> int:
-    """Appends the rows that the table does not have, in one commit. Returns how many rows came, repetitions included.
+def append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: DeltaTransaction) -> int:
+    """Appends the rows that the table does not have, in one commit. Returns how many rows came, copies included.
 
-    `rows` has the columns of `spec`; it is computed once and kept in memory meanwhile. Nothing is committed when no rows came.
+    `rows` has the columns of `spec`. It is computed once and kept in memory meanwhile. Without rows nothing is committed.
     """
     kept = rows.select(*spec.column_names).persist()
     try:
@@ -121,7 +118,7 @@ def append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Tra
         kept.unpersist()
 
 
-def _append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Transaction) -> int:
+def _append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: DeltaTransaction) -> int:
     measures = [F.count(F.lit(1)).alias("rows")]
     for bound in spec.bounds:
         measures += [F.min(bound.column).alias(f"min_{bound.column}"), F.max(bound.column).alias(f"max_{bound.column}")]
@@ -150,14 +147,14 @@ def _append_new(rows: DataFrame, spec: TableSpec, location: str, transaction: Tr
 
 
 def _may_have_copies(rows: DataFrame, known: DataFrame | None, key: list[str]) -> bool:
-    """False only if every key in `rows` is there once and not in `known`.
+    """Returns False only if every key in `rows` is there once and not in `known`.
 
-    Copies are rare, and to count hashes costs a small part of what it costs to carry whole rows through a shuffle. Two keys with
-    the same hash only cost the time to look closely.
+    Copies are rare, and counting hashes costs a small part of a shuffle of whole rows. Two keys with the same hash only cost that
+    shuffle.
     """
     hashes = rows.select(F.xxhash64(*key).alias("hash"), F.lit(True).alias("is_new"))
     if known is not None:
-        # Repetitions within the table are not ours to judge: one of each is enough.
+        # A key that the table has several times counts once.
         hashes = hashes.unionAll(known.select(F.xxhash64(*key).alias("hash"), F.lit(False).alias("is_new")).distinct())
     counted = hashes.groupBy("hash").agg(F.count(F.lit(1)).alias("times"), F.max("is_new").alias("is_new"))
     return not counted.where((F.col("times") > 1) & F.col("is_new")).limit(1).isEmpty()
@@ -178,16 +175,16 @@ def _within(spec: TableSpec, limits: Mapping[str, tuple[int | None, int | None]]
 
 
 def newest_version(spark: SparkSession, location: str) -> int:
-    """The number of the table's newest version, for several questions to the same one (`versionAsOf`)."""
+    """Returns the number of the table's newest version, for several questions to the same version (`versionAsOf`)."""
     row = DeltaTable.forPath(spark, location).history(1).select("version").first()
     return 0 if row is None else int(row["version"])
 
 
 def compact(spark: SparkSession, location: str, *, from_date: str, until_date: str, cluster_by: str | None) -> None:
-    """OPTIMIZE of the days from_date ≤ date < until_date (ISO): few files in place of many.
+    """Rewrites the days from_date ≤ date < until_date (ISO) as few files instead of many (OPTIMIZE).
 
-    cluster_by: also sort them by this column (Z-order), so that a look-up reads few files; rewrites everything, so for days that
-    are over.
+    cluster_by: Sorts them by this column too (Z-order), so a look-up reads few files. It rewrites all files, so use it for days
+    that are over. None = keep the order.
     """
     builder = (
         DeltaTable.forPath(spark, location).optimize().where(f"{PARTITION} >= '{from_date}' AND {PARTITION} < '{until_date}'")
@@ -212,12 +209,12 @@ def vacuum(spark: SparkSession, location: str) -> None:
 
 
 def properties(spark: SparkSession, location: str) -> dict[str, str]:
-    """The table's properties."""
+    """Returns the table's properties."""
     row = DeltaTable.forPath(spark, location).detail().select("properties").first()
     return {} if row is None else dict(row["properties"])
 
 
 def set_property(spark: SparkSession, location: str, name: str, value: str) -> None:
-    """Stores a property of ours in the table."""
+    """Stores a property in the table."""
     quoted = location.replace("`", "``")
     spark.sql(f"ALTER TABLE delta.`{quoted}` SET TBLPROPERTIES ('{name}' = '{value}')")

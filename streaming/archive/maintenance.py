@@ -1,10 +1,10 @@
-"""What keeps the tables quick and bounded: compaction, retention, and the deletion of files that nobody reads any more.
+"""Keeps the tables fast and of limited size: compaction, retention, and deletion of unused files.
 
-Once an hour, for each table, in this order:
-1. days that are over are sorted by what people look up (Z-order), once: the table remembers up to which day it is done;
-2. the small files of the running days become few;
-3. days beyond `archive.retention` are deleted;
-4. files that are in no version of the last day are removed.
+Once an hour it does for each table, in this order:
+1. sort days that are over by the column that people look up (Z-order), once; the table remembers up to which day;
+2. compact the small files of the running days;
+3. delete days beyond `archive.retention`;
+4. remove files that no version of the last day has.
 It runs inside the archive's micro-batch, so nothing else writes the tables meanwhile.
 """
 
@@ -32,7 +32,7 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class Maintenance:
-    """Runs when it is due, the first time an hour after the start. locations: of the tables, by name."""
+    """Runs when it is due, first an hour after the start. locations: those of the tables, by name."""
 
     def __init__(self, tables: Sequence[TableSpec], locations: Mapping[str, str], settings: "ArchiveSettings") -> None:
         self._tables = tables
@@ -41,7 +41,7 @@ class Maintenance:
         self._due_s: float | None = None
 
     def run_if_due(self, spark: SparkSession, *, now_s: float) -> bool:
-        """now_s: seconds since 1970. True if it ran."""
+        """Runs if it is due and returns whether it ran. now_s: seconds since 1970."""
         if self._due_s is None:
             self._due_s = now_s + _INTERVAL_S
         if now_s < self._due_s:
@@ -51,14 +51,14 @@ class Maintenance:
         return True
 
     def run(self, spark: SparkSession, *, today: date) -> None:
-        """All steps for all tables."""
+        """Runs all steps for all tables."""
         for spec in self._tables:
             started = time.monotonic()
             self._maintain(spark, spec, self._locations[spec.name], today)
             _log.info("archive: table maintained", table=spec.name, seconds=round(time.monotonic() - started, 1))
 
     def _maintain(self, spark: SparkSession, spec: TableSpec, location: str, today: date) -> None:
-        # Yesterday still gets rows after midnight, from clocks that differ and micro-batches that wait; the day before is over.
+        # Yesterday gets rows after midnight too, because clocks differ and micro-batches wait. The day before is over.
         over = (today - timedelta(days=1)).isoformat()
         done = properties(spark, location).get(SORTED_UNTIL, _FIRST_DAY)
         if done < over:  # 1

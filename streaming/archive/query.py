@@ -1,13 +1,13 @@
-"""The query `archive`: the records that the engine and the gateways write → Delta tables, each row once.
+"""The query `archive`: it writes the records of the engine and the gateways to Delta tables, each row once.
 
 Steps of a micro-batch, in this order:
-1. keep the records in memory (they are read several times);
+1. keep the records in memory, because they are read several times;
 2. append what is new to each table, one commit for each, named after (this checkpoint, the number of the micro-batch);
 3. once an hour: compact, trim, clean up (streaming/archive/maintenance.py);
-4. Spark commits the micro-batch. Killed before, it does all of this again, and finds in each table what is there already.
+4. Spark commits the micro-batch. If it is killed before, it repeats all steps, and the tables skip what they have.
 
-It runs beside the query `sessions` and must not get into its way: one task at a time, in a slot that the sessions do not need
-(streaming/engine/run.py), a slow trigger, and its death is not the engine's (streaming/archive/keeper.py).
+It runs beside the query `sessions` and must not slow it down: it has one task at a time, in a slot that the sessions do not need
+(streaming/engine/run.py), and a slow trigger. Its failure does not end the engine (streaming/archive/keeper.py).
 """
 
 import time
@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.delta.tables import TableSpec, Transaction, append_new, create_table
+from sinks.delta.tables import DeltaTransaction, TableSpec, append_new, create_table
 from streaming.archive.maintenance import Maintenance
 from streaming.archive.rows import bound_table, dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, table_location
@@ -35,11 +35,11 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _POOL: Final = "spark.scheduler.pool"
 
 BeforeCommit = Callable[[str, int], None]
-"""Called with a table's name and the number of the micro-batch, before the table gets its rows: where tests kill the engine."""
+"""Is called with a table's name and the micro-batch's number before the table gets its rows. Tests kill the engine there."""
 
 
 def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: BeforeCommit | None = None) -> StreamingQuery:
-    """Makes missing tables and starts the query; it runs until it is stopped or dies. Returns as soon as it runs.
+    """Makes missing tables and starts the query, which runs until it is stopped or fails. Returns as soon as it runs.
 
     Raises what Spark raises when the tables cannot be made.
     """
@@ -67,13 +67,15 @@ def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: B
 
 
 def archive_checkpoint(settings: "Settings") -> str:
-    """Where the archive remembers how far it has read. Delete it, and everything that Kafka has is read again: the tables have it
-    already, and nothing changes."""
+    """Returns where the archive remembers how far it has read.
+
+    If it is deleted, everything that Kafka has is read again, and the tables skip what they have.
+    """
     return f"{settings.checkpoint_location.rstrip('/')}/{ARCHIVE_CHECKPOINT}"
 
 
 def topics_of(settings: "Settings") -> dict[str, tuple[str, ...]]:
-    """The topics that each table is made of."""
+    """Returns the topics that each table is made of."""
     topics = settings.topics
     return {
         LEDGER.name: (topics.ledger,),
@@ -84,16 +86,16 @@ def topics_of(settings: "Settings") -> dict[str, tuple[str, ...]]:
 
 
 def read_records(settings: "Settings", spark: SparkSession) -> DataFrame:
-    """The stream of all records that are archived, as Kafka's source has it."""
+    """Returns the stream of all records that are archived, as Kafka's source gives it."""
     options = {
         "subscribe": ",".join(topic for topics in topics_of(settings).values() for topic in topics),
         "startingOffsets": "earliest",
-        # What Kafka forgot before it was archived is a hole in the record: somebody has to know.
+        # Records that Kafka deleted before they were archived are missing in the tables, which must be visible.
         "failOnDataLoss": str(settings.archive.fail_on_data_loss).lower(),
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(_MAX_OFFSETS_PER_TRIGGER),
         "kafka.isolation.level": "read_committed",
-        # The one task reads one partition after the other, and would else wait 500 ms at the end of some of them.
+        # The task reads one partition after another. With Kafka's default it would wait 500 ms at the end of some of them.
         "kafka.fetch.max.wait.ms": "10",
         **settings.kafka.spark_options(),
     }
@@ -101,7 +103,7 @@ def read_records(settings: "Settings", spark: SparkSession) -> DataFrame:
 
 
 class MicroBatchWriter:
-    """The function for `foreachBatch`. locations: of all tables, by name."""
+    """The function for `foreachBatch`. locations: those of all tables, by name."""
 
     def __init__(
         self,
@@ -113,14 +115,14 @@ class MicroBatchWriter:
         self._locations = locations
         self._maintenance = maintenance
         self._before_commit = before_commit or (lambda table, batch_id: None)
-        self._parts = tuple(_parts(settings))
+        self._parts = tuple(_table_parts(settings))
 
     def __call__(self, records: DataFrame, batch_id: int) -> None:
         spark = records.sparkSession
         query_id = spark.sparkContext.getLocalProperty(_QUERY_ID)
         if not query_id:
             raise RuntimeError("Spark did not say which query this is; without it a micro-batch could be written twice")
-        # One partition, so one task: what is left of the cores belongs to the sessions.
+        # One partition makes one task; the other cores are left to the sessions.
         kept = records.coalesce(1).persist()
         try:
             present = {row["topic"] for row in kept.select("topic").distinct().collect()}  # 1
@@ -130,7 +132,7 @@ class MicroBatchWriter:
                     continue
                 self._before_commit(part.spec.name, batch_id)
                 rows = part.rows_of(kept.where(F.col("topic").isin(topics)))
-                transaction = Transaction(app_id=f"inflight-{query_id}", version=batch_id)
+                transaction = DeltaTransaction(app_id=f"inflight-{query_id}", version=batch_id)
                 append_new(rows, part.spec, self._locations[part.spec.name], transaction)
         finally:
             kept.unpersist()
@@ -138,15 +140,15 @@ class MicroBatchWriter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """What one table gets: records of these topics, made into rows."""
+class _TablePart:
+    """The part of a micro-batch for one table: the records of these topics, made into rows."""
 
     spec: TableSpec
     topics: tuple[str, ...]
     rows_of: Callable[[DataFrame], DataFrame]
 
 
-def _parts(settings: "Settings") -> Iterator[_Part]:
+def _table_parts(settings: "Settings") -> Iterator[_TablePart]:
     topics = topics_of(settings)
     events = settings.topics.events
     bound = bound_tables(settings)
@@ -155,16 +157,16 @@ def _parts(settings: "Settings") -> Iterator[_Part]:
     def to(table: Column) -> Callable[[DataFrame], DataFrame]:
         return lambda records: dead_letter_rows(records.where(table))
 
-    yield _Part(spec=LEDGER, topics=topics[LEDGER.name], rows_of=ledger_rows)
-    yield _Part(spec=DEAD_LETTERS, topics=topics[DEAD_LETTERS.name], rows_of=to(named.isNull()))
+    yield _TablePart(spec=LEDGER, topics=topics[LEDGER.name], rows_of=ledger_rows)
+    yield _TablePart(spec=DEAD_LETTERS, topics=topics[DEAD_LETTERS.name], rows_of=to(named.isNull()))
     for spec in bound:
-        yield _Part(spec=spec, topics=(settings.topics.dead_letters,), rows_of=to(named == spec.name))
-    yield _Part(spec=UPLINK, topics=topics[UPLINK.name], rows_of=lambda records: uplink_rows(records, events_topic=events))
-    yield _Part(spec=RECEIPTS, topics=topics[RECEIPTS.name], rows_of=receipt_rows)
+        yield _TablePart(spec=spec, topics=(settings.topics.dead_letters,), rows_of=to(named == spec.name))
+    yield _TablePart(spec=UPLINK, topics=topics[UPLINK.name], rows_of=lambda records: uplink_rows(records, events_topic=events))
+    yield _TablePart(spec=RECEIPTS, topics=topics[RECEIPTS.name], rows_of=receipt_rows)
 
 
 def consumer_lag(progress: Mapping[str, Any]) -> int:
-    """Records in Kafka that the micro-batch of this StreamingQueryProgress left for the next ones."""
+    """Returns how many records in Kafka the micro-batch of this StreamingQueryProgress has left for later ones."""
     behind = 0
     for source in progress.get("sources", ()):
         end, latest = source.get("endOffset"), source.get("latestOffset")

@@ -1,4 +1,4 @@
-"""The JSON of a record as Spark's `from_json` has to be told, made of the struct that writes it (state/records)."""
+"""Derives the schema for Spark's `from_json` from the struct that writes the JSON of a record (state/records)."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from state.records.record import IS_TIME
 
 
 def spark_types(struct: type[msgspec.Struct], *fields: str) -> dict[str, str]:
-    """Names in the JSON → types of Spark, in the order of the struct. fields: only these, none = all.
+    """Returns names in the JSON with types of Spark, in the order of the struct. fields: only these; none = all.
 
     Raises TypeError for a field that no struct has, or of a type that the archive does not read.
     """
@@ -22,7 +22,7 @@ def spark_types(struct: type[msgspec.Struct], *fields: str) -> dict[str, str]:
 
 
 def struct_of(types: Mapping[str, str]) -> str:
-    """The DDL of one struct."""
+    """Returns the DDL of a struct."""
     return f"struct<{', '.join(f'{name}: {kind}' for name, kind in types.items())}>"
 
 

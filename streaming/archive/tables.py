@@ -1,4 +1,4 @@
-"""The tables of the archive: what docs/archive.md describes, and what people write SQL against.
+"""Declares the tables of the archive, which docs/archive.md describes and people write SQL against.
 
 Names and meanings never change; columns are only added at the end, before `date`.
 """
@@ -6,7 +6,7 @@ Names and meanings never change; columns are only added at the end, before `date
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sinks.delta.tables import Bound, ColumnSpec, TableSpec
+from sinks.delta.tables import ColumnSpec, CopyBound, TableSpec
 from state.model import DestinationKind
 from state.records.properties import CONTENT_TYPE, USER_PROPERTIES, Property, PropertyKind
 from state.records.uplink import UPLINK_PROPERTIES
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 GATEWAY_COPY_WITHIN_MS: Final = 300_000
-"""A gateway gives a record up after `gateway.append_timeout_ms`, so a copy of it is never older than this."""
+"""A gateway gives up a record after `gateway.append_timeout_ms`, so a copy of it is never older than this."""
 
 
 def _columns(*columns: tuple[str, str, str]) -> tuple[ColumnSpec, ...]:
@@ -71,7 +71,7 @@ LEDGER: Final = TableSpec(
         ("date", "DATE", "day of batch_ms, UTC; the partition"),
     ),
     key=("client_id", "batch_ms", "record_hash", "row_index"),
-    bounds=(Bound(column="batch_ms"),),
+    bounds=(CopyBound(column="batch_ms"),),
     cluster_by="message_id",
 )
 
@@ -103,7 +103,7 @@ DEAD_LETTERS: Final = TableSpec(
         ("date", "DATE", "day of died_ms, UTC; the partition"),
     ),
     key=("dead_letter_id",),
-    bounds=(Bound(column="died_ms"),),
+    bounds=(CopyBound(column="died_ms"),),
     cluster_by="message_id",
 )
 
@@ -127,8 +127,8 @@ UPLINK: Final = TableSpec(
         ("date", "DATE", "day of time, UTC; the partition"),
     ),
     key=("inflight_id",),
-    # The engine may write a copy any time later, of the same event; a gateway only while it tries to get a record through.
-    bounds=(Bound(column="event_offset"), Bound(column="appended_ms", slack=GATEWAY_COPY_WITHIN_MS)),
+    # The engine may write a copy of an event at any later time, a gateway only while it retries an append.
+    bounds=(CopyBound(column="event_offset"), CopyBound(column="appended_ms", slack=GATEWAY_COPY_WITHIN_MS)),
     cluster_by="client_id",
 )
 
@@ -153,7 +153,7 @@ RECEIPTS: Final = TableSpec(
         ("date", "DATE", "day of time, UTC; the partition"),
     ),
     key=("client_id", "message_id", "outcome_ms", "record_hash"),
-    bounds=(Bound(column="outcome_ms"),),
+    bounds=(CopyBound(column="outcome_ms"),),
     cluster_by="message_id",
 )
 
@@ -161,7 +161,7 @@ TABLES: Final = (LEDGER, DEAD_LETTERS, UPLINK, RECEIPTS)
 
 
 def bound_tables(settings: "Settings") -> tuple[TableSpec, ...]:
-    """The tables that bindings `table:NAME` of exchanges name: they have the columns of `dead_letters`."""
+    """Returns the tables that bindings `table:NAME` of exchanges name. They have the columns of `dead_letters`."""
     found = (binding.destination for exchange in settings.exchanges for binding in exchange.bindings)
     names = dict.fromkeys(destination.name for destination in found if destination.kind is DestinationKind.TABLE)
     comment = "Dead letters that an exchange sent here; the columns of dead_letters"
@@ -169,5 +169,5 @@ def bound_tables(settings: "Settings") -> tuple[TableSpec, ...]:
 
 
 def table_location(tables_location: str, spec: TableSpec) -> str:
-    """Where a table is: a directory of its own below `tables_location`."""
+    """Returns where a table is: in a directory of its own below `tables_location`."""
     return f"{tables_location.rstrip('/')}/{spec.name}"

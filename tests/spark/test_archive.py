@@ -16,7 +16,7 @@ from kafka import KafkaProducer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.delta.tables import TableSpec, Transaction, append_new, create_table, properties
+from sinks.delta.tables import DeltaTransaction, TableSpec, append_new, create_table, properties
 from state.model import PublishProperties, QoS
 from state.records.ledger import LedgerRow
 from state.records.uplink import uplink_headers
@@ -259,7 +259,7 @@ def test_a_table_of_an_older_version_gets_the_columns_that_have_come_since(spark
         told = spark.createDataFrame([(b"c1", receipt(f"m{version}", **more), 0, version, datetime.now(UTC), "receipts")], schema)
         spec = RECEIPTS if more else dataclasses.replace(RECEIPTS, columns=older)
         create_table(spark, spec, location)
-        append_new(receipt_rows(told), spec, location, Transaction(app_id="test", version=version))
+        append_new(receipt_rows(told), spec, location, DeltaTransaction(app_id="test", version=version))
     rows = spark.read.format("delta").load(location)
     assert {row.message_id: row.fast_path for row in rows.collect()} == {"m0": None, "m1": True}
 
@@ -277,7 +277,7 @@ def test_upkeep_merges_files_sorts_days_that_are_over_and_deletes_old_ones(spark
                 [(b"c1", ledger_record("c1", start_ms, ("accepted", name)), 0, 0, datetime.now(UTC))],
                 "key binary, value binary, partition int, offset bigint, timestamp timestamp",
             )
-            append_new(ledger_rows(records), LEDGER, location, Transaction(app_id="test", version=next(version)))
+            append_new(ledger_rows(records), LEDGER, location, DeltaTransaction(app_id="test", version=next(version)))
     maintenance = Maintenance([LEDGER], {LEDGER.name: location}, ArchiveSettings(retention=30 * DAY))
     maintenance.run(spark, today=today)
     maintenance.run(spark, today=today)

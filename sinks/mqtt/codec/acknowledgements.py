@@ -1,7 +1,7 @@
-"""PUBACK, PUBREC, PUBREL and PUBCOMP that say nothing but "success" for a packet id: four bytes, the same in MQTT 3.1.1 and 5.
+"""Reads and writes PUBACK, PUBREC, PUBREL and PUBCOMP that say only "success": four bytes, the same in MQTT 3.1.1 and 5.
 
-Most of what a device sends is such, so it is read and written without making a value (packets.py) of each. Every other form of
-them, and what is malformed, is the decoder's.
+Most packets of a device have this form, so no value (packets.py) is made of them. The decoder handles all other forms, and
+malformed packets.
 """
 
 from typing import Final
@@ -14,12 +14,12 @@ _TYPES: Final = frozenset((framing.PUBACK, framing.PUBREC, framing.PUBREL, frami
 
 
 def plain_acknowledgement(packet: bytes) -> PacketId:
-    """The packet id of a whole packet that `FrameBuffer.next_packet` has cut out; 0 = decode it."""
+    """Returns the packet id of a whole packet from `FrameBuffer.next_packet`; 0 = it has another form, decode it."""
     if len(packet) != _SIZE or packet[0] not in _TYPES:
         return 0
     return packet[2] << 8 | packet[3]
 
 
 def encode_acknowledgement(first_byte: int, packet_id: PacketId) -> bytes:
-    """first_byte: framing.PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    """Returns the packet. first_byte: framing.PUBACK, PUBREC, PUBREL or PUBCOMP."""
     return bytes((first_byte, 2, packet_id >> 8, packet_id & 0xFF))

@@ -1,7 +1,7 @@
-"""Cuts a byte stream into control packets, and refuses what need not be read to the end.
+"""Cuts a byte stream into control packets of MQTT 3.1.1 and 5, and refuses bad packets before they are complete.
 
-Common to MQTT 3.1.1 and 5. The first byte and the length are judged as soon as they are there: a packet that is too large, of a
-type that only a server sends or with forbidden flags costs its sender the connection before its body has been received.
+The first byte and the length are checked as soon as they arrive. A packet that is too large, of a type that only a server sends,
+or with forbidden flags ends the connection before its body has been received.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ _EXACT_FIRST_BYTES: Final = {CONNECT, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE
 
 
 def encode_length(length: int) -> bytes:
-    """A Remaining Length (variable byte integer). length: 0…268,435,455."""
+    """Encodes a Remaining Length (variable byte integer). length: 0…268,435,455."""
     if length < 0x80:
         return bytes((length,))
     encoded = bytearray()
@@ -59,7 +59,7 @@ def check_first_byte(first_byte: int) -> None:
 
 
 class FrameBuffer:
-    """Bytes in, whole packets out. max_packet_size_bytes: of the whole packet, fixed header included."""
+    """Takes bytes and gives whole packets. max_packet_size_bytes: the limit for a packet, fixed header included."""
 
     __slots__ = ("_buffer", "_position", "max_packet_size_bytes")
 
@@ -69,7 +69,7 @@ class FrameBuffer:
         self.max_packet_size_bytes = max_packet_size_bytes
 
     def __len__(self) -> int:
-        """Bytes received and not yet taken."""
+        """Returns the number of bytes that were received and not yet returned as packets."""
         return len(self._buffer) - self._position
 
     def feed(self, data: bytes) -> None:
@@ -83,9 +83,9 @@ class FrameBuffer:
         self._position = 0
 
     def next_packet(self) -> tuple[bytes, int] | None:
-        """The next whole packet and where its body starts in it, or None: feed more.
+        """Returns the next whole packet and where its body starts in it; None = feed more bytes first.
 
-        Raises ProtocolViolation (0x81, 0x82, 0x95); the buffer is then of no use any more.
+        Raises ProtocolViolation (0x81, 0x82, 0x95). The buffer cannot be used after that.
         """
         buffer, start = self._buffer, self._position
         received = len(buffer) - start
@@ -117,7 +117,7 @@ class FrameBuffer:
         end = start + size
         packet = bytes(memoryview(buffer)[start:end])
         if end == len(buffer):
-            self.clear()  # a device that is silent from now on keeps no memory
+            self.clear()  # a silent device holds no memory
         else:
             self._position = end
         return packet, body_start

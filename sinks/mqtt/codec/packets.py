@@ -1,7 +1,7 @@
-"""MQTT control packets as values, the same for MQTT 3.1.1 and 5.
+"""Defines MQTT control packets as values, the same for MQTT 3.1.1 and 5.
 
-`ClientPacket` is what a codec decodes, `ServerPacket` what it encodes; a property that a version does not have keeps its default.
-Sizes are bytes, times seconds, as on the wire.
+A codec decodes `ClientPacket` and encodes `ServerPacket`. A property that a version does not have keeps its default. Sizes are
+bytes and times are seconds, as on the wire.
 """
 
 from typing import Final, Protocol, TypeAlias
@@ -18,7 +18,7 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Connect(Packet, frozen=True):
-    """session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session)."""
+    """A CONNECT. session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session)."""
 
     protocol_version: int
     client_id: str
@@ -34,7 +34,7 @@ class Connect(Packet, frozen=True):
 
 
 class ConnAck(Packet, frozen=True):
-    """reason_code: an MQTT 5 reason code; the MQTT 3.1.1 codec translates it. None = the property is left out."""
+    """A CONNACK. reason_code: MQTT 5's, which the MQTT 3.1.1 codec translates. None = the property is left out."""
 
     reason_code: int = ReasonCode.SUCCESS
     session_present: bool = False
@@ -47,7 +47,7 @@ class ConnAck(Packet, frozen=True):
 
 
 class Publish(Packet, frozen=True):
-    """packet_id: 0 at QoS 0. topic: empty when only `topic_alias` names it."""
+    """A PUBLISH. packet_id: 0 at QoS 0. topic: empty when only `topic_alias` names it."""
 
     topic: str
     payload: bytes
@@ -61,7 +61,7 @@ class Publish(Packet, frozen=True):
 
 
 class Content(Protocol):
-    """What a PUBLISH carries, whatever has it: a packet, a message, a command. So none has to be made into another one first."""
+    """The content of a PUBLISH. Packets, messages and commands have it, so none is converted before it is encoded."""
 
     @property
     def topic(self) -> str: ...
@@ -74,7 +74,10 @@ class Content(Protocol):
 
 
 class EncodePublish(Protocol):
-    """Of one version. packet_id: 0 at QoS 0. Raises ValueError, OverflowError or UnicodeEncodeError for what it cannot carry."""
+    """Encodes a PUBLISH for one version. packet_id: 0 at QoS 0.
+
+    Raises ValueError, OverflowError or UnicodeEncodeError for content that MQTT cannot carry.
+    """
 
     def __call__(
         self, content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
@@ -82,7 +85,7 @@ class EncodePublish(Protocol):
 
 
 class PubAck(Packet, frozen=True):
-    """reason: the text for people that an MQTT 5 client may add; we add none."""
+    """A PUBACK. reason: a text for people that an MQTT 5 client may add; Inflight adds none."""
 
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
@@ -90,7 +93,7 @@ class PubAck(Packet, frozen=True):
 
 
 class PubRec(Packet, frozen=True):
-    """reason: as in PubAck."""
+    """A PUBREC. reason: see PubAck."""
 
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
@@ -108,7 +111,7 @@ class PubComp(Packet, frozen=True):
 
 
 class Subscribe(Packet, frozen=True):
-    """subscriptions: as asked for, filters not yet checked. subscription_id: None = not given."""
+    """A SUBSCRIBE. subscriptions: as requested, filters not yet checked. subscription_id: None = not given."""
 
     packet_id: PacketId
     subscriptions: tuple[Subscription, ...]
@@ -139,7 +142,12 @@ class PingResp(Packet, frozen=True):
 
 
 class Disconnect(Packet, frozen=True):
-    """session_expiry_interval_s: a new one, only from an MQTT 5 client. reason: a text for people, only to an MQTT 5 client."""
+    """A DISCONNECT.
+
+    Attributes:
+        session_expiry_interval_s: A new interval, only from an MQTT 5 client.
+        reason: A text for people, only to an MQTT 5 client.
+    """
 
     reason_code: int = ReasonCode.SUCCESS
     session_expiry_interval_s: int | None = None

@@ -1,7 +1,7 @@
-"""Looks at every UTF-8 string of an MQTT 5 packet before the codec library sees it.
+"""Checks every UTF-8 string of an MQTT 5 packet before the codec library reads it.
 
-Why: mqtt5 0.8.0 panics on a string that is not UTF-8 (a BaseException, with a stack trace on standard error), which would let any
-stranger fill our log. Packets of ASCII only, nearly all, pass by one C call; the rest are walked.
+mqtt5 0.8.0 panics on a string that is not UTF-8: a BaseException, with a stack trace on standard error. Anybody could fill the
+log with that. Nearly all packets are ASCII, which one C call finds out; the others are parsed.
 """
 
 from typing import Final
@@ -76,7 +76,7 @@ def _walk_connect(packet: bytes, position: int) -> None:
 
 
 def _properties(packet: bytes, position: int) -> int:
-    """Where the properties end."""
+    """Checks the properties and returns where they end."""
     length, position = _variable_integer(packet, position)
     end = position + length
     if end > len(packet):

@@ -1,6 +1,6 @@
-"""MQTT 3.1.1 packets ⇄ values, strictly by the standard. No maintained codec of this version exists on its own.
+"""Converts MQTT 3.1.1 packets to values and back, strictly by the standard. No maintained library has only this codec.
 
-Every deviation is a `ProtocolViolation`; MQTT 3.1.1 has no way to tell the client why, so the reason code is for metrics only.
+Every deviation is a `ProtocolViolation`. MQTT 3.1.1 cannot tell the client the reason, so the reason code is for metrics only.
 """
 
 from typing import Final
@@ -53,7 +53,7 @@ def _malformed(reason: str) -> ProtocolViolation:
     return ProtocolViolation(reason, reason_code=ReasonCode.MALFORMED_PACKET)
 
 
-class _Reader:
+class _BodyReader:
     """Reads one packet's body from front to back."""
 
     __slots__ = ("_data", "_position")
@@ -107,9 +107,9 @@ class _Reader:
 
 
 def decode(packet: bytes, body_start: int) -> ClientPacket:
-    """One whole packet that `FrameBuffer.next_packet` has cut out. Raises ProtocolViolation."""
+    """Decodes a whole packet from `FrameBuffer.next_packet`. Raises ProtocolViolation."""
     first_byte = packet[0]
-    reader = _Reader(packet, body_start)
+    reader = _BodyReader(packet, body_start)
     if first_byte & 0xF0 == framing.PUBLISH:
         return _decode_publish(first_byte, reader)
     acknowledgement = _ACKNOWLEDGEMENTS.get(first_byte)
@@ -134,8 +134,8 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
             raise ProtocolViolation("MQTT 3.1.1 has no packet of this type")
 
 
-def _decode_connect(reader: _Reader) -> Connect:
-    """Each part of the payload is there exactly if its flag says so, in this order [MQTT-3.1.2-9]."""
+def _decode_connect(reader: _BodyReader) -> Connect:
+    """Decodes a CONNECT. Each part of the payload is there exactly if its flag says so, in this order [MQTT-3.1.2-9]."""
     if reader.text() != "MQTT" or reader.byte() != PROTOCOL_LEVEL:
         raise ProtocolViolation("not MQTT 3.1.1", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
     flags = reader.byte()
@@ -170,7 +170,7 @@ def _decode_connect(reader: _Reader) -> Connect:
     )
 
 
-def _decode_publish(first_byte: int, reader: _Reader) -> Publish:
+def _decode_publish(first_byte: int, reader: _BodyReader) -> Publish:
     qos = _QOS[first_byte >> 1 & 3]
     topic = reader.text()
     if not is_topic_name(topic):
@@ -186,7 +186,7 @@ def _decode_publish(first_byte: int, reader: _Reader) -> Publish:
     )
 
 
-def _decode_subscribe(reader: _Reader) -> Subscribe:
+def _decode_subscribe(reader: _BodyReader) -> Subscribe:
     packet_id = reader.packet_id()
     subscriptions: list[Subscription] = []
     while not reader.at_end:
@@ -199,7 +199,7 @@ def _decode_subscribe(reader: _Reader) -> Subscribe:
     return Subscribe(packet_id=packet_id, subscriptions=tuple(subscriptions))
 
 
-def _decode_unsubscribe(reader: _Reader) -> Unsubscribe:
+def _decode_unsubscribe(reader: _BodyReader) -> Unsubscribe:
     packet_id = reader.packet_id()
     topic_filters: list[str] = []
     while not reader.at_end:
@@ -210,7 +210,7 @@ def _decode_unsubscribe(reader: _Reader) -> Unsubscribe:
 
 
 def encode(packet: ServerPacket) -> bytes:
-    """The bytes of a packet; DISCONNECT, which a server cannot send in this version, has none.
+    """Encodes a packet. DISCONNECT, which a server cannot send in this version, has no bytes.
 
     Raises ValueError for a topic that does not fit.
     """
@@ -242,7 +242,7 @@ def encode(packet: ServerPacket) -> bytes:
 def encode_publish(
     content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
 ) -> bytes:
-    """See EncodePublish; this version has no expiry and no properties."""
+    """Encodes a PUBLISH, see EncodePublish. This version has no expiry and no properties."""
     topic, payload = content.topic.encode(), content.payload
     if len(topic) > 0xFFFF:
         raise ValueError(f"a topic of {len(topic)} bytes, MQTT allows 65,535")

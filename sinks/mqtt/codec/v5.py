@@ -1,10 +1,10 @@
-"""MQTT 5 packets ⇄ values: the library `mqtt5` reads and writes the bytes, here its gaps are closed.
+"""Converts MQTT 5 packets to values and back. The library `mqtt5` reads and writes the bytes.
 
-What the library lets pass and the standard does not is refused here: strings with U+0000, packet id 0, the reserved CONNECT flag,
-will flags without a will, topics that are none, a payload format above 1, reserved bits of subscription options, SUBSCRIBE and
-UNSUBSCRIBE without a filter, authentication data without a method. What the library refuses, it refuses with a bare ValueError:
-such a packet is malformed (0x81), or a protocol error (0x82) where the standard says so. It writes and takes a Property Length
-even of 0 [MQTT-2.2.2-1], and knows only the reason codes that each packet may have [MQTT-3.4.2-1].
+This module refuses what the library accepts and the standard does not: strings with U+0000, packet id 0, the reserved CONNECT
+flag, will flags without a will, invalid topics, a payload format above 1, reserved bits of subscription options, SUBSCRIBE and
+UNSUBSCRIBE without a filter, authentication data without a method. The library refuses with a bare ValueError: such a packet is
+malformed (0x81), or a protocol error (0x82) where the standard says so. The library writes and accepts a Property Length of 0
+[MQTT-2.2.2-1], and knows only the reason codes that each packet may have [MQTT-3.4.2-1].
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ PROTOCOL_LEVEL: Final = 5
 
 _QOS: Final = tuple(QoS)
 _LIBRARY_QOS: Final = (mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE, mqtt5.QoS.EXACTLY_ONCE)
-# The library says these by the text of its ValueError only; MQTT 5 calls them protocol errors, not malformed packets.
+# Only the text of the library's ValueError tells these errors, which MQTT 5 calls protocol errors, not malformed packets.
 _PROTOCOL_ERRORS: Final = ("Duplicate value for unique property", "must be != 0", "Topic alias must be set", "Invalid boolean")
 _CLIENT_DISCONNECT_CODES: Final = frozenset((0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99))
 
@@ -52,9 +52,9 @@ def _malformed(reason: str) -> ProtocolViolation:
 
 
 def decode(packet: bytes, body_start: int) -> ClientPacket:
-    """One whole packet that `FrameBuffer.next_packet` has cut out. Raises ProtocolViolation.
+    """Decodes a whole packet from `FrameBuffer.next_packet`. Raises ProtocolViolation.
 
-    AUTH is refused with 0x8C: no authentication method is offered, so a client has nothing to say there [MQTT-4.12.0-7].
+    AUTH is refused with 0x8C, because no authentication method is offered [MQTT-4.12.0-7].
     """
     first_byte = packet[0]
     if first_byte == framing.AUTH:
@@ -69,7 +69,7 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
         code = ReasonCode.PROTOCOL_ERROR if any(known in text for known in _PROTOCOL_ERRORS) else ReasonCode.MALFORMED_PACKET
         raise ProtocolViolation(f"the packet cannot be read: {text}", reason_code=code) from error
     except BaseException as error:
-        # A panic of the library is a BaseException that it does not export. It must cost this connection and nothing else.
+        # A panic of the library is a BaseException that it does not export. It must end only this connection.
         if type(error).__name__ != "PanicException":
             raise
         raise _malformed("the packet cannot be read") from error
@@ -195,7 +195,7 @@ def _acknowledgement(
 
 
 def _decode_connect(parsed: Any, packet: bytes, body_start: int) -> Connect:
-    """The library takes each part of the payload exactly if its flag says so [MQTT-3.1.2-9]."""
+    """Decodes a CONNECT. The library reads each part of the payload exactly if its flag says so [MQTT-3.1.2-9]."""
     flags = packet[body_start + 7]
     if flags & 0x01:
         raise _malformed("the reserved CONNECT flag is set [MQTT-3.1.2-3]")
@@ -289,7 +289,7 @@ _DECODERS: Final[dict[type[Any], Callable[[Any, bytes, int], ClientPacket]]] = {
 
 
 def encode(packet: ServerPacket) -> bytes:
-    """The bytes of a packet; a DISCONNECT has no Session Expiry Interval [MQTT-3.14.2-2].
+    """Encodes a packet. A DISCONNECT has no Session Expiry Interval [MQTT-3.14.2-2].
 
     Raises ValueError, OverflowError or UnicodeEncodeError for a value that MQTT cannot carry.
     """
@@ -349,7 +349,7 @@ encode_publish: Final = cast(
 
 
 def _encode_connack(packet: ConnAck) -> bytes:
-    """A refusal says nothing but its reason [MQTT-3.2.2-6]; success says also what this server does not do [MQTT-3.2.2.3]."""
+    """Encodes a CONNACK. A refusal says only its reason [MQTT-3.2.2-6], success what this server does not do [MQTT-3.2.2.3]."""
     reason_code = mqtt5.ConnAckReasonCode(packet.reason_code)
     if packet.reason_code:
         return mqtt5.ConnAckPacket(reason_code=reason_code).write()
