@@ -33,7 +33,7 @@ from bench.contestants.processor_time import ProcessorTime
 from bench.devices import percentile
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 
 _TOPIC: Final = "messages"
 _PARTITIONS: Final = 4

@@ -8,7 +8,7 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.demo.scoreboard import Uplink
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 
 POLL_TIMEOUT_MS: Final = 200
 

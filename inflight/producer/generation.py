@@ -36,8 +36,8 @@ from inflight.producer.request_watch import FailedTry, RecordKey, RequestWatch
 from inflight.producer.send_loop.loop import Report
 from inflight.producer.send_loop.send import Send, SendRefused
 from inflight.producer.settings import ProducerSettings
+from sinks.kafka.kafka_python import abandon
 from sinks.kafka.partitioning import partition_of
-from sinks.kafka.producers import abandon
 
 _NEVER_MS: Final = 7 * 24 * 3_600_000
 _RETRY_OPEN_S: Final = 0.2

@@ -7,7 +7,7 @@ from typing import Any, Final
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from sinks.kafka.producers import abandon
+from sinks.kafka.kafka_python import abandon
 from state.records.events import WAKE_UP_KEY
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings

@@ -24,7 +24,7 @@ import msgspec
 import uvloop
 from kafka import KafkaProducer
 
-from sinks.kafka.producers import abandon
+from sinks.kafka.kafka_python import abandon
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 from trials.attacks import packets
 from trials.attacks.connect_flood import flood_with_connects

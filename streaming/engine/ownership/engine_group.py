@@ -21,7 +21,7 @@ import structlog
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import FencedInstanceIdError, GroupIdNotFoundError, KafkaError
 
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.engine.background import BackgroundLoop

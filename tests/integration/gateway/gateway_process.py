@@ -25,8 +25,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.local.child_process import start_child
 from sinks.host.broker_clock import BrokerClock
-from sinks.kafka.producers import abandon
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import abandon, subscribe
 from sinks.mqtt import process
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve

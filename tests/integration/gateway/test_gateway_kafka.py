@@ -14,8 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
 from sinks.kafka import topic_partitions
-from sinks.kafka.producers import abandon
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import abandon, subscribe
 from sinks.kafka.topic_partitions import PartitionsAdded
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve

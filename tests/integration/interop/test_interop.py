@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from inflight.demo.up import UpProcess
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 DEVICE_JS = Path(__file__).with_name("device.mjs")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from kafka import KafkaConsumer, KafkaProducer
 
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 from tests.integration.gateway.gateway_fakes import RawClient
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text

@@ -14,7 +14,7 @@ from inflight import Producer
 from inflight.cli.send_display import producer_settings
 from inflight.demo.paho_device import paho_client
 from inflight.local.jars import Jars
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 from state.records.throttle import encode_throttle
 from tests.integration.kafka.security.acl_table import Rule, documented
 from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka

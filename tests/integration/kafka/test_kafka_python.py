@@ -7,7 +7,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import NewTopic
 from kafka.cluster import ClusterMetadata
 
-from sinks.kafka.subscribing import subscribe
+from sinks.kafka.kafka_python import subscribe
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 

@@ -1,0 +1,60 @@
+"""What clients of kafka-python need around them. Read against kafka-python 3.0.12; read it again with every new version.
+
+After a batch that expired while it was being retried, and after a record that the broker found too large, a producer neither
+confirms nor fails what it is given later: it forgets its producer id, and asks for one only once. Whoever keeps one for long
+replaces it after any failure.
+"""
+
+import threading
+import time
+from collections.abc import Collection
+from typing import Any, Final
+
+import structlog
+from kafka import ConsumerRebalanceListener, KafkaProducer
+from kafka.errors import IllegalStateError, KafkaTimeoutError
+
+_log: Final = structlog.get_logger(__name__)
+_JOIN_S: Final = 10.0
+_METADATA_PAUSE_S: Final = 0.2
+
+
+def abandon(producer: KafkaProducer) -> None:
+    """Ends a producer at once, even if records of it are undecided; their futures fail. Blocks for seconds at most.
+
+    `KafkaProducer.close` flushes first, whatever its timeout. A flush with undecided records ends in KafkaTimeoutError before
+    anything is closed: the thread goes on, and may go on sending. The destructor calls `close` once more, at any later moment,
+    and raises there. No public method does better, so this touches two private parts: the thread (`_sender`), which can be told to
+    fail what is undecided and to end, and the mark that there is nothing left to close (`_closed`).
+    """
+    sender = producer._sender
+    sender.force_close()
+    sender.join(_JOIN_S)  # it has failed what was undecided, so the flush in `close` finds nothing to wait for
+    try:
+        producer.close(timeout=0)
+    except (KafkaTimeoutError, IllegalStateError) as error:
+        producer._closed = True  # else the destructor flushes and raises
+        _log.info("producer_left_open", error=repr(error))
+
+
+def subscribe(
+    consumer: Any,
+    topics: Collection[str],
+    *,
+    listener: ConsumerRebalanceListener | None = None,
+    stopping: threading.Event | None = None,
+) -> bool:
+    """Subscribes, and waits until the consumer knows the partitions. False: `stopping` was set before that.
+
+    kafka-python 3.0 asks for the partitions of new topics by a flag. An answer that is on its way at that moment, to a question
+    that did not have the topics, clears it, and the consumer learns of them with the next regular question, after five minutes.
+    Until then it reads nothing, and as the member of a group that assigns the partitions it assigns none. What it has learnt
+    before `subscribe` does not count.
+    """
+    consumer.subscribe(list(topics), listener=listener)
+    while not set(topics) <= consumer.topics():
+        if stopping is None:
+            time.sleep(_METADATA_PAUSE_S)
+        elif stopping.wait(_METADATA_PAUSE_S):
+            return False
+    return True
