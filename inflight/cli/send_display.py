@@ -64,15 +64,13 @@ def send_messages(
 
 def producer_settings(settings: Settings) -> ProducerSettings:
     """Returns Producer settings for this installation: its topics, limits and Kafka login."""
-    options = settings.kafka.client_options()
-    del options["bootstrap_servers"]
     return ProducerSettings(
         topic=settings.topics.messages,
         throttle_topic=settings.topics.throttle,
         max_payload_bytes=settings.engine.max_payload_bytes,
         max_headers_bytes=settings.engine.max_headers_bytes,
         max_client_id_bytes=settings.gateway.max_client_id_bytes,
-        kafka_options=options,
+        kafka_options=settings.kafka.librdkafka_options(),
     )
 
 

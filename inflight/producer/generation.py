@@ -1,169 +1,194 @@
-"""Generations of Kafka's idempotent producer: one KafkaProducer each, and the thread that opens the next.
+"""Generations: one idempotent client of Kafka each (sinks/kafka/record_producer.py), and the thread that opens the next.
 
-What was measured about kafka-python 3.0.12 (docs/producer.md has the table), and follows from it here:
-- It repeats a batch under the same producer id and sequence number for as long as it is allowed to, and the broker keeps one
-  copy, also over a SIGSTOP, a SIGKILL and a restart of the broker. So a record is handed over once and the library may repeat it
-  for ever.
-- A batch that reaches `delivery_timeout_ms` after a lost answer resets the producer id, and the library never asks for another:
-  every later record waits for ever, `close` included. So that time-out is out of reach; the send loop has its own.
-- An answer that forbids a retry (not authorised, too large) ends the producer: every later record gets the same error. So the
-  records that were not refused themselves go with the next generation, and what is too large is not handed over at all.
+librdkafka repeats a request under the same producer id and sequence number, and the broker keeps one copy, also over a SIGSTOP, a
+SIGKILL and a restart of the broker. A record whose `message.timeout.ms` has passed would make room for the next ones under
+another epoch, where a second copy of a record passes for a new one. So that time-out is off, and the send loop has its own.
 """
 
-import contextlib
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import structlog
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import (
-    AuthorizationError,
-    InvalidTopicError,
-    KafkaConfigurationError,
-    KafkaError,
-    KafkaTimeoutError,
-    MessageSizeTooLargeError,
-    SaslAuthenticationFailedError,
-    UnsupportedSaslMechanismError,
-)
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from inflight.producer.connect_timeouts import connect_timeouts
-from inflight.producer.request_watch import FailedTry, RecordKey, RequestWatch
-from inflight.producer.send_loop.loop import Report
-from inflight.producer.send_loop.send import Send, SendRefused
+from inflight.producer.message import MessageRecord
+from inflight.producer.model import Cause
+from inflight.producer.send_loop import Send, SendLoop, SendRefused
 from inflight.producer.settings import ProducerSettings
-from sinks.kafka.kafka_python import abandon
+from sinks.kafka.failed_requests import FailedRequest
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.kafka.partition_queue import PartitionQueue
 from sinks.kafka.partitioning import partition_of
+from sinks.kafka.record_producer import MAX_ONE_BY_ONE, NotSent, RecordProducer
 
-_NEVER_MS: Final = 7 * 24 * 3_600_000
+_ASK_S: Final = 1.0
 _RETRY_OPEN_S: Final = 0.2
+_BATCH_OVERHEAD_BYTES: Final = 61
 _MAX_RECORD: Final = "max.message.bytes"
-_PERMANENT: Final = (
-    AuthorizationError,
-    InvalidTopicError,
-    KafkaConfigurationError,
-    SaslAuthenticationFailedError,
-    UnsupportedSaslMechanismError,
-    ValueError,
+_OF_THE_PRODUCER: Final = (
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.INVALID_PRODUCER_EPOCH,
 )
+"""Refusals of the producer id and not of the record."""
+_NO_TOPIC: Final = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+Report: TypeAlias = Callable[[SendLoop, float], None]
+"""Something that has happened: called with the loop and the time, by one thread at a time."""
+Post: TypeAlias = Callable[[Report], None]
 
 _log: Final = structlog.get_logger(__name__)
 
 
 class KafkaGeneration:
-    """Generation on one KafkaProducer. post: takes what happens to the records. Raises KafkaError when no broker answers."""
+    """Generation on a RecordProducer. All methods are called inside of reports; what happens to the records is posted.
 
-    def __init__(self, bootstrap_servers: str, settings: ProducerSettings, post: Callable[[Report], None]) -> None:
+    partitions: of the topic. largest: bytes of a record that brokers accept, None = unknown.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, settings: ProducerSettings, post: Post, *, partitions: int, largest: int | None
+    ) -> None:
         self._post = post
         self._topic = settings.topic
-        self._watch = RequestWatch(self._try_failed)
-        self._sends: dict[RecordKey, Send] = {}
-        self._refusals: dict[RecordKey, str] = {}
-        config: dict[str, Any] = {
-            **client_config(bootstrap_servers, settings),
-            "acks": "all",
-            "enable_idempotence": True,
-            "request_timeout_ms": settings.attempt_timeout_ms,
-            "delivery_timeout_ms": _NEVER_MS,
-            "retry_backoff_ms": 50,
-            **connect_timeouts(settings.min_connect_timeout_ms, self._watch.client),
-            **settings.kafka_options,
-        }
-        largest = largest_record_bytes(bootstrap_servers, settings)
-        if largest is not None and settings.compression is None:
-            config["max_request_size"] = min(config["max_request_size"], largest)
-        self._producer = KafkaProducer(**config)
-        try:
-            self._partitions = self._count_partitions(settings)
-        except BaseException:
-            self.end()
-            raise
+        self._partitions = partitions
+        self._largest = largest if settings.compression is None else None
+        self._queues: dict[int, PartitionQueue[Send]] = {}
+        self._numbers: Counter[tuple[int, bool]] = Counter()
+        batch_bytes = settings.batch_bytes if largest is None else min(settings.batch_bytes, largest)
+        self._producer = RecordProducer(
+            bootstrap_servers=bootstrap_servers,
+            options=settings.kafka_options,
+            config={
+                **connection_config(settings),
+                **record_config(settings),
+                "linger.ms": settings.linger_ms,
+                "batch.size": batch_bytes,
+                "message.timeout.ms": 0,
+                "request.timeout.ms": settings.attempt_timeout_ms,
+                "retry.backoff.ms": 50,
+            },
+            stops_at_failure=False,
+            on_request_failed=self._request_failed,
+            **({} if largest is None else {"max_batch_bytes": largest}),
+        )
+
+    def connect(self) -> None:
+        """Blocks until a broker answers, or for some seconds. Raises KafkaFailed."""
+        self._producer.partition_count(self._topic)
 
     def hand_over(self, send: Send) -> bool:
         message = send.message
-        key = RecordKey(message.key, message.message_id.encode())
-        self._sends[key] = send
-        try:
-            future = self._producer.send(
-                self._topic,
-                value=message.value,
-                key=message.key,
-                headers=message.headers,
-                partition=partition_of(message.key, self._partitions),
-            )
-        except MessageSizeTooLargeError as error:
-            del self._sends[key]
-            raise SendRefused(str(error)) from error
-        except (KafkaError, AssertionError, ValueError) as error:
-            del self._sends[key]
-            _log.info("producer_generation_ended", error=repr(error))
+        if self._largest is not None and (size := _batch_bytes(message)) > self._largest:
+            raise SendRefused(f"the record has {size} bytes: topic {self._topic} takes {self._largest} ({_MAX_RECORD})")
+        number = partition_of(message.key, self._partitions)
+        queue = self._queues.get(number)
+        if queue is None:
+            queue = self._queues[number] = PartitionQueue(topic=self._topic, number=number)
+        send.queue = queue
+        if queue.is_busy:
+            queue.held.append(send)
+            return True
+        return self._write(send, queue, in_group=bool(queue.sent) and queue.is_group)
+
+    def withdraw(self, send: Send) -> bool:
+        if send.is_written or send.queue is None:
             return False
-        future.add_both(self._settled, key, send)
+        send.queue.held.remove(send)
         return True
 
+    def retire(self) -> list[Send]:
+        held = [send for queue in self._queues.values() for send in queue.held]
+        for queue in self._queues.values():
+            queue.held.clear()
+        return held
+
     def end(self) -> None:
-        abandon_soon(self._producer)
+        # It blocks for seconds.
+        threading.Thread(target=self._producer.abandon, name="inflight-producer-end", daemon=True).start()
 
-    def _count_partitions(self, settings: ProducerSettings) -> int:
-        """Kafka's client asks for no longer than `max_block_ms`, which is short because `send` waits as long for room."""
-        deadline_s = time.monotonic() + settings.min_connect_timeout_ms / 1_000
-        while True:
-            try:
-                return len(self._producer.partitions_for(self._topic))
-            except KafkaTimeoutError:
-                if time.monotonic() >= deadline_s:
-                    raise
-
-    # --- on the network thread of the producer --------------------------------------------------------------------------------
-
-    def _settled(self, key: RecordKey, send: Send, outcome: Any) -> None:
-        if not isinstance(outcome, BaseException):
-            self._answered(key, send, "", (outcome.partition, outcome.offset))
-            return
-        answered = partial(self._answered, key, send, f"Kafka's client gave it up ({type(outcome).__name__}: {outcome})")
-        # Another record may have ended Kafka's client while this one was on the wire: its own answer still comes.
-        if key in self._refusals or not self._watch.follow(key, answered):
-            answered(None)
-
-    def _answered(self, key: RecordKey, send: Send, error: str, place: tuple[int, int] | None) -> None:
-        """place: partition and offset in the log; None = it is not there, as far as is known, and `error` says why."""
-        if self._sends.get(key) is send:  # and not the same message, sent again by the caller
-            del self._sends[key]
-        refusal = self._refusals.pop(key, None)
-        if place is not None:
-            self._post(lambda loop, now: loop.confirmed(send, *place, now))
-        else:
-            reason, permanent = refusal or error, refusal is not None
-            self._post(lambda loop, now: loop.given_up(send, reason, permanent=permanent, now_ms=now))
-
-    def _try_failed(self, failure: FailedTry) -> None:
-        if failure.permanent:
-            self._refusals[failure.record] = failure.error
-        elif (send := self._sends.get(failure.record)) is not None:
-            self._post(
-                lambda loop, now: loop.try_failed(
-                    send, failure.cause, failure.error, began_ms=failure.began_ms, answered=failure.answered, now_ms=now
-                )
+    def _write(self, send: Send, queue: PartitionQueue[Send], *, in_group: bool) -> bool:
+        """Raises SendRefused."""
+        message = send.message
+        try:
+            self._producer.send(
+                self._topic,
+                queue.number,
+                key=message.key,
+                value=message.value,
+                headers=message.headers,
+                answer=partial(self._answered, send),
+                in_group=in_group,
             )
+        except NotSent as error:
+            if error.error is not None and error.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise SendRefused(f"the record is larger than Kafka's client takes ({error})") from error
+            _log.info("producer_generation_ended", error=str(error))
+            return False
+        queue.is_group = in_group
+        queue.sent[send] = None
+        self._numbers[queue.number, in_group] += 1
+        send.record = in_group, self._numbers[queue.number, in_group]
+        return True
+
+    # --- on the threads of the producer ---------------------------------------------------------------------------------------
+
+    def _answered(self, send: Send, error: KafkaError | None, broker_ms: int | None, offset: int) -> None:
+        self._post(lambda loop, now_ms: self._decided(send, error, offset, loop, now_ms))
+
+    def _decided(self, send: Send, error: KafkaError | None, offset: int, loop: SendLoop, now_ms: float) -> None:
+        queue = send.queue
+        assert queue is not None
+        del queue.sent[send]
+        if queue.held and not queue.sent:
+            self._write_next(queue, loop, now_ms)
+        if error is None:
+            loop.confirmed(send, queue.number, offset, now_ms)
+            return
+        code = error.code()
+        is_refused = code in _NO_TOPIC or (code > 0 and code not in _OF_THE_PRODUCER)
+        text = (
+            f"the broker answered {error.name()}: {error.str()}" if is_refused else f"Kafka's client gave it up ({error.str()})"
+        )
+        # What it gives up by itself may have been written before: its errors do not tell.
+        loop.given_up(send, f"{text}: {error.str()}", is_refused=is_refused, is_written=True, now_ms=now_ms)
+
+    def _write_next(self, queue: PartitionQueue[Send], loop: SendLoop, now_ms: float) -> None:
+        group = queue.pop_group()
+        for send in group:
+            try:
+                if not self._write(send, queue, in_group=len(group) > MAX_ONE_BY_ONE):
+                    loop.given_up(send, "Kafka's client has ended", is_refused=False, is_written=False, now_ms=now_ms)
+            except SendRefused as refusal:
+                loop.given_up(send, str(refusal), is_refused=True, is_written=False, now_ms=now_ms)
+        if queue.held and not queue.sent:
+            self._write_next(queue, loop, now_ms)
+
+    def _request_failed(self, in_group: bool, failed: FailedRequest) -> None:
+        self._post(lambda loop, now_ms: self._repeated(in_group, failed, loop, now_ms))
+
+    def _repeated(self, in_group: bool, failed: FailedRequest, loop: SendLoop, now_ms: float) -> None:
+        queue = self._queues.get(failed.partition)
+        records = {(in_group, number) for number in failed.numbers}
+        cause = Cause.NETWORK if failed.is_lost else Cause.BROKER
+        text = "connection lost before the answer came" if failed.is_lost else f"the broker answered {failed.error!r}"
+        for send in [] if queue is None else list(queue.sent):
+            if send.record in records:
+                loop.request_failed(send, cause, text, now_ms)
 
 
 class GenerationOpener:
     """Opens a generation whenever one is wanted, in a thread, until it succeeds; what comes of it is posted.
 
-    before_first: awaited once between opening and reporting the first one (the throttle table must be known).
+    before_first: called once between opening and reporting the first one (the throttle table must be known).
     """
 
     def __init__(
-        self,
-        bootstrap_servers: str,
-        settings: ProducerSettings,
-        *,
-        post: Callable[[Report], None],
-        before_first: Callable[[], None],
+        self, bootstrap_servers: str, settings: ProducerSettings, *, post: Post, before_first: Callable[[], None]
     ) -> None:
         self._servers = bootstrap_servers
         self._settings = settings
@@ -172,7 +197,7 @@ class GenerationOpener:
         self._stopping = threading.Event()
 
     def want(self) -> None:
-        """Not again before one has opened."""
+        """Must not be called again before one has opened."""
         threading.Thread(target=self._open, name="inflight-producer-open", daemon=True).start()
 
     def close(self) -> None:
@@ -180,66 +205,79 @@ class GenerationOpener:
         self._stopping.set()
 
     def _open(self) -> None:
-        while not self._stopping.is_set() and not self._try_open():
+        while not self._stopping.is_set():
+            try:
+                self._try_open()
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is: the sends that wait are told, and the next try may succeed
+                self._failed(f"{error}", permanent=True)
             self._stopping.wait(_RETRY_OPEN_S)
 
-    def _try_open(self) -> bool:
-        try:
-            generation = KafkaGeneration(self._servers, self._settings, self._post)
-        except Exception as error:  # noqa: BLE001
-            # Anything: the sends that wait are told, and the next try may succeed.
-            reason = f"{self._servers}: {type(error).__name__}: {error}"
-            if isinstance(error, InvalidTopicError):
-                reason = f"topic {self._settings.topic} does not exist at {self._servers}; create it with `inflight topics`"
-            permanent = isinstance(error, _PERMANENT)
-            self._post(lambda loop, now: loop.kafka_unavailable(reason, permanent=permanent, now_ms=now))
-            return False
+    def _try_open(self) -> None:
+        """Blocks until a broker answers. Raises KafkaFailed for what no retry of a send changes."""
+        settings, errors = self._settings, ClientErrors()
+        admin = new_client(AdminClient, client_config(self._servers, settings.kafka_options, errors, connection_config(settings)))
+        while not self._stopping.is_set():
+            try:
+                # Not the topic alone: a broker may create one that it is asked for.
+                topic = admin.list_topics(timeout=_ASK_S).topics.get(settings.topic)
+                break
+            except KafkaException as error:
+                admin.poll(0)  # what `errors` keeps comes with it
+                self._failed(str(errors.failed("no broker answers", error)), permanent=errors.is_login_refused)
+        else:
+            return
+        if topic is None or topic.error is not None:
+            raise KafkaFailed(f"topic {settings.topic} does not exist, or may not be described; create it with `inflight topics`")
+        largest = _largest_record_bytes(admin, settings.topic)
+        generation = KafkaGeneration(self._servers, settings, self._post, partitions=len(topic.partitions), largest=largest)
+        self._connect(generation)
+        self._post(lambda loop, now_ms: loop.generation_opened(generation, now_ms))
+
+    def _connect(self, generation: KafkaGeneration) -> None:
+        """Waits for a connection of its own, and for the throttle table, so that the first attempt does not."""
+        while not self._stopping.is_set():
+            try:
+                generation.connect()
+                break
+            except KafkaFailed as error:
+                self._failed(str(error), permanent=False)
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
-        self._post(lambda loop, now: loop.generation_opened(generation, now))
-        return True
+
+    def _failed(self, reason: str, *, permanent: bool) -> None:
+        self._post(lambda loop, now_ms: loop.kafka_unavailable(f"{self._servers}: {reason}", permanent=permanent, now_ms=now_ms))
 
 
-def largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) -> int | None:
-    """What the brokers take at most in one record; None = they do not say (DescribeConfigs is not allowed).
-
-    Raises InvalidTopicError when there is no such topic; the producer itself would only wait for it.
-    """
-    config: dict[str, Any] = {
-        "bootstrap_servers": bootstrap_servers,
-        **connect_timeouts(settings.min_connect_timeout_ms),
-        "request_timeout_ms": settings.min_connect_timeout_ms,
-        **settings.kafka_options,
-    }
-    topic = settings.topic
-    with contextlib.closing(KafkaAdminClient(**config)) as admin:
-        if topic not in admin.list_topics():
-            raise InvalidTopicError(topic)
-        try:
-            resource = ConfigResource(ConfigResourceType.TOPIC, topic, {_MAX_RECORD: None})
-            return int(admin.describe_configs([resource], config_filter="all")["topic"][topic][_MAX_RECORD]["value"])
-        except (AuthorizationError, KeyError):
-            return None
-
-
-def abandon_soon(producer: KafkaProducer) -> None:
-    """`abandon`, which blocks for seconds, in a thread of its own."""
-    threading.Thread(target=abandon, args=(producer,), name="inflight-producer-end", daemon=True).start()
-
-
-def client_config(bootstrap_servers: str, settings: ProducerSettings) -> Mapping[str, Any]:
-    """What every KafkaProducer of ours has in common."""
+def connection_config(settings: ProducerSettings) -> Mapping[str, Any]:
+    """Settings of every client: how long a connection may take to be made, and a request that is not answered."""
+    connect_ms = min(300_000, max(1_000, settings.min_connect_timeout_ms))
     return {
-        "bootstrap_servers": bootstrap_servers,
-        **connect_timeouts(settings.min_connect_timeout_ms),
-        "linger_ms": settings.linger_ms,
-        "batch_size": settings.batch_bytes,
-        "compression_type": settings.compression,
-        # Above everything that the engine accepts, so the limits that count are the ones in ProducerSettings.
-        "max_request_size": 4 * (settings.max_payload_bytes + settings.max_headers_bytes) + 65_536,
-        "max_block_ms": 2_000,
-        "reconnect_backoff_max_ms": 1_000,
-        "allow_auto_create_topics": False,
-        "metrics_enabled": False,
+        "socket.connection.setup.timeout.ms": connect_ms,
+        "api.version.request.timeout.ms": connect_ms,
+        # It ends the setup of a connection, too. After it a request is repeated, on another connection.
+        "socket.timeout.ms": min(300_000, max(connect_ms, settings.attempt_timeout_ms)),
     }
+
+
+def record_config(settings: ProducerSettings) -> Mapping[str, Any]:
+    """Settings of every client that writes."""
+    # Above everything that the engine accepts, so the limits that count are the ones in ProducerSettings.
+    largest = 4 * (settings.max_payload_bytes + settings.max_headers_bytes) + 65_536
+    return {"message.max.bytes": min(1_000_000_000, max(1_000_000, largest)), "compression.type": settings.compression or "none"}
+
+
+def _batch_bytes(message: MessageRecord) -> int:
+    """Returns the least that a batch with this record alone has."""
+    headers_bytes = sum(len(name.encode()) + len(value) for name, value in message.headers)
+    return _BATCH_OVERHEAD_BYTES + len(message.key) + len(message.value) + headers_bytes
+
+
+def _largest_record_bytes(admin: Any, topic: str) -> int | None:
+    """None = the brokers do not say (DescribeConfigs is not allowed)."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        return int(admin.describe_configs([resource])[resource].result()[_MAX_RECORD].value)
+    except (KafkaException, KeyError):
+        return None

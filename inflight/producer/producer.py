@@ -18,10 +18,11 @@ from inflight.producer.capacity import Capacity
 from inflight.producer.message import ExtraHeaders, MessageRecord, UserProperties, build_message
 from inflight.producer.metrics import producer_metrics
 from inflight.producer.model import Cause, InvalidMessage, SendFailed, SendResult, SomeSendsFailed
-from inflight.producer.send_loop.send import Outcome
+from inflight.producer.send_loop import Outcome
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.transaction import Transaction, TransactionRunner
 from inflight.producer.worker import Worker, now_ms
+from sinks.kafka.security.librdkafka_client import from_python_names
 from state.errors import InflightError
 from state.model import ClientId, MessageId
 
@@ -47,7 +48,8 @@ class Producer:
         registry: CollectorRegistry = REGISTRY,
         **options: Any,
     ) -> None:
-        self._settings = settings = replace(settings or ProducerSettings(), **options)
+        settings = replace(settings or ProducerSettings(), **options)
+        self._settings = settings = replace(settings, kafka_options=from_python_names(settings.kafka_options))
         self._metrics = producer_metrics(registry)
         self._capacity = Capacity(messages=settings.max_pending_messages, size_bytes=settings.max_pending_bytes)
         self._worker = Worker(bootstrap_servers, settings, self._metrics)
@@ -111,8 +113,8 @@ class Producer:
         deadline_ms = now_ms() + allowed_ms
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # what is under way cannot be taken back
-        # A callback on the producer's thread must not wait for that very thread.
-        patience_s = 0.0 if self._worker.is_current_thread else allowed_ms / 1_000
+        # A callback of a future must not wait: it runs on a thread that settles others.
+        patience_s = 0.0 if self._worker.is_settling_here else allowed_ms / 1_000
         if not self._capacity.take(message.size_bytes, patience_s):
             self._metrics.failed(Cause.TIME_OUT)
             future.set_exception(_too_many(message, self._settings))

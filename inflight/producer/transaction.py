@@ -1,39 +1,42 @@
-"""Transactions: several messages, for several clients, that are delivered all or not at all.
+"""Several messages, all or nothing: a Kafka transaction.
 
-Kafka's own transactions, on a producer of their own. The engine reads only what was committed. Inside a transaction there are no
-attempts of ours: kafka-python repeats a record within the transaction, and whatever goes further than that aborts it. Throttling
-is no wait in here either, because everybody who reads those partitions waits for an open transaction: the send raises at once.
+The engine reads the messages after the commit, all of them or none, because it reads only what was committed. In a transaction
+there are no attempts of ours: librdkafka repeats a request, and whatever goes further than that aborts. Everybody who reads those
+partitions waits for an open transaction. So the messages are written at the end of the block, and a throttled client makes the
+send raise at once instead of waiting.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 from uuid import uuid4
 
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from inflight.producer.generation import abandon_soon, client_config
+from inflight.producer.generation import connection_config, record_config
 from inflight.producer.message import MessageRecord, build_message
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed, too_many_requests
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleTable
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
 from state.model import ClientId
 
 _ABORT_S: Final = 10.0
-_MIN_STEP_S: Final = 0.05
+_POLL_S: Final = 0.1
+_LEAST_S: Final = 0.05
+_GROUP_LINGER_MS: Final = 2
 _NOT_OPEN: Final = "the transaction is not open: use it in a `with` block, once"
-_T = TypeVar("_T")
 
 
 class TransactionRunner:
-    """The transactional producer of one `Producer`, made when it is first needed; one transaction at a time.
+    """Has the transactional client of one `Producer`, made when it is first needed. One transaction runs at a time.
 
-    Its `transactional.id` stays the same, so a new producer ends whatever an older one has left open. before_first: see
+    Its `transactional.id` stays the same, so a new client ends whatever an older one has left open. before_first: see
     GenerationOpener.
     """
 
@@ -51,45 +54,45 @@ class TransactionRunner:
         self.metrics = metrics
         self.turn = threading.Lock()
         self._before_first = before_first
-        self._opening = threading.Lock()
-        self._producer: KafkaProducer | None = None
-        self._config: dict[str, Any] = {
-            **client_config(bootstrap_servers, settings),
-            "transactional_id": settings.transactional_id or f"inflight-producer-{uuid4()}",
-            "transaction_timeout_ms": settings.transaction_timeout_ms,
-            "request_timeout_ms": settings.attempt_timeout_ms,
-            # Longer than any transaction may take: the transaction ends first, by commit or by abort.
-            "delivery_timeout_ms": 10 * (settings.transaction_timeout_ms + settings.attempt_timeout_ms),
-            "max_block_ms": settings.transaction_timeout_ms,
-            **settings.kafka_options,
+        self._client: Any = None
+        self._errors = ClientErrors()
+        config = {
+            **(connection := connection_config(settings)),
+            **record_config(settings),
+            "transactional.id": settings.transactional_id or f"inflight-producer-{uuid4()}",
+            "transaction.timeout.ms": settings.transaction_timeout_ms,
+            "socket.timeout.ms": min(connection["socket.timeout.ms"], settings.transaction_timeout_ms - 100),
+            "linger.ms": _GROUP_LINGER_MS,
+            "partitioner": "murmur2_random",  # Kafka's own, as sinks/kafka/partitioning.py
         }
+        self._config = client_config(bootstrap_servers, settings.kafka_options, self._errors, config)
 
     def begin(self, timeout_s: float | None) -> "Transaction":
         seconds = self.settings.transaction_timeout_ms / 1_000 if timeout_s is None else timeout_s
         return Transaction(self, time.monotonic() + seconds)
 
-    def producer(self) -> KafkaProducer:
-        """Open or existing; blocks while Kafka does not answer. Raises KafkaError."""
-        with self._opening:  # one that nobody waits for any more may still be at it, and two would fence each other
-            if self._producer is None:
-                self._before_first()
-                producer = KafkaProducer(**self._config)
-                try:
-                    producer.init_transactions()
-                except BaseException:
-                    abandon_soon(producer)
-                    raise
-                self._producer = producer
-            return self._producer
+    def client(self, timeout_s: float) -> Any:
+        """Opens or returns the client. Blocks while Kafka does not answer. Raises KafkaFailed."""
+        if self._client is None:
+            self._before_first()
+            client = new_client(Producer, self._config)
+            try:
+                client.init_transactions(timeout_s)
+            except KafkaException as error:
+                client.poll(0)
+                raise self._errors.failed("the transactional id is not confirmed", error) from error
+            self._client = client
+        return self._client
 
     def discard(self) -> None:
-        """The producer is not usable any more; the next transaction opens another, and Kafka then ends what this one left."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            abandon_soon(producer)
+        """The client is not usable any more: the next transaction opens another, and Kafka then ends what this one left."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.purge(blocking=False)
+            threading.Thread(target=_release, args=(client,), name="inflight-transaction-end", daemon=True).start()
 
     def close(self) -> None:
-        """A transaction that is running keeps its producer until it ends."""
+        """Waits for a transaction that is running, which keeps its client until it ends."""
         if self.turn.acquire(timeout=_ABORT_S):
             try:
                 self.discard()
@@ -100,19 +103,18 @@ class TransactionRunner:
 class Transaction:
     """Use it in a `with`, once. See `Producer.transaction`."""
 
-    def __init__(self, runner: TransactionRunner, deadline: float) -> None:
+    def __init__(self, runner: TransactionRunner, deadline_s: float) -> None:
         self._runner = runner
-        self._deadline = deadline
-        self._producer: KafkaProducer | None = None
-        self._sends: list[tuple[MessageRecord, Any, float, Future[SendResult]]] = []
+        self._deadline_s = deadline_s
+        self._client: Any = None
+        self._sends: list[tuple[MessageRecord, float, Future[SendResult]]] = []
 
     def send(self, client_id: ClientId, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
-        """Add a message; arguments of `Producer.send` without timeout_s. The future ends with the transaction.
+        """Adds a message; arguments of `Producer.send` without timeout_s. The future ends with the transaction.
 
         Raises InvalidMessage; SendFailed (530) at once for a throttled client: leave the block, wait, and run it again.
         """
-        producer = self._producer
-        if producer is None:
+        if self._client is None:
             raise TransactionFailed(_NOT_OPEN)
         runner = self._runner
         message = build_message(client_id, topic, payload, settings=runner.settings, **options)
@@ -126,98 +128,109 @@ class Transaction:
                 attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, too_many_requests(throttle.reason)),),
                 cause=Cause.THROTTLED,
             )
-        record = {"value": message.value, "key": message.key, "headers": message.headers}
-        handed_over = _bounded(lambda: producer.send(runner.settings.topic, **record), self._left_s())
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
-        self._sends.append((message, handed_over, time.time(), future))
+        self._sends.append((message, time.time(), future))
         return future
 
     def __enter__(self) -> Self:
         runner = self._runner
-        if not runner.turn.acquire(timeout=max(0.0, self._left_s())):
+        if not runner.turn.acquire(timeout=self._left_s()):
             raise TransactionFailed("another transaction of this producer ran until the deadline")
         try:
-            producer = _bounded(runner.producer, self._left_s())
-            producer.begin_transaction()
-        except (KafkaError, TimeoutError) as error:
-            runner.discard()
+            self._client = runner.client(self._left_s())
+        except BaseException as error:
             runner.turn.release()
-            raise TransactionFailed(f"it could not be opened ({_text(error)})") from error
-        except BaseException:
-            runner.turn.release()
+            if isinstance(error, KafkaFailed):
+                raise TransactionFailed(f"it could not be opened ({error})") from error
             raise
-        self._producer = producer
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        producer, self._producer = self._producer, None
-        if producer is None:
+        client, self._client = self._client, None
+        if client is None:
             raise TransactionFailed(_NOT_OPEN)
         try:
-            if error is None:
-                self._commit(producer)
+            if error is not None:
+                self._fail("aborted", TransactionFailed(f"aborted because of {type(error).__name__}: {error}"))
             else:
-                self._abort(producer, TransactionFailed(f"aborted because of {_text(error)}"))
+                self._commit(client)
         finally:
             self._runner.turn.release()
 
-    def _commit(self, producer: KafkaProducer) -> None:
+    def _commit(self, client: Any) -> None:
         """1. every record is confirmed; 2. the commit is; 3. the futures learn of it."""
+        reports: dict[int, Any] = {}
         try:
-            confirmed = [handed_over.get(timeout=max(_MIN_STEP_S, self._left_s())) for _, handed_over, _, _ in self._sends]  # 1
-        except KafkaError as error:
-            failure = TransactionFailed(f"aborted because a message was not confirmed ({_text(error)})")
-            self._abort(producer, failure)
+            client.begin_transaction()
+            for number, (message, _, _) in enumerate(self._sends):
+                self._write(client, message, partial(_keep, reports, number))
+            self._await_reports(client, reports)  # 1
+        except (KafkaException, BufferError) as error:
+            failure = TransactionFailed(f"aborted because a message was not confirmed ({reason_of(error)})")
+            self._abort(client)
+            self._fail("aborted", failure)
             raise failure from error
         try:
-            _bounded(producer.commit_transaction, self._left_s())  # 2
-        except (KafkaError, TimeoutError) as error:
-            late = isinstance(error, TimeoutError)
-            reason = "the commit was not answered in time" if late else f"the commit failed ({_text(error)})"
-            failure = TransactionFailed(reason, may_be_committed=True)
+            client.commit_transaction(self._left_s())  # 2
+        except KafkaException as error:
+            self._commit_failed(client, error)
+        self._runner.metrics.transactions.labels("committed").inc()
+        for number, (message, started_s, future) in enumerate(self._sends):  # 3
+            self._runner.metrics.sends.inc()
+            attempt = Attempt(round(started_s * 1_000), round((time.time() - started_s) * 1_000))
+            report = reports[number][1]
+            result = SendResult(message.message_id, report.topic(), report.partition(), report.offset(), (attempt,))
+            future.set_result(result)
+
+    def _write(self, client: Any, message: MessageRecord, on_delivery: Callable[[Any, Any], None]) -> None:
+        topic = self._runner.settings.topic
+        client.produce(topic, message.value, message.key, on_delivery=on_delivery, headers=message.headers)
+
+    def _await_reports(self, client: Any, reports: dict[int, Any]) -> None:
+        """Raises KafkaException for the first record that fails, and at the deadline."""
+        while True:
+            if (failed := next((error for error, _ in reports.values() if error is not None), None)) is not None:
+                raise KafkaException(failed)
+            if len(reports) == len(self._sends):
+                return
+            if self._deadline_s <= time.monotonic():
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            client.poll(min(_POLL_S, self._left_s()))
+
+    def _commit_failed(self, client: Any, error: KafkaException) -> None:
+        """Raises TransactionFailed."""
+        cause = error.args[0]
+        if cause.txn_requires_abort():
+            failure = TransactionFailed(f"aborted because the commit was refused ({cause.str()})")
+            self._abort(client)
+            self._fail("aborted", failure)
+        else:
+            failure = TransactionFailed(f"the commit was not confirmed ({cause.str()})", may_be_committed=True)
             self._runner.discard()
             self._fail("in_doubt", failure)
-            raise failure from error
-        self._runner.metrics.transactions.labels("committed").inc()
-        for (message, _, started, future), record in zip(self._sends, confirmed, strict=True):  # 3
-            self._runner.metrics.sends.inc()
-            attempt = Attempt(round(started * 1_000), round((time.time() - started) * 1_000))
-            future.set_result(SendResult(message.message_id, record.topic, record.partition, record.offset, (attempt,)))
+        raise failure from error
 
-    def _abort(self, producer: KafkaProducer, failure: TransactionFailed) -> None:
-        """A producer that cannot even abort is thrown away: the coordinator aborts in its place, at once or by time-out."""
+    def _abort(self, client: Any) -> None:
+        """A client that cannot even abort is thrown away: the coordinator aborts instead, at once or by time-out."""
         try:
-            _bounded(producer.abort_transaction, _ABORT_S if not self._sends else max(1.0, min(_ABORT_S, self._left_s())))
-        except (KafkaError, TimeoutError):
+            client.abort_transaction(max(1.0, min(_ABORT_S, self._left_s())))
+        except KafkaException:
             self._runner.discard()
-        self._fail("aborted", failure)
 
     def _fail(self, outcome: str, failure: TransactionFailed) -> None:
         self._runner.metrics.transactions.labels(outcome).inc()
-        for _, _, _, future in self._sends:
+        for _, _, future in self._sends:
             future.set_exception(failure)
 
     def _left_s(self) -> float:
-        return self._deadline - time.monotonic()
+        return max(_LEAST_S, self._deadline_s - time.monotonic())
 
 
-def _bounded(work: Callable[[], _T], timeout_s: float) -> _T:
-    """The result of `work`, which blocks for as long as it likes, or TimeoutError; it is then left to itself.
-
-    kafka-python's commit and abort have no time-out of their own.
-    """
-    done: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="inflight-transaction", daemon=True).start()
-    return done.result(max(_MIN_STEP_S, timeout_s))
+def _keep(reports: dict[int, Any], number: int, error: KafkaError | None, report: Any) -> None:
+    reports[number] = error, report
 
 
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _release(client: Any) -> None:
+    """Drops the last reference, in a thread of its own: librdkafka closes its connections then, which may take seconds."""
+    client.poll(0)

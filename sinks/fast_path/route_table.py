@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from sinks.kafka.librdkafka import METADATA_AGE_MS, Failures, make
+from sinks.kafka.librdkafka import METADATA_AGE_MS, ClientErrors, new_client
 from state.errors import UnreadableRecord
 from state.records.routes import Route, decode_route
 
@@ -62,7 +62,9 @@ class RouteTable:
 class RouteReader:
     """Fills a table from Kafka in a thread of its own. `follow` says of which partitions, from any thread."""
 
-    def __init__(self, table: RouteTable, *, topic: str, group_id: str, config: Callable[[Failures], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, table: RouteTable, *, topic: str, group_id: str, config: Callable[[ClientErrors], Mapping[str, Any]]
+    ) -> None:
         """group_id: librdkafka wants one, also of who joins none and commits nothing."""
         self._table = table
         self._topic = topic
@@ -98,7 +100,7 @@ class RouteReader:
 
     def _read(self) -> None:
         reading = {"group.id": self._group_id, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        consumer = make(Consumer, {**self._config(Failures()), **reading})
+        consumer = new_client(Consumer, {**self._config(ClientErrors()), **reading})
         self._asked = None
         for partition in self._table.partitions:
             self._table.leave(partition)

@@ -24,7 +24,7 @@ from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.group_consumer import Assigned, GroupConsumer, MemberFenced
-from sinks.kafka.librdkafka import Failures, client_config, make
+from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
 from state.commands import CommandBatch, OfferPublish
 from state.model import ClientId
 from state.records.commands import encode_command_batch
@@ -195,8 +195,8 @@ class KafkaRouter:
         """To another gateway."""
         if self._producer is None:
             # What is lost on the way to another gateway costs latency only: no wait for replicas, no repetition.
-            config = {**self._client_config(Failures()), "acks": 1, "retries": 0, "linger.ms": 0, "message.timeout.ms": 1_000}
-            self._producer = make(Producer, config)
+            config = {**self._client_config(ClientErrors()), "acks": 1, "retries": 0, "linger.ms": 0, "message.timeout.ms": 1_000}
+            self._producer = new_client(Producer, config)
         key, value = client_id.encode(), encode_command_batch(CommandBatch(client_id=client_id, commands=(offer,)))
         try:
             self._producer.produce(self._commands_topic, value, key, route.partition, on_delivery=_sent_or_not)

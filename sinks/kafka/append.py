@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.partitioning import partition_of
-from sinks.kafka.pending_appends import Partition, PendingAppend
+from sinks.kafka.pending_appends import PartitionAppends, PendingAppend
 from sinks.kafka.record_producer import MAX_ONE_BY_ONE, NotSent, RecordProducer
 from sinks.kafka.topic_partitions import TopicPartitions
 from state.errors import InflightError
@@ -109,7 +109,7 @@ class KafkaEventLog:
         self._old_failed = asyncio.Event()
         self._old_settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[tuple[str, int], PartitionAppends] = {}
         self._decided: deque[tuple[PendingAppend, RecordProducer, KafkaError | None, int | None]] = deque()
         """What a producer has answered: why it has given the record up, and the broker's time of it."""
         self._wake_scheduled = False
@@ -147,7 +147,7 @@ class KafkaEventLog:
         number = partition_of(key, self._topics.count(topic))
         partition = self._partitions.get((topic, number))
         if partition is None:
-            partition = self._partitions[topic, number] = Partition(topic=topic, number=number, producer=self._producer)
+            partition = self._partitions[topic, number] = PartitionAppends(topic=topic, number=number, producer=self._producer)
         append = PendingAppend(
             partition=partition, key=key, value=value, headers=headers, done=done, deadline_s=self._loop.time() + self._timeout_s
         )
@@ -188,7 +188,9 @@ class KafkaEventLog:
         assert self._loop is not None
         self._loop.call_soon(self._tell, append, error)
 
-    def _answered(self, producer: RecordProducer, append: PendingAppend, error: KafkaError | None, broker_ms: int | None) -> None:
+    def _answered(
+        self, producer: RecordProducer, append: PendingAppend, error: KafkaError | None, broker_ms: int | None, offset: int
+    ) -> None:
         """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
         self._decided.append((append, producer, error, broker_ms))
         if not self._wake_scheduled and self._loop is not None:
@@ -217,7 +219,7 @@ class KafkaEventLog:
                 self._move(partition)
         self._look_at_old()
 
-    def _fail_held(self, partition: Partition) -> None:
+    def _fail_held(self, partition: PartitionAppends) -> None:
         """Nothing gets into the log behind what is missing there."""
         held, partition.held = partition.held, deque()
         for append in held:
@@ -253,11 +255,11 @@ class KafkaEventLog:
         if self._pending:
             self._look_later()
 
-    def _suspend(self, partition: Partition) -> None:
+    def _suspend(self, partition: PartitionAppends) -> None:
         partition.is_suspended = True
         late = AppendFailed(f"{partition.topic}, partition {partition.number}: not confirmed within {self._timeout_s:g} s")
         _log.warning("partition_silent", topic=partition.topic, partition=partition.number, timeout_s=self._timeout_s)
-        for append in partition.take_all():
+        for append in partition.pop_all():
             self._tell(append, late)
         if partition.producer is self._producer:
             self._replace_soon(self._producer)
@@ -318,7 +320,7 @@ class KafkaEventLog:
         if has_failed:
             self._old_failed.set()
 
-    def _leave(self, partition: Partition) -> None:
+    def _leave(self, partition: PartitionAppends) -> None:
         """Its producer is gone, and can write nothing any more. It has failed what it had, unless its thread hangs."""
         partition.is_suspended = False
         hanging, partition.sent = list(partition.sent), {}
@@ -348,13 +350,13 @@ class KafkaEventLog:
         for partition in list(self._partitions.values()):
             self._move(partition)
 
-    def _move(self, partition: Partition) -> None:
+    def _move(self, partition: PartitionAppends) -> None:
         """What is held goes to the present producer, when nothing of the partition is undecided."""
         if partition.sent or partition.is_suspended:
             return
         partition.producer = self._producer
         while partition.held and not partition.sent:
-            group = partition.take_group()
+            group = partition.pop_group()
             for append in group:
                 if partition.producer is None:
                     self._refuse(append, AppendFailed("the connection to Kafka has failed"))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import Failures, KafkaFailed, Sparing, client_config, headers_of, make, reason_of
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, LogThrottle, client_config, headers_of, new_client, reason_of
 
 _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
@@ -107,8 +107,8 @@ class GroupConsumer:
         self._topic = topic
         self._resumes = resumes
         self._on_commit = on_commit
-        self._failures = Failures()
-        self._sparing = Sparing()
+        self._failures = ClientErrors()
+        self._log_throttle = LogThrottle()
         self._broken: Exception | None = None
         config: dict[str, Any] = {
             "group.id": group_id,
@@ -130,7 +130,7 @@ class GroupConsumer:
             config["group.instance.id"] = group_instance_id
         theirs = client_config(bootstrap_servers, options, self._failures, config)
         # Nothing is passed over silently: whoever reads has promised to see every record.
-        self._client: Any = make(Consumer, {**theirs, "auto.offset.reset": "error"})
+        self._client: Any = new_client(Consumer, {**theirs, "auto.offset.reset": "error"})
         self._client.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def poll(self, timeout_s: float, most: int) -> dict[int, list[Record]]:
@@ -159,7 +159,7 @@ class GroupConsumer:
             raise MemberFenced(text)
         if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
             raise KafkaFailed(text)
-        if self._sparing.is_due(code):  # a missing right or topic: it tries again by itself
+        if self._log_throttle.is_due(code):  # a missing right or topic: it tries again by itself
             _log.warning("kafka_consumer", topic=self._topic, error=text)
 
     # --- partitions ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import structlog
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make, reason_of
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
 from state.errors import InflightError
 
 WATCH_S: Final = 3.0
@@ -70,7 +70,9 @@ def await_instance_free(
     if group_instance_id is None:
         return
     try:
-        taken = _lives(make(AdminClient, client_config(bootstrap_servers, options, Failures())), group_id, group_instance_id)
+        taken = _lives(
+            new_client(AdminClient, client_config(bootstrap_servers, options, ClientErrors())), group_id, group_instance_id
+        )
     except (KafkaException, KafkaFailed) as error:
         _log.warning("group_not_described", group=group_id, error=str(reason_of(error)))
         return

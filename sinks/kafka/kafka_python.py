@@ -24,8 +24,8 @@ def abandon(producer: KafkaProducer) -> None:
 
     `KafkaProducer.close` flushes first, whatever its timeout. A flush with undecided records ends in KafkaTimeoutError before
     anything is closed: the thread goes on, and may go on sending. The destructor calls `close` once more, at any later moment,
-    and raises there. No public method does better, so this touches two private parts: the thread (`_sender`), which can be told to
-    fail what is undecided and to end, and the mark that there is nothing left to close (`_closed`).
+    and raises there. No public method does better, so this touches two private parts: the thread (`_sender`), which can be told
+    to fail what is undecided and to end, and the mark that there is nothing left to close (`_closed`).
     """
     sender = producer._sender
     sender.force_close()

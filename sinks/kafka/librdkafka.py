@@ -24,8 +24,14 @@ _UNKNOWN_OPTION: Final = "No such configuration property"
 _CONNECTIONS: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 """These come and go by themselves, and as often as a client dials."""
 
-_SPARING_S: Final = 60.0
+_LOG_INTERVAL_S: Final = 60.0
 _RECENT_S: Final = 30.0
+_LOGIN_REFUSED: Final = (
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+)
+_NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - an error's text
 _log: Final = structlog.get_logger(__name__)
 
 _headers: Final = methodcaller("headers")
@@ -47,51 +53,59 @@ class KafkaFailed(InflightError):
     """Kafka has not answered, or has refused; the text says why."""
 
 
-class Sparing:
-    """One line a minute for each error: what is said once only is forgotten when it happens again weeks later."""
+class LogThrottle:
+    """Lets one line a minute through for each error: a line that is logged once only is forgotten when it is true weeks later."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._said_s: dict[int, float] = {}
+        self._logged_s: dict[int, float] = {}
 
     def is_due(self, code: int) -> bool:
         now_s = self._monotonic()
-        if now_s - self._said_s.get(code, -_SPARING_S) < _SPARING_S:
+        if now_s - self._logged_s.get(code, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             return False
-        self._said_s[code] = now_s
+        self._logged_s[code] = now_s
         return True
 
 
-class Failures:
-    """What a client says of its connections, given to it as `error_cb`. Any thread may ask for the last one.
+class ClientErrors:
+    """Keeps the newest error of a client's connections; it is the client's `error_cb`. Any thread may ask.
 
-    Those that say that nobody may log in come with every new connection: see Sparing.
+    A refused login is reported with every new connection: see LogThrottle.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._last = ""
-        self._last_s = 0.0
-        self._sparing = Sparing(monotonic=monotonic)
+        self._newest: KafkaError | None = None
+        self._newest_s = 0.0
+        self._log_throttle = LogThrottle(monotonic=monotonic)
         self._lock = threading.Lock()
 
     def __call__(self, error: KafkaError) -> None:
         code = error.code()
         with self._lock:
             if code != KafkaError._ALL_BROKERS_DOWN:  # follows the one that says why
-                self._last, self._last_s = error.str(), self._monotonic()
-            is_due = code not in _CONNECTIONS and self._sparing.is_due(code)
+                self._newest, self._newest_s = error, self._monotonic()
+            is_due = code not in _CONNECTIONS and self._log_throttle.is_due(code)
         if code in _CONNECTIONS:
             _log.debug("kafka_connection", error=error.str())
         elif is_due:
             _log.warning("kafka_client", error=error.str())
 
+    @property
+    def is_login_refused(self) -> bool:
+        """True when the newest error says that the broker let nobody in. A token that could not be had may come later."""
+        newest = self._recent()
+        return newest is not None and newest.code() in _LOGIN_REFUSED and _NO_TOKEN not in newest.str()
+
     def failed(self, what: str, error: Exception) -> KafkaFailed:
-        """error: of the call that has failed; it says less than what came before it."""
+        """Explains a call that has failed. error: of the call; it says less than the error of the connection before it."""
+        newest = self._recent()
+        return KafkaFailed(f"{what}: {reason_of(error) if newest is None else newest.str()}")
+
+    def _recent(self) -> KafkaError | None:
         with self._lock:
-            is_recent = bool(self._last) and self._monotonic() - self._last_s < _RECENT_S
-            reason = self._last if is_recent else str(reason_of(error))
-        return KafkaFailed(f"{what}: {reason}")
+            return self._newest if self._monotonic() - self._newest_s < _RECENT_S else None
 
 
 def reason_of(error: BaseException) -> object:
@@ -100,12 +114,12 @@ def reason_of(error: BaseException) -> object:
 
 
 def client_config(
-    bootstrap_servers: str, options: Mapping[str, Any], failures: Failures, config: Mapping[str, Any] | None = None
+    bootstrap_servers: str, options: Mapping[str, Any], errors: ClientErrors, config: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Of every client. config: of this one. options: as `librdkafka_options` makes them, and the user's, which win."""
     return {
         "bootstrap.servers": bootstrap_servers,
-        "error_cb": failures,
+        "error_cb": errors,
         "log_level": 0,  # its lines repeat what `error_cb` says
         "reconnect.backoff.max.ms": 1_000,
         "topic.metadata.refresh.interval.ms": METADATA_AGE_MS,
@@ -118,8 +132,8 @@ def client_config(
     }
 
 
-def make(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
-    """A client. Raises KafkaFailed when a file or a value is of no use."""
+def new_client(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+    """Makes a client. Raises KafkaFailed when a file or a value is of no use."""
     try:
         return kind(config)
     except KafkaException as error:

@@ -20,7 +20,8 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 
-from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make
+from sinks.kafka.failed_requests import FailedRequest, request_log
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
 
 _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.2
@@ -35,9 +36,9 @@ _GROUP_LINGER_MS: Final = 2
 _GROUP_BATCH_BYTES: Final = 1_000_000
 """More than a group has, with headers."""
 
-Answer = Callable[[KafkaError | None, int | None], None]
-"""Called once, on the producer's thread: with None, or why the record was given up; and with the time that the broker has given
-it (LogAppendTime, milliseconds since 1970), None = the record has ours."""
+Answer = Callable[[KafkaError | None, int | None, int], None]
+"""Called once, on the producer's thread: with None, or why the record was given up; with the time that the broker has given it
+(LogAppendTime, milliseconds since 1970), None = the record has ours; and with its offset, negative = unknown."""
 
 
 class NotSent(Exception):
@@ -49,18 +50,40 @@ class NotSent(Exception):
 
 
 class RecordProducer:
-    """Both of them. config: more of librdkafka's. Raises KafkaFailed for a file or value that is of no use.
+    """Appends records through the two clients.
 
-    has_given_up: it takes nothing any more, and another one is needed.
+    config: more of librdkafka's settings. stops_at_failure: gives everything up with the first record that is given up.
+    max_batch_bytes: what brokers accept in one request for a partition. on_request_failed: gets each request that librdkafka is
+    about to repeat, on a thread of the producer.
+
+    has_given_up: True when it accepts no records any more; another producer is needed then.
+
+    Raises KafkaFailed for a file or value that is of no use.
     """
 
-    def __init__(self, *, bootstrap_servers: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self._failures = Failures()
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        options: Mapping[str, Any],
+        config: Mapping[str, Any],
+        stops_at_failure: bool = True,
+        max_batch_bytes: int = _GROUP_BATCH_BYTES,
+        on_request_failed: Callable[[bool, FailedRequest], None] | None = None,
+    ) -> None:
+        self._failures = ClientErrors()
+        self._stops_at_failure = stops_at_failure
         theirs = client_config(bootstrap_servers, options, self._failures, config)
+        group_batch_bytes = min(_GROUP_BATCH_BYTES, max_batch_bytes)
         self.has_given_up = False
-        self._one_by_one = _Client(theirs)
+
+        def client(more: Mapping[str, Any], in_group: bool) -> _Client:
+            watched = {} if on_request_failed is None else request_log(partial(on_request_failed, in_group))
+            return _Client({**theirs, **watched, **more})
+
+        self._one_by_one = client({}, False)
         try:
-            self._groups = _Client({**theirs, "linger.ms": _GROUP_LINGER_MS, "batch.size": _GROUP_BATCH_BYTES})
+            self._groups = client({"linger.ms": _GROUP_LINGER_MS, "batch.size": group_batch_bytes}, True)
         except BaseException:
             self._one_by_one.end()
             raise
@@ -113,10 +136,10 @@ class RecordProducer:
             raise NotSent(None, str(error)) from error
 
     def _delivered(self, answer: Answer, error: KafkaError | None, message: Any) -> None:
-        if error is not None and not self.has_given_up:
+        if error is not None and self._stops_at_failure and not self.has_given_up:
             self._give_up()
         kind, time_ms = message.timestamp()
-        answer(error, time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None)
+        answer(error, time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None, message.offset())
 
     def _give_up(self) -> None:
         self.has_given_up = True
@@ -140,7 +163,7 @@ class _Client:
     """One of librdkafka's, and the thread that waits for its confirmations."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.client: Any = make(Producer, {**config, "enable.idempotence": True, "acks": "all"})
+        self.client: Any = new_client(Producer, {**config, "enable.idempotence": True, "acks": "all"})
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(self.client,), name="inflight-confirmations", daemon=True)
         self._thread.start()

@@ -1,12 +1,26 @@
 """Security in the words of librdkafka."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
 
 from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism
+from sinks.kafka.security.tokens import TokenUnavailable, token_source
+
+_NAMES: Final = {
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_password": "ssl.key.password",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+}
+"""kafka-python's names of options whose librdkafka name differs in more than the separator."""
+
+_PROVIDED_LIFE_S: Final = 60.0
+"""How long a token of kafka-python's provider is used: it does not say how long it lives."""
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -33,19 +47,41 @@ def librdkafka_options(security: KafkaSecurity) -> dict[str, Any]:
 
 def _tokens(security: KafkaSecurity) -> Callable[[str], tuple[str, float]]:
     """Asked for a token, and until when it is good, seconds since 1970, again after four fifths of that time."""
-    from sinks.kafka.security.tokens import (  # kafka-python, which a look at the configuration can do without
-        TokenUnavailable,
-        token_provider,
-    )
-
-    provider = token_provider(security)
+    source = token_source(security)
 
     def token(_configuration: str) -> tuple[str, float]:
         try:
-            text, life_s = provider.token_and_life_s()
+            text, life_s = source.token_and_life_s()
         except TokenUnavailable as error:  # librdkafka asks again, and says nothing about why
             _log.warning("kafka_token", error=str(error))
             raise
         return text, time.time() + life_s
+
+    return token
+
+
+def from_python_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Translates options that have kafka-python's names; others stay as they are.
+
+    A token provider of kafka-python becomes a callback. A certificate without a key of its own has it in its file.
+    """
+    translated: dict[str, Any] = {}
+    for name, value in options.items():
+        if name == "sasl_oauth_token_provider":
+            translated["oauth_cb"] = _provided_token(value)
+        elif name == "ssl_check_hostname":
+            translated["ssl.endpoint.identification.algorithm"] = "https" if value else "none"
+        elif name == "log_level" or callable(value):
+            translated[name] = value
+        else:
+            translated[_NAMES.get(name, name.replace("_", "."))] = value
+    if "ssl_certfile" in options:
+        translated.setdefault("ssl.key.location", options["ssl_certfile"])
+    return translated
+
+
+def _provided_token(provider: Any) -> Callable[[str], tuple[str, float]]:
+    def token(_configuration: str) -> tuple[str, float]:
+        return provider.token(), time.time() + _PROVIDED_LIFE_S
 
     return token

@@ -28,11 +28,10 @@ def python_options(security: KafkaSecurity) -> dict[str, Any]:
     if security.has_sasl:
         options["sasl_mechanism"] = str(security.sasl_mechanism)
         if security.sasl_mechanism is SaslMechanism.OAUTHBEARER:
-            from sinks.kafka.security.tokens import (
-                token_provider,
-            )  # kafka-python, which a look at the configuration can do without
+            # kafka-python, which whoever reads the configuration alone can do without.
+            from sinks.kafka.security.python_tokens import PythonTokens
 
-            options["sasl_oauth_token_provider"] = token_provider(security)
+            options["sasl_oauth_token_provider"] = PythonTokens(security)
         else:
             options |= {"sasl_plain_username": security.sasl_username, "sasl_plain_password": Hidden(security.password)}
     return options

@@ -1,7 +1,7 @@
-"""Tokens of OAUTHBEARER for kafka-python, which asks for one at each login, and for librdkafka, which asks for one in time before
-the last one ends. Java's clients have this built in.
+"""Tokens of OAUTHBEARER: from a token endpoint (RFC 6749, section 4.4, client credentials), or from a file that is kept fresh.
 
-From a token endpoint (RFC 6749, section 4.4, client credentials) or from a file that somebody else keeps fresh.
+kafka-python asks for one at each login (python_tokens.py). librdkafka asks for one in time before the one before it ends
+(librdkafka_client.py). Java's clients have this built in.
 """
 
 import base64
@@ -15,31 +15,27 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from kafka.errors import KafkaError
-from kafka.net.sasl.oauth import AbstractTokenProvider
-
 from sinks.kafka.security.settings import KafkaSecurity
+from state.errors import InflightError
 
 _TIMEOUT_S: Final = 10.0
 _DEFAULT_LIFE_S: Final = 60.0
 _USED: Final = 0.8
-"""Part of a token's life for which it is given to new logins: none gets one that has just ended. Java's clients do the same."""
+"""For this part of its life a token is given to new logins: none gets one that has just ended. Java's clients do the same."""
 _LARGEST_ANSWER_BYTES: Final = 1 << 20
 
 
-class TokenUnavailable(KafkaError):  # type: ignore[misc]
-    """No token could be had; kafka-python connects again later, as after any failed login."""
-
-    retriable = True
+class TokenUnavailable(InflightError):
+    """No token could be had; the client asks again later."""
 
 
-def token_provider(security: KafkaSecurity) -> "FileTokens | EndpointTokens":
-    """For `sasl_oauth_token_provider`, and for librdkafka. Nothing is asked for before the first login."""
+def token_source(security: KafkaSecurity) -> "FileTokens | EndpointTokens":
+    """Makes a source. It asks for nothing before the first login."""
     return FileTokens(Path(security.sasl_token_file)) if security.sasl_token_file else EndpointTokens(security)
 
 
-class FileTokens(AbstractTokenProvider):  # type: ignore[misc]
-    """What the file has at the moment."""
+class FileTokens:
+    """Reads the token that the file has at the moment."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,12 +48,12 @@ class FileTokens(AbstractTokenProvider):  # type: ignore[misc]
             raise TokenUnavailable(f"{self._path} has no token: {type(error).__name__}") from error
 
     def token_and_life_s(self) -> tuple[str, float]:
-        """With the seconds after which the file should be read again. Raises TokenUnavailable."""
+        """Returns the token, and the seconds after which the file should be read again. Raises TokenUnavailable."""
         return self.token(), _DEFAULT_LIFE_S
 
 
-class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
-    """Tokens of an endpoint, each used for most of its life. Several threads may ask."""
+class EndpointTokens:
+    """Asks an endpoint for tokens, and uses each for most of its life. Several threads may ask."""
 
     def __init__(self, security: KafkaSecurity, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._security = security
@@ -71,7 +67,7 @@ class EndpointTokens(AbstractTokenProvider):  # type: ignore[misc]
         return self.token_and_life_s()[0]
 
     def token_and_life_s(self) -> tuple[str, float]:
-        """With the seconds that it goes on to live. Raises as `token` does."""
+        """Returns the token, and the seconds that it goes on to live. Raises as `token` does."""
         with self._lock:
             now_s = self._monotonic()
             if self._token is None or now_s >= self._use_until_s:

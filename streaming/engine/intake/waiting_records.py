@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import Failures, client_config, headers_of, make
+from sinks.kafka.librdkafka import ClientErrors, client_config, headers_of, new_client
 from state.errors import UnreadableRecord
 from streaming.engine.intake.batch_size import Chunk
 
@@ -97,8 +97,8 @@ class WaitingRecords:
         if self._closed:
             raise RuntimeError("closed")
         if self._consumer is None:
-            config = client_config(self._bootstrap_servers, self._options, Failures(), _CONFIG)
-            self._consumer = make(Consumer, {**config, "group.id": self._group_id, "auto.offset.reset": "error"})
+            config = client_config(self._bootstrap_servers, self._options, ClientErrors(), _CONFIG)
+            self._consumer = new_client(Consumer, {**config, "group.id": self._group_id, "auto.offset.reset": "error"})
         return self._consumer
 
     def _end(self, consumer: Any, topic: str, number: int) -> int:

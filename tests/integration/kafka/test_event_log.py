@@ -102,7 +102,7 @@ def test_neither_does_a_group_that_is_not_handed_over_at_once(
     producer = RecordProducer(bootstrap_servers=broker.bootstrap_servers, options={}, config={"linger.ms": 0})
 
     def send() -> None:
-        producer.send(topic, 0, key=b"k", value=b"v", headers=None, answer=lambda error, _: answers.append(error), in_group=True)
+        producer.send(topic, 0, key=b"k", value=b"v", headers=None, answer=lambda error, *_: answers.append(error), in_group=True)
 
     send()
     wait_until(lambda: len(answers) == 1, "it is connected")

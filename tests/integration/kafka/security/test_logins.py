@@ -60,7 +60,7 @@ def test_clients_of_librdkafka_log_in(secured: Secured, tmp_path: Path, login: s
         assert producer.partition_counts()[TOPIC] == 1
         answers: list[object] = []
         record: dict[str, Any] = {"key": b"", "value": login.encode(), "headers": None}
-        producer.send(TOPIC, 0, **record, answer=lambda error, _: answers.append(error))
+        producer.send(TOPIC, 0, **record, answer=lambda error, *_: answers.append(error))
         wait_until(lambda: answers, "the record is confirmed")
         assert answers == [None]
     finally:

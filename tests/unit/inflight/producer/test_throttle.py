@@ -1,14 +1,16 @@
 """The table of throttled clients."""
 
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from inflight.producer.throttle import ThrottleFollower, ThrottleTable
 from state.records.throttle import Throttle
+from tests.support.waiting import wait_until
 
 
 def test_a_client_is_throttled_from_its_record_to_its_tombstone() -> None:
@@ -32,7 +34,7 @@ def test_a_tombstone_of_an_unknown_client_changes_nothing() -> None:
     assert table.of("nobody") is None
 
 
-def test_fields_of_a_newer_version_are_ignored_and_an_unreadable_record_still_throttles() -> None:
+def test_an_unknown_field_is_ignored_and_an_unreadable_record_throttles() -> None:
     table = ThrottleTable()
     table.apply(b"new", b'{"code": 530, "weight": 3}')
     table.apply(b"broken", b"{")
@@ -51,50 +53,82 @@ def test_reading_the_topic_again_forgets_what_is_not_in_it_any_more() -> None:
     assert table.of("new") is not None
 
 
+class FakeMessage:
+    def __init__(self, key: bytes | None = None, value: bytes | None = None, *, error: int | None = None) -> None:
+        self.key, self.value = lambda: key, lambda: value
+        self.error = lambda: None if error is None else KafkaError(error)
+        self.partition = lambda: 0
+
+
 class FakeConsumer:
-    """One partition, two records to a poll. more: what is written after the first read to the end."""
+    """One partition, two messages to a call. log: what is there, and after the end what is written later."""
 
-    def __init__(self, records: list[tuple[bytes, bytes | None]], more: list[tuple[bytes, bytes | None]]) -> None:
-        self._records = records
-        self._more = more
-        self._end = len(records)
-        self._position = 0
+    def __init__(self, log: list[FakeMessage]) -> None:
+        self._log = log
+        self.asked = 0
+        self.closed = False
 
-    def partitions_for_topic(self, _topic: str) -> set[int]:
-        return {0}
+    def list_topics(self, *, timeout: float) -> Any:
+        self.asked += 1
+        if self.asked == 1:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions={0: None})})
 
-    def assign(self, _partitions: object) -> None: ...
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        assert [(each.topic, each.partition, each.offset) for each in partitions] == [("t", 0, OFFSET_BEGINNING)]
 
-    def seek_to_beginning(self, *_partitions: object) -> None: ...
+    def consume(self, most: int, timeout: float) -> list[FakeMessage]:
+        found, self._log = self._log[:2], self._log[2:]
+        if not found:
+            time.sleep(0.01)
+        return found
 
-    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, self._end)
+    def poll(self, timeout: float) -> None: ...
 
-    def position(self, _partition: TopicPartition) -> int:
-        return self._position
-
-    def poll(self, *, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        assert timeout_ms > 0
-        log = self._records + self._more
-        found = log[self._position : self._position + 2]
-        self._position += len(found)
-        return {TopicPartition("t", 0): [SimpleNamespace(key=key, value=value) for key, value in found]}
-
-    def close(self, **_options: object) -> None: ...
+    def close(self) -> None:
+        self.closed = True
 
 
-def test_the_topic_is_read_to_its_end_before_it_is_known_and_then_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = [(b"old", b"{}"), (b"slow", b"{}"), (b"old", None)]
-    consumer = FakeConsumer(records, more=[(b"new", b"{}"), (b"slow", None)])
-    monkeypatch.setattr("inflight.producer.throttle.KafkaConsumer", lambda **_config: consumer)
-    table = ThrottleTable()
+@pytest.fixture
+def follow(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeConsumer, ThrottleTable], ThrottleFollower]:
+    def start(consumer: FakeConsumer, table: ThrottleTable) -> ThrottleFollower:
+        monkeypatch.setattr("inflight.producer.throttle.Consumer", lambda config: consumer)
+        follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", config={}, options={})
+        follower.start()
+        return follower
+
+    return start
+
+
+END = FakeMessage(error=KafkaError._PARTITION_EOF)
+
+
+def test_the_topic_is_known_when_it_was_read_to_its_end_and_then_followed(follow: Any) -> None:
+    before = [FakeMessage(b"old", b"{}"), FakeMessage(b"slow", b"{}"), FakeMessage(b"old", None)]
+    after = [FakeMessage(b"new", b"{}"), FakeMessage(b"slow", None)]
+    consumer, table = FakeConsumer([*before, END, *after]), ThrottleTable()
     table.apply(b"stale", b"{}")
-    follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", min_connect_timeout_ms=1_000, options={})
-    follower.start()
+    follower = follow(consumer, table)
     assert follower.wait_known(5.0)
     assert table.of("stale") is None
     assert table.of("old") is None
-    deadline = time.monotonic() + 5.0
-    while table.of("new") is None or table.of("slow") is not None:
-        assert time.monotonic() < deadline, "the records after the end are followed"
+    wait_until(lambda: table.of("new") is not None and table.of("slow") is None, "the records after the end are followed")
+    follower.close()
+    assert consumer.closed
+
+
+def test_a_refused_coordinator_is_no_failure_because_none_is_needed(follow: Any) -> None:
+    refused = FakeMessage(error=KafkaError.GROUP_AUTHORIZATION_FAILED)
+    follower = follow(FakeConsumer([refused, END]), ThrottleTable())
+    assert follower.wait_known(5.0)
+    follower.close()
+
+
+def test_a_topic_that_cannot_be_read_leaves_the_table_unknown(follow: Any) -> None:
+    consumer = FakeConsumer([FakeMessage(b"slow", b"{}"), FakeMessage(error=KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    table = ThrottleTable()
+    follower = follow(consumer, table)
+    wait_until(lambda: consumer.closed, "the consumer is given up")
+    assert not follower.wait_known(0.0)
+    assert table.of("slow") is None
     follower.close()

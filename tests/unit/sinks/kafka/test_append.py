@@ -29,7 +29,7 @@ class Sent:
         """Once; whatever comes later is not heard."""
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer(error, broker_ms)
+            answer(error, broker_ms, 0)
 
 
 class FakeProducer:

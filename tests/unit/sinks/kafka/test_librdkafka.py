@@ -4,11 +4,11 @@ import pytest
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sinks.kafka.librdkafka import Failures, KafkaFailed, client_config, make
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
 
 
 def test_options_that_only_other_clients_know_are_left_out() -> None:
-    config = client_config("x:1", {"client.id": "me", "bootstrap.timeout.ms": 5, "request.timeout.ms": 7}, Failures())
+    config = client_config("x:1", {"client.id": "me", "bootstrap.timeout.ms": 5, "request.timeout.ms": 7}, ClientErrors())
     assert (config["client.id"], config["request.timeout.ms"], config["bootstrap.servers"]) == ("me", 7, "x:1")
     assert "bootstrap.timeout.ms" not in config
 
@@ -18,11 +18,11 @@ def test_options_that_only_other_clients_know_are_left_out() -> None:
 )
 def test_a_value_that_is_of_no_use_is_named_before_anything_starts(options: dict[str, str]) -> None:
     with pytest.raises(KafkaFailed, match=r"a client of Kafka cannot be made: .*(ssl\.ca\.location|request\.timeout\.ms)"):
-        make(Producer, client_config("x:1", options, Failures()))
+        new_client(Producer, client_config("x:1", options, ClientErrors()))
 
 
 def test_why_nobody_is_let_in_is_logged_once_and_a_lost_connection_not_at_all() -> None:
-    failures = Failures()
+    failures = ClientErrors()
     with structlog.testing.capture_logs() as logs:
         for code in (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._AUTHENTICATION):
             failures(KafkaError(code))
@@ -31,7 +31,7 @@ def test_why_nobody_is_let_in_is_logged_once_and_a_lost_connection_not_at_all() 
 
 def test_what_happens_again_later_is_said_again() -> None:
     now_s = [5.0]
-    failures, denied = Failures(monotonic=lambda: now_s[0]), KafkaError(KafkaError._AUTHENTICATION)
+    failures, denied = ClientErrors(monotonic=lambda: now_s[0]), KafkaError(KafkaError._AUTHENTICATION)
     with structlog.testing.capture_logs() as logs:
         for seconds in (0.0, 59.9, 0.1, 1.0):
             now_s[0] += seconds
@@ -43,7 +43,7 @@ def test_what_happens_again_later_is_said_again() -> None:
 
 
 def test_a_failure_says_what_the_client_said_before_it() -> None:
-    failures, error = Failures(), KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    failures, error = ClientErrors(), KafkaException(KafkaError(KafkaError._TIMED_OUT))
     assert str(failures.failed("no broker answers", error)) == f"no broker answers: {KafkaError(KafkaError._TIMED_OUT).str()}"
     for code in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN):
         failures(KafkaError(code))

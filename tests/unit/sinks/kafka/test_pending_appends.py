@@ -1,19 +1,19 @@
 """sinks.kafka.pending_appends"""
 
-from sinks.kafka.pending_appends import Partition, PendingAppend
+from sinks.kafka.pending_appends import PartitionAppends, PendingAppend
 
 
-def undecided(partition: Partition, deadline_s: float) -> PendingAppend:
+def undecided(partition: PartitionAppends, deadline_s: float) -> PendingAppend:
     return PendingAppend(partition=partition, key=b"k", value=b"v", headers=None, done=lambda error: None, deadline_s=deadline_s)
 
 
 def test_the_oldest_is_among_the_sent_then_among_the_held() -> None:
-    partition = Partition(topic="t", number=0, producer=None)
+    partition = PartitionAppends(topic="t", number=0, producer=None)
     assert partition.oldest_deadline_s() is None
     first, second, third = (undecided(partition, deadline_s) for deadline_s in (1.0, 2.0, 3.0))
     partition.held += [second, third]
     assert partition.oldest_deadline_s() == 2.0
     partition.sent[first] = None
     assert partition.oldest_deadline_s() == 1.0
-    assert partition.take_all() == [first, second, third]
+    assert partition.pop_all() == [first, second, third]
     assert partition.oldest_deadline_s() is None

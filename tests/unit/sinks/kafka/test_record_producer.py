@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Ka
 
 from sinks.kafka import record_producer
 from sinks.kafka.librdkafka import KafkaFailed
-from sinks.kafka.record_producer import MAX_GROUP_BYTES, NotSent, RecordProducer
+from sinks.kafka.record_producer import MAX_GROUP_BYTES, Answer, NotSent, RecordProducer
 from tests.support.waiting import wait_until
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -18,6 +18,7 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 class Message:
     def __init__(self, kind: int, timestamp_ms: int) -> None:
         self.timestamp = lambda: (kind, timestamp_ms)
+        self.offset = lambda: 77
 
 
 class Client:
@@ -67,9 +68,14 @@ class Client:
 class Answers:
     def __init__(self) -> None:
         self.got: list[tuple[bytes, int | None, int | None]] = []
+        self.offsets: list[int] = []
 
-    def to(self, value: bytes) -> Callable[[KafkaError | None, int | None], None]:
-        return lambda error, broker_ms: self.got.append((value, None if error is None else error.code(), broker_ms))
+    def to(self, value: bytes) -> Answer:
+        def answer(error: KafkaError | None, broker_ms: int | None, offset: int) -> None:
+            self.got.append((value, None if error is None else error.code(), broker_ms))
+            self.offsets.append(offset)
+
+        return answer
 
 
 @pytest.fixture
@@ -150,7 +156,7 @@ def test_once_a_record_is_given_up_everything_is(producer: RecordProducer) -> No
 def test_a_bug_in_one_callback_costs_no_other(producer: RecordProducer) -> None:
     answers = Answers()
 
-    def fails(error: KafkaError | None, broker_ms: int | None) -> None:
+    def fails(error: KafkaError | None, broker_ms: int | None, offset: int) -> None:
         raise ValueError("a bug")
 
     producer.send("t", 0, key=b"k", value=b"one", headers=None, answer=fails)

@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry
 from inflight.producer.message import build_message
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed
-from inflight.producer.send_loop.loop import SendLoop
-from inflight.producer.send_loop.send import Outcome, Send, SendRefused
+from inflight.producer.send_loop import Outcome, Send, SendLoop, SendRefused
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleTable
 
@@ -19,9 +18,11 @@ EPOCH_MS = 1_700_000_000_000
 
 @dataclass(eq=False)
 class FakeGeneration:
-    """Keeps what it was given. takes: whether it takes more."""
+    """Keeps what it was given. room: how many records are written; the next ones are held. takes: whether it takes more."""
 
     has: list[Send] = field(default_factory=list)
+    held: list[Send] = field(default_factory=list)
+    room: int = 1_000_000
     takes: bool = True
     refuses: str | None = None
     ended: bool = False
@@ -30,10 +31,21 @@ class FakeGeneration:
         if self.refuses is not None:
             raise SendRefused(self.refuses)
         if self.takes:
-            self.has.append(send)
+            (self.held if self.held or len(self.has) >= self.room else self.has).append(send)
         return self.takes
 
+    def withdraw(self, send: Send) -> bool:
+        is_held = send in self.held
+        if is_held:
+            self.held.remove(send)
+        return is_held
+
+    def retire(self) -> list[Send]:
+        held, self.held = self.held, []
+        return held
+
     def end(self) -> None:
+        assert not self.ended
         self.ended = True
 
     @property
@@ -70,7 +82,14 @@ class Bench:
     def open(self, generation: FakeGeneration | None = None) -> FakeGeneration:
         self.generation = generation or FakeGeneration()
         self.loop.generation_opened(self.generation, self.now_ms)
+        self.settle()
         return self.generation
+
+    def settle(self) -> None:
+        """As the worker does after each call."""
+        outcomes, self.loop.outcomes = self.loop.outcomes, []
+        for settle, outcome in outcomes:
+            settle(outcome)
 
     def send(self, message_id: str, client_id: str = "client", *, deadline_ms: float | None = None) -> None:
         message = build_message(client_id, "a/b", b"x", settings=self.settings, message_id=message_id)
@@ -82,21 +101,32 @@ class Bench:
 
         allowed_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
         self.loop.submit(message, deadline_ms=self.now_ms + allowed_ms, settle=settle, now_ms=self.now_ms)
+        self.settle()
 
     def handed_over(self, message_id: str, generation: FakeGeneration | None = None) -> Send:
         return next(send for send in (generation or self.generation).has if send.message.message_id == message_id)
 
     def confirm(self, message_id: str, generation: FakeGeneration | None = None) -> None:
         self.loop.confirmed(self.handed_over(message_id, generation), 0, 7, self.now_ms)
+        self.settle()
 
-    def fail_try(
-        self, message_id: str, cause: Cause = Cause.NETWORK, *, answered: bool = False, began_ms: float | None = None
-    ) -> None:
-        began = self.now_ms if began_ms is None else began_ms
-        self.loop.try_failed(self.handed_over(message_id), cause, "broken", began_ms=began, answered=answered, now_ms=self.now_ms)
+    def repeat(self, message_id: str, cause: Cause = Cause.NETWORK) -> None:
+        """A request with it failed, and Kafka's client repeats it."""
+        self.loop.request_failed(self.handed_over(message_id), cause, "broken", self.now_ms)
+        self.settle()
 
-    def lose(self, message_id: str, *, permanent: bool = False) -> None:
-        self.loop.given_up(self.handed_over(message_id), "given up", permanent=permanent, now_ms=self.now_ms)
+    def give_up(self, message_id: str, *, is_refused: bool = False, is_written: bool = False) -> None:
+        send = self.handed_over(message_id)
+        self.loop.given_up(send, "given up", is_refused=is_refused, is_written=is_written, now_ms=self.now_ms)
+        self.settle()
+
+    def unreachable(self, reason: str, *, permanent: bool) -> None:
+        self.loop.kafka_unavailable(reason, permanent=permanent, now_ms=self.now_ms)
+        self.settle()
+
+    def close(self) -> None:
+        self.loop.close(self.now_ms)
+        self.settle()
 
     def throttle(self, key: str, value: bytes | None = b'{"reason": "queue is long"}') -> None:
         self.throttles.apply(key.encode(), value)
@@ -106,6 +136,7 @@ class Bench:
         while (due := self.loop.next_due_ms()) is not None and due <= now_ms:
             self.now_ms = max(self.now_ms, due)
             self.loop.advance(self.now_ms)
+            self.settle()
         self.now_ms = now_ms
 
     def failure(self, name: str) -> SendFailed:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inflight.producer.model import Attempt, Cause, SendResult
+from inflight.producer.model import Attempt, Cause
 from state.settings import BackoffSettings
 from tests.unit.inflight.producer.send_loop.loop_bench import EPOCH_MS, Bench, causes
 
@@ -17,11 +17,11 @@ def bench() -> Bench:
 
 
 @pytest.mark.parametrize("cause", [Cause.NETWORK, Cause.TIME_OUT, Cause.BROKER])
-def test_a_failed_try_is_followed_by_the_next_at_once_up_to_the_maximum(bench: Bench, cause: Cause) -> None:
+def test_the_next_attempt_follows_at_once_up_to_the_maximum(bench: Bench, cause: Cause) -> None:
     bench.send("m")
     for at_ms in (10, 30, 60):
         bench.run_until(at_ms)
-        bench.fail_try("m", cause)
+        bench.repeat("m", cause)
     failure = bench.failure("m")
     assert failure.attempts == (
         Attempt(EPOCH_MS, 10, cause, "broken"),
@@ -49,18 +49,7 @@ def test_an_attempt_that_nobody_answers_ends_with_its_time_out(bench: Bench) -> 
     assert causes(bench.failure("m").attempts) == [Cause.TIME_OUT] * 3
 
 
-def test_a_time_out_of_a_request_that_belongs_to_the_attempt_before_is_not_counted_twice(bench: Bench) -> None:
-    bench.send("m")
-    bench.run_until(1_300)
-    bench.fail_try("m", Cause.TIME_OUT, began_ms=300)
-    bench.run_until(1_400)
-    bench.confirm("m")
-    outcome = bench.outcomes["m"]
-    assert isinstance(outcome, SendResult)
-    assert causes(outcome.attempts) == [Cause.TIME_OUT, None]
-
-
-def test_a_throttled_client_waits_1_s_then_1_6_times_as_long_and_the_attempts_say_so() -> None:
+def test_a_throttled_client_waits_1_s_then_1_6_times_as_long() -> None:
     bench = Bench(max_attempts=5)
     bench.throttle("client")
     bench.send("m")
@@ -88,7 +77,7 @@ def test_a_throttled_client_waits_1_s_then_1_6_times_as_long_and_the_attempts_sa
         max_ms=st.integers(5_000, 20_000),
     ),
 )
-def test_waits_are_the_same_for_the_same_message_and_stay_within_the_backoff(message_id: str, backoff: BackoffSettings) -> None:
+def test_waits_of_a_message_are_the_same_each_time_and_within_bounds(message_id: str, backoff: BackoffSettings) -> None:
     histories = []
     for _ in range(2):
         bench = Bench(max_attempts=8, backoff=backoff)
@@ -106,4 +95,4 @@ def test_timers_of_confirmed_messages_do_not_pile_up(bench: Bench) -> None:
     for number in range(20_000):
         bench.send(str(number))
         bench.loop.confirmed(bench.generation.has.pop(), 0, number, bench.now_ms)
-    assert len(bench.loop._attempts._timers) < 10_000
+    assert len(bench.loop._timers) < 10_000

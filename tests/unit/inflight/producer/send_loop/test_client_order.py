@@ -11,18 +11,20 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_what_waits_for_a_broker_goes_in_the_order_of_submission() -> None:
+def test_what_waits_for_a_broker_goes_in_the_order_of_its_client() -> None:
     bench = Bench(opened=False)
-    for number in range(5):
+    for number in range(6):
         bench.send(str(number), f"client-{number % 2}")
-    assert bench.open().ids == ["0", "1", "2", "3", "4"]
+    ids = bench.open().ids
+    assert [each for each in ids if int(each) % 2 == 0] == ["0", "2", "4"]
+    assert [each for each in ids if int(each) % 2] == ["1", "3", "5"]
 
 
-def test_a_client_waits_for_its_messages_in_an_older_generation_and_other_clients_do_not(bench: Bench) -> None:
+def test_a_client_waits_for_its_messages_in_a_retired_generation(bench: Bench) -> None:
     old = bench.generation
     bench.send("first", "slow")
     bench.send("other", "fast")
-    bench.lose("other")
+    bench.give_up("other")
     new = bench.open()
     bench.send("second", "slow")
     bench.send("another", "fast")
@@ -31,6 +33,23 @@ def test_a_client_waits_for_its_messages_in_an_older_generation_and_other_client
     bench.confirm("first", old)
     assert old.ended
     assert new.ids == ["other", "another", "second"]
+
+
+def test_records_that_were_never_written_go_over_to_the_next_generation(bench: Bench) -> None:
+    old = bench.generation
+    old.room = 1
+    for number in range(4):
+        bench.send(str(number), f"client-{number // 2}")
+    bench.run_until(1_500)
+    bench.send("late", "client-2", deadline_ms=100)
+    old.has.append(old.held.pop())
+    bench.run_until(1_600)
+    assert bench.failure("late").may_be_sent
+    new = bench.open()
+    assert new.ids == ["2", "3"], "client-0 waits for its first message"
+    bench.confirm("0", old)
+    assert new.ids == ["2", "3", "1"]
+    assert old.ended
 
 
 def test_a_generation_that_takes_nothing_is_replaced_and_keeps_the_order(bench: Bench) -> None:
@@ -73,7 +92,7 @@ def test_a_thousand_waiting_messages_can_all_fail_at_once() -> None:
     assert len(bench.loop) == 0
 
 
-def test_a_message_that_waited_for_a_broker_is_held_when_its_client_was_throttled_meanwhile() -> None:
+def test_a_client_that_is_throttled_while_no_broker_answers_is_held() -> None:
     bench = Bench(opened=False)
     bench.send("one")
     bench.send("two")

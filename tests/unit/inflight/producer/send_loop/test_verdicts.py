@@ -4,7 +4,7 @@ import pytest
 
 from inflight.producer.message import build_message
 from inflight.producer.model import Attempt, Cause, SendFailed, SendResult
-from inflight.producer.send_loop.send import Outcome
+from inflight.producer.send_loop import Outcome
 from tests.unit.inflight.producer.send_loop.loop_bench import EPOCH_MS, Bench, causes
 
 
@@ -23,10 +23,10 @@ def test_a_confirmed_send_has_one_attempt_with_its_time(bench: Bench) -> None:
     assert len(bench.loop) == 0
 
 
-def test_without_a_broker_attempts_time_out_and_the_message_is_certainly_not_sent() -> None:
+def test_without_a_broker_a_message_is_certainly_not_sent() -> None:
     bench = Bench(opened=False)
     bench.send("m")
-    bench.loop.kafka_unavailable("kafka:9092: connection refused", permanent=False, now_ms=0)
+    bench.unreachable("kafka:9092: connection refused", permanent=False)
     bench.run_until(3_000)
     assert not bench.failure("m").may_be_sent
     assert "connection refused" in str(bench.failure("m"))
@@ -36,12 +36,12 @@ def test_without_a_broker_attempts_time_out_and_the_message_is_certainly_not_sen
 def test_what_can_never_succeed_is_not_tried_again() -> None:
     bench = Bench(opened=False)
     bench.send("m")
-    bench.loop.kafka_unavailable("not authorised", permanent=True, now_ms=5)
+    bench.unreachable("not authorised", permanent=True)
     assert causes(bench.failure("m").attempts) == [Cause.REJECTED]
     assert not bench.failure("m").may_be_sent
 
 
-def test_a_record_that_is_too_large_for_the_client_is_refused_and_the_others_go_on(bench: Bench) -> None:
+def test_a_record_that_is_too_large_is_refused_and_the_others_go_on(bench: Bench) -> None:
     bench.generation.refuses = "too large"
     bench.send("large")
     bench.generation.refuses = None
@@ -52,18 +52,26 @@ def test_a_record_that_is_too_large_for_the_client_is_refused_and_the_others_go_
 
 def test_a_record_that_may_be_in_the_log_is_never_handed_over_again(bench: Bench) -> None:
     bench.send("m")
-    bench.fail_try("m", answered=False)
-    bench.lose("m")
+    bench.give_up("m", is_written=True)
     assert bench.failure("m").may_be_sent
     assert bench.open().has == []
 
 
-def test_a_record_that_a_broker_answered_no_for_is_handed_over_again(bench: Bench) -> None:
+def test_a_record_that_was_never_written_is_handed_over_again(bench: Bench) -> None:
     bench.send("m")
-    bench.fail_try("m", Cause.BROKER, answered=True)
-    bench.lose("m")
+    bench.give_up("m")
     assert "m" not in bench.outcomes
     assert bench.open().ids == ["m"]
+
+
+def test_a_record_that_was_held_until_the_end_is_certainly_not_sent(bench: Bench) -> None:
+    bench.generation.room = 0
+    bench.send("m")
+    bench.run_until(3_000)
+    assert causes(bench.failure("m").attempts) == [Cause.TIME_OUT] * 3
+    assert not bench.failure("m").may_be_sent
+    assert bench.generation.held == []
+    assert not bench.wanted
 
 
 def test_a_late_confirmation_changes_nothing(bench: Bench) -> None:
@@ -87,11 +95,12 @@ def test_the_deadline_ends_a_send_in_whatever_it_is_doing(bench: Bench) -> None:
     assert bench.metric("failures", cause="deadline") == 2
 
 
-def test_two_sends_with_one_message_id_are_one_record_and_both_get_its_outcome(bench: Bench) -> None:
+def test_two_sends_with_one_message_id_are_one_record(bench: Bench) -> None:
     bench.send("m")
     outcomes: list[Outcome] = []
     message = build_message("client", "a/b", b"x", settings=bench.settings, message_id="m")
     bench.loop.submit(message, deadline_ms=9_000, settle=outcomes.append, now_ms=1)
+    bench.settle()
     bench.confirm("m")
     assert bench.generation.ids == ["m"]
     assert outcomes == [bench.outcomes["m"]]
@@ -101,8 +110,15 @@ def test_close_gives_every_send_an_outcome(bench: Bench) -> None:
     bench.throttle("slow")
     bench.send("carried", "fast")
     bench.send("backoff", "slow")
-    bench.loop.close(bench.now_ms)
+    bench.close()
     assert bench.failure("carried").may_be_sent
     assert not bench.failure("backoff").may_be_sent
     assert bench.generation.ended
     assert len(bench.loop) == 0
+
+
+def test_a_message_that_comes_after_the_end_gets_an_outcome_too(bench: Bench) -> None:
+    bench.close()
+    bench.send("late")
+    assert not bench.failure("late").may_be_sent
+    assert bench.wanted == 0

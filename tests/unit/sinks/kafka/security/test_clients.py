@@ -15,13 +15,14 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from kafka.errors import KafkaError
 
-from sinks.kafka.librdkafka import Failures, client_config, make
+from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
 from sinks.kafka.security.java_client import java_options
-from sinks.kafka.security.librdkafka_client import librdkafka_options
+from sinks.kafka.security.librdkafka_client import from_python_names, librdkafka_options
 from sinks.kafka.security.python_client import python_options
+from sinks.kafka.security.python_tokens import PythonTokens
 from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism, SecurityProtocol
-from sinks.kafka.security.tokens import EndpointTokens, FileTokens
 
 SASL: dict[str, Any] = {"security_protocol": SecurityProtocol.SASL_PLAINTEXT, "sasl_username": "ann", "sasl_password": 'a"b\\c'}
 
@@ -62,6 +63,19 @@ def test_user_and_password(mechanism: SaslMechanism, module: str) -> None:
     }
 
 
+def test_the_names_of_kafka_python_are_understood_for_librdkafka() -> None:
+    security = KafkaSecurity(**SASL, ssl_cafile="/ca.pem")
+    assert from_python_names(python_options(security)) == librdkafka_options(security)
+    others = {"client_id": "me", "ssl_check_hostname": False, "log_level": 3, "request.timeout.ms": 7, "error_cb": print}
+    assert from_python_names(others) == {
+        "client.id": "me",
+        "ssl.endpoint.identification.algorithm": "none",
+        "log_level": 3,
+        "request.timeout.ms": 7,
+        "error_cb": print,
+    }
+
+
 def test_the_options_of_python_do_not_show_their_secrets() -> None:
     options = python_options(KafkaSecurity(**SASL | {"security_protocol": SecurityProtocol.SASL_SSL}, ssl_key_password="geheim"))
     assert (options["sasl_plain_password"], options["ssl_password"]) == ('a"b\\c', "geheim")
@@ -72,7 +86,7 @@ def test_the_options_of_python_do_not_show_their_secrets() -> None:
 def test_tokens_of_an_endpoint() -> None:
     url = {"sasl_mechanism": SaslMechanism.OAUTHBEARER, "sasl_token_url": "https://login/token"}
     security = KafkaSecurity(**SASL, **url, sasl_token_scope="kafka")
-    assert isinstance(python_options(security)["sasl_oauth_token_provider"], EndpointTokens)
+    assert isinstance(python_options(security)["sasl_oauth_token_provider"], PythonTokens)
     java = java_options(security)
     assert java["sasl.oauthbearer.token.endpoint.url"] == "https://login/token"
     assert java["sasl.login.callback.handler.class"].endswith("OAuthBearerLoginCallbackHandler")
@@ -87,11 +101,15 @@ def test_a_token_in_a_file(tmp_path: Path) -> None:
     security = KafkaSecurity(
         security_protocol=SecurityProtocol.SASL_SSL, sasl_mechanism=SaslMechanism.OAUTHBEARER, sasl_token_file=str(file)
     )
-    assert isinstance(python_options(security)["sasl_oauth_token_provider"], FileTokens)
+    provider = python_options(security)["sasl_oauth_token_provider"]
+    with pytest.raises(KafkaError, match="has no token"):
+        provider.token()
     file.write_text("header.claims.signature\n")
-    token, until_s = librdkafka_options(security)["oauth_cb"]("")
-    assert token == "header.claims.signature"
-    assert 30 < until_s - time.time() <= 60, "the file is read again in time"
+    assert provider.token() == "header.claims.signature"
+    for options in librdkafka_options(security), from_python_names(python_options(security)):
+        token, until_s = options["oauth_cb"]("")
+        assert token == "header.claims.signature"
+        assert 30 < until_s - time.time() <= 60, "the file is read again in time"
     java = java_options(security)
     assert java["sasl.oauthbearer.token.endpoint.url"] == file.as_uri()
     assert java["sasl.jaas.config"].endswith("OAuthBearerLoginModule required;")
@@ -121,8 +139,9 @@ def test_a_client_certificate(tmp_path: Path, password: bytes | None, together: 
     assert list(security.problems()) == []
     python = python_options(security)
     ssl.create_default_context().load_cert_chain(python["ssl_certfile"], python.get("ssl_keyfile"), python.get("ssl_password"))
-    producer = make(Producer, client_config("x:1", librdkafka_options(security), Failures()))
+    producer = new_client(Producer, client_config("x:1", librdkafka_options(security), ClientErrors()))
     del producer
+    assert from_python_names(python).items() >= librdkafka_options(security).items()
     java = java_options(security)
     assert java["ssl.keystore.type"] == "PEM"
     assert java["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----\n")

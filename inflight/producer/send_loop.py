@@ -1,0 +1,436 @@
+"""The life of every send, by its rules. No thread, clock or Kafka: one caller at a time, and time is an argument.
+
+1. An attempt starts when a message is handed in, or when the attempt before it has failed. It ends with Kafka's confirmation, a
+   broker's error, a lost connection, or after `attempt_timeout_ms`. The next one follows at once, up to `max_attempts`.
+2. Only a throttled client's attempt (530) is followed by a wait: `backoff_wait_ms`, counted from the start of that attempt.
+3. A record is given to Kafka's client once. The client repeats it under the same producer id and sequence number, so the broker
+   keeps one copy. Further attempts give it further time and never make a second record. A record is given to another generation
+   only if it is certain that the first one was never written.
+4. Messages of one client reach the log in the order in which they were submitted: while one waits, those behind it wait.
+5. Every send ends: confirmed, refused for good, out of attempts, or out of time.
+
+A generation is one idempotent client of Kafka (inflight/producer/generation.py). One is current. One that a send was given up in
+is retired: it gets nothing new, and it ends when all that it has is decided, so that nothing of it is written minutes later.
+"""
+
+import heapq
+import itertools
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Protocol, TypeAlias
+
+from inflight.producer.message import MessageRecord
+from inflight.producer.metrics import ProducerMetrics
+from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, too_many_requests
+from inflight.producer.settings import ProducerSettings
+from inflight.producer.throttle import ThrottleTable
+from sinks.kafka.partition_queue import PartitionQueue
+from state.model import ClientId
+from state.outbound.retry import backoff_wait_ms
+
+_RETIRE_AFTER_MS: Final = 1_000
+"""A younger generation is not retired for one lost message: short deadlines must not use up producer ids."""
+_TIMERS_KEPT: Final = 4_096
+_UNREACHABLE: Final = "no broker could be reached"
+
+Outcome: TypeAlias = SendResult | SendFailed
+Settle: TypeAlias = Callable[[Outcome], None]
+
+
+class SendState(Enum):
+    BACKOFF = auto()
+    """The client is throttled and the wait runs."""
+    TURN = auto()
+    """An earlier send of the same client waits. No attempt runs."""
+    READY = auto()
+    """No generation can have it yet. An attempt runs."""
+    HANDED_OVER = auto()
+    """A generation has it."""
+    DONE = auto()
+
+
+class Generation(Protocol):
+    """One idempotent client of Kafka, with one producer id."""
+
+    def hand_over(self, send: "Send") -> bool:
+        """Gives it the record; what becomes of it is reported to the loop. False: it cannot have any record any more.
+
+        Raises SendRefused when this record can never be sent.
+        """
+
+    def withdraw(self, send: "Send") -> bool:
+        """Takes one record back. False: it may have been written."""
+
+    def retire(self) -> list["Send"]:
+        """Takes back and returns all records that were never written."""
+
+    def end(self) -> None:
+        """Nothing that it has matters any more: nothing of it may be written from now on."""
+
+
+class SendRefused(Exception):
+    """The record can never be sent; the text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Send:
+    """One message on its way. number: the order of submission. settle: each is called once, with the outcome.
+
+    queue, record: of the generation. record: which one of the partition's this is, and of which client; None = none has it yet.
+    """
+
+    message: MessageRecord
+    deadline_ms: float
+    number: int
+    settle: list[Settle]
+    state: SendState = SendState.READY
+    attempts: list[Attempt] = field(default_factory=list)
+    started_ms: float = 0.0
+    throttled: int = 0
+    generation: Generation | None = None
+    queue: "PartitionQueue[Send] | None" = None
+    record: tuple[bool, int] | None = None
+
+    @property
+    def client_id(self) -> ClientId:
+        return self.message.client_id
+
+    @property
+    def size_bytes(self) -> int:
+        return self.message.size_bytes
+
+    @property
+    def is_written(self) -> bool:
+        """True when Kafka's client has the record, or has had it."""
+        return self.record is not None
+
+
+class SendLoop:
+    """epoch_offset_ms: Unix time minus the clock that `now_ms` is read from. want_generation: called when a new one is needed.
+
+    outcomes: what the caller settles after each call, without holding a lock.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        *,
+        throttles: ThrottleTable,
+        metrics: ProducerMetrics,
+        want_generation: Callable[[], None],
+        epoch_offset_ms: float,
+    ) -> None:
+        self.outcomes: list[tuple[Settle, Outcome]] = []
+        self._settings = settings
+        self._throttles = throttles
+        self._metrics = metrics
+        self._want_generation = want_generation
+        self._epoch_offset_ms = epoch_offset_ms
+        self._numbers = itertools.count()
+        self._timers: list[tuple[float, int, int, Send]] = []
+        """When to look at a send, and how many attempts it had when that was decided: with another number the timer is void."""
+        self._pending: dict[tuple[str, str], Send] = {}
+        self._waiting: dict[ClientId, deque[Send]] = {}
+        """All sends that no generation has, in the order of submission."""
+        self._in_retired: dict[ClientId, int] = {}
+        """How many undecided sends a client has in retired generations: what follows waits for them."""
+        self._generation: Generation | None = None
+        self._generation_since_ms = 0.0
+        self._undecided: dict[Generation, set[Send]] = {}
+        self._trouble = _UNREACHABLE
+        self._changed: set[ClientId] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Sends that have no outcome yet."""
+        return len(self._pending)
+
+    # --- what the outside reports ---------------------------------------------------------------------------------------------
+
+    def submit(self, message: MessageRecord, *, deadline_ms: float, settle: Settle, now_ms: float) -> None:
+        """Begins a send. One with the id of a send that is under way shares its record and its outcome."""
+        identity = (message.client_id, message.message_id)
+        if (under_way := self._pending.get(identity)) is not None:
+            under_way.settle.append(settle)
+            return
+        send = self._pending[identity] = Send(message, deadline_ms, next(self._numbers), [settle])
+        self._wake_at(deadline_ms, send)
+        waiting = self._waiting.get(send.client_id)
+        throttle = self._throttles.of(send.client_id)
+        if throttle is not None:
+            self._wait(send, SendState.TURN)
+            self._throttle(send, throttle.reason, now_ms)
+        elif waiting and waiting[-1].state in (SendState.BACKOFF, SendState.TURN):
+            self._wait(send, SendState.TURN)  # 4
+        else:
+            self._start(send, now_ms)
+            if waiting or self._is_blocked(send.client_id):
+                self._wait(send, SendState.READY)
+            else:
+                self._hand_over(send, now_ms)
+        self._advance_changed(now_ms)
+        if self._closed:
+            self.close(now_ms)
+
+    def generation_opened(self, generation: Generation, now_ms: float) -> None:
+        """Lets everything go that has waited for a generation."""
+        if self._closed:
+            generation.end()
+            return
+        self._generation = generation
+        self._generation_since_ms = now_ms
+        self._undecided[generation] = set()
+        self._trouble = _UNREACHABLE
+        self._changed.update(self._waiting)
+        self._advance_changed(now_ms)
+
+    def kafka_unavailable(self, reason: str, *, permanent: bool, now_ms: float) -> None:
+        """reason: shown by the attempts that fail meanwhile. permanent: no retry changes it (not authorised, no such topic)."""
+        self._trouble = reason
+        if permanent:
+            waiting = [send for sends in self._waiting.values() for send in sends if send.state is SendState.READY]
+            for send in sorted(waiting, key=_number):
+                self._refuse(send, reason, now_ms)
+            self._advance_changed(now_ms)
+
+    def confirmed(self, send: Send, partition: int, offset: int, now_ms: float) -> None:
+        """Kafka has the record. After the verdict this changes nothing."""
+        if send.state is not SendState.DONE:
+            self._end_attempt(send, None, None, now_ms)
+            self._metrics.sends.inc()
+            result = SendResult(send.message.message_id, self._settings.topic, partition, offset, tuple(send.attempts))
+            self._settle(send, result)
+            self._advance_changed(now_ms)
+
+    def request_failed(self, send: Send, cause: Cause, error: str, now_ms: float) -> None:
+        """A request with this record failed, and Kafka's client is about to repeat it."""
+        if send.state is SendState.HANDED_OVER:
+            self._attempt_failed(send, cause, error, now_ms)
+            self._advance_changed(now_ms)
+
+    def given_up(self, send: Send, error: str, *, is_refused: bool, is_written: bool, now_ms: float) -> None:
+        """The generation has given the record up.
+
+        is_refused: a broker's no, which stands. is_written: the record may be in the log, or may get there.
+        """
+        if send.state is not SendState.HANDED_OVER:
+            return
+        generation = send.generation
+        if is_refused:
+            self._refuse(send, error, now_ms)
+        elif is_written:
+            self._end_attempt(send, Cause.NETWORK, error, now_ms)
+            self._fail(send, f"{error}, after the record was on its way", Cause.NETWORK, now_ms)
+        else:
+            self._return(send)  # 3
+        if not is_refused and generation is self._generation:
+            self._retire()
+        self._advance_changed(now_ms)
+
+    def close(self, now_ms: float) -> None:
+        """No time is left: gives everything an outcome that has none."""
+        self._closed = True
+        for send in list(self._pending.values()):
+            self._end_attempt(send, Cause.TIME_OUT, "the producer was closed", now_ms)
+            self._fail(send, "the producer was closed before it was confirmed", None, now_ms)
+        for generation in list(self._undecided):
+            self._end(generation)
+        self._generation = None
+
+    # --- time -----------------------------------------------------------------------------------------------------------------
+
+    def next_due_ms(self) -> float | None:
+        """When `advance` has something to do; None = not by itself."""
+        while self._timers and self._timers[0][3].state is SendState.DONE:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def advance(self, now_ms: float) -> None:
+        """Handles sends whose deadline, attempt or wait is over."""
+        while self._timers and self._timers[0][0] <= now_ms:
+            _, _, attempts, send = heapq.heappop(self._timers)
+            if send.state is SendState.DONE or (now_ms < send.deadline_ms and attempts != len(send.attempts)):
+                continue
+            if now_ms >= send.deadline_ms:
+                self._end_attempt(send, Cause.TIME_OUT, "the deadline of the send passed", now_ms)
+                behind = "behind earlier messages of a throttled client, " if send.state is SendState.TURN else ""
+                self._fail(send, f"its deadline passed ({behind}{len(send.attempts)} attempts)", None, now_ms)
+            elif send.state is SendState.BACKOFF:
+                send.state = SendState.TURN
+                self._changed.add(send.client_id)
+            elif send.state is not SendState.TURN and now_ms >= send.started_ms + self._settings.attempt_timeout_ms:
+                detail = f" ({self._trouble})" if send.state is SendState.READY else ""
+                self._attempt_failed(send, Cause.TIME_OUT, f"not confirmed in time{detail}", now_ms)
+            self._advance_changed(now_ms)
+
+    def _wake_at(self, at_ms: float, send: Send) -> None:
+        heapq.heappush(self._timers, (at_ms, next(self._numbers), len(send.attempts), send))
+        if len(self._timers) > 4 * len(self._pending) + _TIMERS_KEPT:
+            # Nearly all sends are confirmed long before their timers: without this, a minute of messages would stay in memory.
+            self._timers = [timer for timer in self._timers if timer[3].state is not SendState.DONE]
+            heapq.heapify(self._timers)
+
+    # --- attempts -------------------------------------------------------------------------------------------------------------
+
+    def _start(self, send: Send, now_ms: float) -> None:
+        send.started_ms = now_ms
+        self._wake_at(now_ms + self._settings.attempt_timeout_ms, send)
+
+    def _attempt_failed(self, send: Send, cause: Cause, error: str, now_ms: float) -> None:
+        self._end_attempt(send, cause, error, now_ms)
+        if len(send.attempts) >= self._settings.max_attempts:
+            self._fail(send, f"all {len(send.attempts)} attempts failed, the last one: {error}", cause, now_ms)
+        else:
+            self._metrics.retried(send.attempts[-1])
+            self._start(send, now_ms)  # 1: at once; 3: with the same record
+
+    def _throttle(self, send: Send, reason: str, now_ms: float) -> None:
+        """An attempt of a throttled client: it is due again after a wait, or it was the last one."""
+        send.started_ms = now_ms
+        send.throttled += 1
+        is_last = len(send.attempts) + 1 >= self._settings.max_attempts
+        key = f"{send.client_id}:{send.message.message_id}:{send.throttled}"
+        wait_ms = 0 if is_last else backoff_wait_ms(send.throttled, self._settings.backoff, jitter_key=key)
+        self._end_attempt(send, Cause.THROTTLED, too_many_requests(reason), now_ms, wait_ms=wait_ms)
+        if is_last:
+            self._fail(send, f"throttled in all {len(send.attempts)} attempts", Cause.THROTTLED, now_ms)
+        else:
+            self._metrics.retried(send.attempts[-1])
+            send.state = SendState.BACKOFF
+            self._wake_at(now_ms + wait_ms, send)  # 2
+
+    def _end_attempt(self, send: Send, cause: Cause | None, error: str | None, now_ms: float, *, wait_ms: int = 0) -> None:
+        """Records how the attempt that runs has ended. While a send waits none runs, and nothing is recorded."""
+        if cause is Cause.THROTTLED or send.state not in (SendState.BACKOFF, SendState.TURN):
+            started_ms = round(send.started_ms + self._epoch_offset_ms)
+            send.attempts.append(Attempt(started_ms, round(now_ms - send.started_ms), cause, error, wait_ms))
+
+    # --- the order of a client ------------------------------------------------------------------------------------------------
+
+    def _wait(self, send: Send, state: SendState) -> None:
+        send.state = state
+        insort(self._waiting.setdefault(send.client_id, deque()), send, key=_number)
+
+    def _is_blocked(self, client_id: ClientId) -> bool:
+        return self._generation is None or client_id in self._in_retired
+
+    def _advance_changed(self, now_ms: float) -> None:
+        while self._changed:
+            self._advance(self._changed.pop(), now_ms)
+
+    def _advance(self, client_id: ClientId, now_ms: float) -> None:
+        """Hands over what may go now, in order."""
+        while (waiting := self._waiting.get(client_id)) and (first := waiting[0]).state is not SendState.BACKOFF:
+            throttle = self._throttles.of(client_id)
+            if throttle is not None:
+                for send in [send for send in waiting if send is first or send.state is SendState.READY]:
+                    self._throttle(send, throttle.reason, now_ms)
+                continue
+            if first.state is SendState.TURN:
+                first.state = SendState.READY
+                self._start(first, now_ms)
+            if self._is_blocked(client_id):
+                return
+            self._leave_waiting(first)
+            self._hand_over(first, now_ms)
+
+    def _leave_waiting(self, send: Send) -> None:
+        waiting = self._waiting.get(send.client_id)
+        if waiting is not None and send.state is not SendState.HANDED_OVER:
+            waiting.remove(send)
+            if not waiting:
+                del self._waiting[send.client_id]
+
+    # --- generations ----------------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, send: Send, now_ms: float) -> None:
+        generation = self._generation
+        assert generation is not None
+        send.state = SendState.HANDED_OVER
+        send.generation = generation
+        self._undecided[generation].add(send)
+        try:
+            if not generation.hand_over(send):
+                self._return(send)
+                self._retire()
+        except SendRefused as refusal:
+            self._refuse(send, str(refusal), now_ms)
+
+    def _return(self, send: Send) -> None:
+        """The record was never written: the send waits for a generation again."""
+        self._leave_generation(send)
+        self._wait(send, SendState.READY)
+        self._changed.add(send.client_id)
+
+    def _retire(self) -> None:
+        generation, self._generation = self._generation, None
+        if generation is None or self._closed:
+            return
+        self._want_generation()
+        undecided = self._undecided[generation]
+        for send in generation.retire():
+            if send in undecided:
+                undecided.discard(send)
+                send.generation = None
+                self._wait(send, SendState.READY)
+        for send in undecided:
+            self._in_retired[send.client_id] = self._in_retired.get(send.client_id, 0) + 1
+        if not undecided:
+            self._end(generation)
+
+    def _leave_generation(self, send: Send) -> None:
+        generation, send.generation = send.generation, None
+        if generation is None:
+            return
+        undecided = self._undecided[generation]
+        undecided.discard(send)
+        if generation is self._generation:
+            return
+        self._in_retired[send.client_id] -= 1
+        if not self._in_retired[send.client_id]:
+            del self._in_retired[send.client_id]
+            self._changed.add(send.client_id)
+        if not undecided:
+            self._end(generation)
+
+    def _end(self, generation: Generation) -> None:
+        del self._undecided[generation]
+        generation.end()
+
+    # --- verdicts -------------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, send: Send, reason: str, now_ms: float) -> None:
+        self._end_attempt(send, Cause.REJECTED, reason, now_ms)
+        self._fail(send, reason, Cause.REJECTED, now_ms)
+
+    def _fail(self, send: Send, reason: str, cause: Cause | None, now_ms: float) -> None:
+        """cause: of the last attempt; None = the deadline or the end of the producer."""
+        generation = send.generation
+        may_be_sent = cause is not Cause.REJECTED and generation is not None and not generation.withdraw(send)
+        self._metrics.failed(cause)
+        failure = SendFailed(
+            reason,
+            client_id=send.client_id,
+            message_id=send.message.message_id,
+            attempts=send.attempts,
+            may_be_sent=may_be_sent,
+            cause=cause,
+        )
+        self._settle(send, failure)
+        if may_be_sent and generation is self._generation and now_ms - self._generation_since_ms >= _RETIRE_AFTER_MS:
+            self._retire()  # what it still has must not be written minutes later
+
+    def _settle(self, send: Send, outcome: Outcome) -> None:
+        self._leave_waiting(send)
+        self._leave_generation(send)
+        send.state = SendState.DONE
+        del self._pending[send.client_id, send.message.message_id]
+        self.outcomes += [(settle, outcome) for settle in send.settle]
+        self._changed.add(send.client_id)
+
+
+def _number(send: Send) -> int:
+    return send.number

@@ -1,0 +1,163 @@
+"""A generation on a producer that does what the test says: what is on its way, what is held, what failed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from inflight.producer.generation import KafkaGeneration, connection_config
+from inflight.producer.message import build_message
+from inflight.producer.model import Cause
+from inflight.producer.send_loop import Send, SendRefused
+from inflight.producer.settings import ProducerSettings
+from sinks.kafka.failed_requests import FailedRequest
+from sinks.kafka.record_producer import MAX_ONE_BY_ONE, Answer, NotSent
+
+
+class FakeProducer:
+    """A RecordProducer, as far as a generation uses it."""
+
+    def __init__(self, *, on_request_failed: Callable[[bool, FailedRequest], None], **settings: Any) -> None:
+        self.settings = settings
+        self.request_failed = on_request_failed
+        self.sent: list[tuple[bytes, bool, Answer]] = []
+        self.refuse: NotSent | None = None
+
+    def send(self, topic: str, partition: int, *, value: bytes, answer: Answer, in_group: bool, **_: Any) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.sent.append((value, in_group, answer))
+
+    def values(self) -> list[bytes]:
+        return [value for value, _, _ in self.sent]
+
+    def confirm(self, *numbers: int) -> None:
+        for number in numbers:
+            self.sent[number][2](None, None, 100 + number)
+
+
+class FakeLoop:
+    """Notes what is reported."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[str, bytes, Any]] = []
+
+    def confirmed(self, send: Send, partition: int, offset: int, now_ms: float) -> None:
+        self.reports.append(("confirmed", send.message.value, offset))
+
+    def request_failed(self, send: Send, cause: Cause, error: str, now_ms: float) -> None:
+        self.reports.append((cause.value, send.message.value, error))
+
+    def given_up(self, send: Send, error: str, *, is_refused: bool, is_written: bool, now_ms: float) -> None:
+        self.reports.append((error, send.message.value, (is_refused, is_written)))
+
+
+class Scene:
+    """A generation on a topic with one partition."""
+
+    def __init__(self, *, largest: int | None = None, **options: Any) -> None:
+        self.settings = ProducerSettings(**options)
+        self.loop: Any = FakeLoop()
+        self.generation = KafkaGeneration(
+            "x:1", self.settings, lambda report: report(self.loop, 0.0), partitions=1, largest=largest
+        )
+        self.producer: Any = self.generation._producer
+
+    def hand_over(self, value: bytes) -> Send:
+        send = Send(build_message("client", "a/b", value, settings=self.settings), 0.0, 0, [])
+        assert self.generation.hand_over(send)
+        return send
+
+
+@pytest.fixture(autouse=True)
+def producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inflight.producer.generation.RecordProducer", FakeProducer)
+
+
+def test_five_records_go_one_by_one_and_the_next_ones_as_a_group() -> None:
+    scene = Scene()
+    values = [b"%d" % number for number in range(12)]
+    for value in values:
+        scene.hand_over(value)
+    assert scene.producer.values() == values[:MAX_ONE_BY_ONE]
+    scene.producer.confirm(0, 1, 2, 3)
+    assert len(scene.producer.sent) == 5
+    scene.producer.confirm(4)
+    assert scene.producer.values() == values
+    assert [in_group for _, in_group, _ in scene.producer.sent] == 5 * [False] + 7 * [True]
+    assert scene.loop.reports == [("confirmed", value, 100 + number) for number, value in enumerate(values[:5])]
+
+
+def test_a_held_record_can_be_withdrawn_and_a_written_one_cannot() -> None:
+    scene = Scene()
+    sends = [scene.hand_over(b"%d" % number) for number in range(8)]
+    assert not scene.generation.withdraw(sends[0])
+    assert scene.generation.withdraw(sends[6])
+    assert scene.generation.retire() == [sends[5], sends[7]]
+    scene.producer.confirm(0, 1, 2, 3, 4)
+    assert len(scene.producer.sent) == 5
+
+
+def test_a_failed_request_is_reported_for_its_records_only() -> None:
+    scene = Scene()
+    for number in range(3):
+        scene.hand_over(b"%d" % number)
+    scene.producer.request_failed(True, FailedRequest(0, range(1, 4), "", True))
+    scene.producer.request_failed(False, FailedRequest(1, range(1, 4), "", True))
+    assert not scene.loop.reports
+    scene.producer.request_failed(False, FailedRequest(0, range(2, 3), "", True))
+    scene.producer.request_failed(False, FailedRequest(0, range(3, 4), "Not enough in-sync replicas", False))
+    assert scene.loop.reports == [
+        ("network", b"1", "connection lost before the answer came"),
+        ("broker", b"2", "the broker answered 'Not enough in-sync replicas'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_refused"),
+    [
+        (KafkaError.MSG_SIZE_TOO_LARGE, True),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
+        (KafkaError._UNKNOWN_TOPIC, True),
+        (KafkaError._PURGE_QUEUE, False),
+        (KafkaError._FATAL, False),
+        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, False),
+    ],
+)
+def test_a_brokers_no_is_told_from_what_the_client_gives_up(code: int, is_refused: bool) -> None:
+    scene = Scene()
+    scene.hand_over(b"x")
+    scene.producer.sent[0][2](KafkaError(code), None, -1)
+    ((error, _, verdict),) = scene.loop.reports
+    assert verdict == (is_refused, True)
+    assert KafkaError(code).str() in error
+
+
+def test_a_record_above_the_limit_of_the_topic_is_refused_before_it_is_sent() -> None:
+    scene = Scene(largest=1_000)
+    with pytest.raises(SendRefused, match=r"max\.message\.bytes"):
+        scene.hand_over(b"x" * 1_000)
+    assert scene.hand_over(b"x" * 500)
+    assert Scene(largest=1_000, compression="gzip").hand_over(b"x" * 1_000), "nobody knows its size"
+    assert scene.producer.settings["max_batch_bytes"] == 1_000
+    assert scene.producer.settings["config"]["batch.size"] == 1_000
+
+
+def test_a_client_that_has_ended_takes_nothing_and_what_was_held_is_given_back() -> None:
+    scene = Scene()
+    for number in range(7):
+        scene.hand_over(b"%d" % number)
+    scene.producer.refuse = NotSent(None, "it has ended")
+    scene.producer.confirm(0, 1, 2, 3, 4)
+    assert [(value, verdict) for _, value, verdict in scene.loop.reports[4:6]] == [(b"5", (False, False)), (b"6", (False, False))]
+    send = Send(build_message("client", "a/b", b"x", settings=scene.settings), 0.0, 0, [])
+    assert not scene.generation.hand_over(send)
+
+
+@pytest.mark.parametrize("connect_ms", [100, 20_000, 3_600_000])
+def test_a_connection_has_its_time_however_short_the_attempts_are(connect_ms: int) -> None:
+    config = connection_config(ProducerSettings(min_connect_timeout_ms=connect_ms, attempt_timeout_ms=500))
+    expected = min(300_000, max(1_000, connect_ms))
+    assert set(config.values()) == {expected}
+    assert connection_config(ProducerSettings(min_connect_timeout_ms=100, attempt_timeout_ms=5_000))["socket.timeout.ms"] == 5_000
