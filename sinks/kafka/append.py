@@ -1,7 +1,7 @@
-"""Appending to Kafka from an asyncio loop, and the producers behind it.
+"""Appends to Kafka from an asyncio loop, and manages the producers behind it.
 
-A producer works with threads; whoever appends lives on one asyncio loop. Confirmations cross over in batches, one wake-up of
-the loop for many. All methods are called on the loop, all callbacks run on it.
+A producer works with threads; whoever appends runs on one asyncio loop. Confirmations cross over in batches, one wake-up of the
+loop for many. All methods are called on the loop, and all callbacks run on it.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ Confirmation: TypeAlias = Callable[[Exception | None], None]
 _log: Final = structlog.get_logger(__name__)
 _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
-"""How much longer than an append a record may live in its producer: in this time the next one takes over."""
-_SHORTEST_LOOK_S: Final = 0.02
+"""A record may live in its producer for so much longer than an append: in this time the next producer takes over."""
+_SHORTEST_INSPECTION_S: Final = 0.02
 
 
 class AppendFailed(InflightError):
-    """Kafka did not confirm a record within its time. Whether it is in the log is unknown: do not answer for it."""
+    """Kafka did not confirm a record within its time. It is unknown if the record is in the log: do not acknowledge it."""
 
 
 class RecordTooLarge(AppendFailed):
-    """The record will never fit: the broker's `message.max.bytes` or what this process may send is smaller."""
+    """The record will never fit: the broker's `message.max.bytes`, or the limit of this process, is smaller."""
 
 
 class EventLog(Protocol):
@@ -47,21 +47,21 @@ class EventLog(Protocol):
         """Raises nothing: a record that cannot be sent is a failed confirmation."""
 
     async def close(self, timeout_s: float) -> None:
-        """Wait up to timeout_s for what is unconfirmed, then let go: `done` is not called any more for what is left."""
+        """Waits up to timeout_s for unconfirmed records, then gives them up: `done` is not called for them any more."""
 
 
 class KafkaEventLog:
     """EventLog on an idempotent producer, acks=all.
 
-    An append that was not confirmed within timeout_ms has failed. So has what was appended to the same partition since, and what
-    is appended there until the producer is gone that may still write it (sinks/kafka/record_producer.py): the devices concerned
-    reconnect and say it again. Other partitions lose nothing:
+    An append that was not confirmed within timeout_ms has failed. Later appends to the same partition fail with it, until the
+    producer that may still write it is gone (sinks/kafka/record_producer.py): the devices concerned reconnect and send again.
+    Other partitions lose nothing:
     1. They go on with that producer while a new one connects.
-    2. Each goes over to the new one as soon as nothing of it is undecided in the old one; what is appended to it meanwhile waits.
+    2. Each moves to the new one as soon as the old one has no undecided record of it; appends to it wait meanwhile.
     3. Then the old producer is ended, and the failed partition goes on with the new one.
 
-    A record that the producer gives up itself, for instance because none of this could be done in time when no broker answers,
-    costs all partitions: the producer is ended at once, and what is appended before there is a new one fails at once.
+    A record that the producer itself gives up costs all partitions. This happens when no broker answers in time for these steps.
+    The producer is ended at once, and appends fail at once until there is a new one.
 
     on_partitions_added: see TopicPartitions. took: gets the seconds from each append to its confirmation, or failure.
     observe: gets the time of each record of `observed_topic`, in milliseconds since 1970, and the milliseconds from its append to
@@ -111,16 +111,16 @@ class KafkaEventLog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._partitions: dict[tuple[str, int], PartitionAppends] = {}
         self._decided: deque[tuple[PendingAppend, RecordProducer, KafkaError | None, int | None]] = deque()
-        """What a producer has answered: why it has given the record up, and the broker's time of it."""
+        """Answers of producers: why the record was given up, and the broker's time of it."""
         self._wake_scheduled = False
-        self._look: asyncio.TimerHandle | None = None
+        self._inspection: asyncio.TimerHandle | None = None
         self._pending = 0
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def start(self, topics: Iterable[str]) -> None:
-        """Connect and learn about the topics. Call once, before `append`."""
+        """Connects, and learns how many partitions the topics have. Call once, before `append`."""
         self._loop = asyncio.get_running_loop()
         self._producer = await self._loop.run_in_executor(None, self._connect, tuple(topics))
         self._topics.watch(lambda: self._producer)
@@ -139,7 +139,7 @@ class KafkaEventLog:
         return producer
 
     def partition_count(self, topic: str) -> int:
-        """Of a topic that was given to `start`."""
+        """Returns how many partitions a topic has that was given to `start`."""
         return self._topics.count(topic)
 
     def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
@@ -153,8 +153,8 @@ class KafkaEventLog:
         )
         self._pending += 1
         self._idle.clear()
-        if self._look is None:
-            self._look_later()
+        if self._inspection is None:
+            self._inspect_later()
         if partition.producer is not self._producer and not partition.sent and not partition.is_suspended:
             partition.producer = self._producer
         if self._producer is None or partition.is_suspended:
@@ -191,11 +191,11 @@ class KafkaEventLog:
     def _answered(
         self, producer: RecordProducer, append: PendingAppend, error: KafkaError | None, broker_ms: int | None, offset: int
     ) -> None:
-        """On the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
+        """Runs on the producer's thread. One wake-up of the loop serves every confirmation of a produce response."""
         self._decided.append((append, producer, error, broker_ms))
         if not self._wake_scheduled and self._loop is not None:
             self._wake_scheduled = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
@@ -207,7 +207,7 @@ class KafkaEventLog:
             if error is not None:
                 self._failed(producer)
             if append not in partition.sent:
-                continue  # it was too old
+                continue  # it was too old, and has failed
             del partition.sent[append]
             if error is None and broker_ms is not None and partition.topic == self._observed_topic:
                 self._observe(broker_ms, 1_000 * self._age_s(append))
@@ -217,10 +217,10 @@ class KafkaEventLog:
                 self._fail_held(partition)
             if partition.held or partition.producer is not self._producer:
                 self._move(partition)
-        self._look_at_old()
+        self._check_old_settled()
 
     def _fail_held(self, partition: PartitionAppends) -> None:
-        """Nothing gets into the log behind what is missing there."""
+        """Fails what is held: nothing gets into the log behind a record that is missing there."""
         held, partition.held = partition.held, deque()
         for append in held:
             self._tell(append, AppendFailed("a record before it was not taken"))
@@ -239,21 +239,21 @@ class KafkaEventLog:
 
     # --- too old ------------------------------------------------------------------------------------------------------------
 
-    def _look_later(self) -> None:
+    def _inspect_later(self) -> None:
         assert self._loop is not None
-        self._look = self._loop.call_later(max(_SHORTEST_LOOK_S, self._timeout_s / 20), self._look_for_old)
+        self._inspection = self._loop.call_later(max(_SHORTEST_INSPECTION_S, self._timeout_s / 20), self._inspect_deadlines)
 
-    def _look_for_old(self) -> None:
+    def _inspect_deadlines(self) -> None:
         assert self._loop is not None
-        self._look = None
-        self._drain()  # this process may have stood still: what is here already is not late
+        self._inspection = None
+        self._drain()  # this process may have been stopped: a confirmation that is here already is not late
         now_s = self._loop.time()
         for partition in list(self._partitions.values()):
             deadline_s = partition.oldest_deadline_s()
             if deadline_s is not None and deadline_s <= now_s and not partition.is_suspended:
                 self._suspend(partition)
         if self._pending:
-            self._look_later()
+            self._inspect_later()
 
     def _suspend(self, partition: PartitionAppends) -> None:
         partition.is_suspended = True
@@ -263,12 +263,12 @@ class KafkaEventLog:
             self._tell(append, late)
         if partition.producer is self._producer:
             self._replace_soon(self._producer)
-        self._look_at_old()
+        self._check_old_settled()
 
     # --- the next producer --------------------------------------------------------------------------------------------------
 
     def _failed(self, producer: RecordProducer) -> None:
-        """It has given a record up, and with it everything."""
+        """Replaces a producer that has given up a record, and with it everything."""
         if producer is self._producer:
             self._replace_soon(producer)
             self._producer = None
@@ -276,7 +276,7 @@ class KafkaEventLog:
             self._old_failed.set()
 
     def _replace_soon(self, producer: RecordProducer | None) -> None:
-        """While another one is being replaced this does nothing: `_replace` looks again when it is done."""
+        """Does nothing while another producer is being replaced: `_replace` checks again when it is done."""
         if self._replacement is None and self._loop is not None and producer is not None:
             self._old = producer
             self._old_failed.clear()
@@ -296,7 +296,7 @@ class KafkaEventLog:
                 self._producer = connecting.result()
                 self._old_settled.clear()
                 self._move_all()
-                self._look_at_old()
+                self._check_old_settled()
                 settled = loop.create_task(self._old_settled.wait())
                 waiting.add(settled)
                 await asyncio.wait({settled, failing}, return_when=asyncio.FIRST_COMPLETED)  # 2
@@ -321,14 +321,14 @@ class KafkaEventLog:
             self._old_failed.set()
 
     def _leave(self, partition: PartitionAppends) -> None:
-        """Its producer is gone, and can write nothing any more. It has failed what it had, unless its thread hangs."""
+        """Releases a partition whose producer is gone. That producer has failed its records, unless its thread hangs."""
         partition.is_suspended = False
         hanging, partition.sent = list(partition.sent), {}
         for append in hanging:
             self._tell(append, AppendFailed("the connection to Kafka was given up"))
 
     async def _new_producer(self) -> RecordProducer:
-        """Tries until a broker answers."""
+        """Connects a producer; tries until a broker answers."""
         while True:
             try:
                 return await asyncio.get_running_loop().run_in_executor(None, self._connect_again)
@@ -337,7 +337,7 @@ class KafkaEventLog:
                 await asyncio.sleep(_RESTART_PAUSE_S)
 
     def _connect_again(self) -> RecordProducer:
-        """Blocks. Waits for an answer: what is sent before there is one would only wait here in place of there."""
+        """Connects a producer, and blocks until a broker has answered: records that are sent before would only wait in it."""
         producer = self._new_client()
         try:
             self._topics.ask(producer)
@@ -351,7 +351,7 @@ class KafkaEventLog:
             self._move(partition)
 
     def _move(self, partition: PartitionAppends) -> None:
-        """What is held goes to the present producer, when nothing of the partition is undecided."""
+        """Sends what is held to the current producer, if nothing of the partition is undecided."""
         if partition.sent or partition.is_suspended:
             return
         partition.producer = self._producer
@@ -363,7 +363,7 @@ class KafkaEventLog:
                 else:
                     self._send(append, partition.producer, in_group=len(group) > MAX_ONE_BY_ONE)
 
-    def _look_at_old(self) -> None:
+    def _check_old_settled(self) -> None:
         if self._old is not None and not any(
             partition.producer is self._old and partition.sent and not partition.is_suspended
             for partition in self._partitions.values()
@@ -378,8 +378,8 @@ class KafkaEventLog:
         if self._replacement is not None:
             self._replacement.cancel()
         self._topics.stop()
-        if self._look is not None:
-            self._look.cancel()
+        if self._inspection is not None:
+            self._inspection.cancel()
         producer, old = self._producer, self._old
         self._producer = self._old = None
         loop = asyncio.get_running_loop()

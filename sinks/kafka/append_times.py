@@ -1,4 +1,4 @@
-"""How long Kafka takes to confirm what a gateway or bridge appends: one search in a short list for each."""
+"""Counts how long Kafka takes to confirm records of a gateway or bridge: one search in a short list for each."""
 
 from bisect import bisect_left
 from typing import Final
@@ -9,7 +9,7 @@ BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.
 
 
 class AppendTimes:
-    """`add` on the event loop's thread, `family` on any: a sample may be one append old."""
+    """A histogram. `add` is called on the event loop's thread, `family` on any: a sample may be one append old."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_S) + 1)

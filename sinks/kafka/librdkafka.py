@@ -1,7 +1,7 @@
-"""librdkafka, by the package confluent-kafka: what all its clients here have in common.
+"""Settings, errors and headers of all clients of librdkafka (the package confluent-kafka).
 
-Gateways and bridges read and append with it, because a record costs it a seventh of what it costs kafka-python
-(docs/decisions/0028-librdkafka.md). It has threads of its own; Python hears of what they do when it polls.
+It is used where a device or a backend waits: gateway, bridge, router, Producer. A record costs it a seventh of what it costs
+kafka-python (docs/decisions/0028-librdkafka.md). It has threads of its own; Python learns what they do when it polls.
 """
 
 import threading
@@ -17,12 +17,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from state.errors import InflightError, UnreadableRecord
 
 METADATA_AGE_MS: Final = 30_000
-"""How often a client asks for what it knows about the topics."""
+"""A client asks again what topics there are after this time."""
 _ANSWER_MS: Final = 10_000
-"""Who has not answered by then is dialled again: a broker whose machine is gone says nothing. Longer than a fetch waits."""
+"""After this time without an answer a client connects again: a broker whose machine is gone says nothing. A fetch waits less."""
 _UNKNOWN_OPTION: Final = "No such configuration property"
 _CONNECTIONS: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
-"""These come and go by themselves, and as often as a client dials."""
+"""These errors come and go by themselves, with every try to connect."""
 
 _LOG_INTERVAL_S: Final = 60.0
 _RECENT_S: Final = 30.0
@@ -35,14 +35,16 @@ _NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - an
 _log: Final = structlog.get_logger(__name__)
 
 _headers: Final = methodcaller("headers")
-"""`message.headers()` would not do. confluent-kafka returns a list with the error of a name still set; a call from C finds that
-and raises SystemError, but one that the interpreter has specialized (it was made often) does not look: the error comes up
-elsewhere."""
+"""Calls `message.headers()` from C. confluent-kafka returns a list while the error of a name is still set. A call from C finds
+that and raises SystemError. A call that the interpreter has specialized, because it was made often, does not check: the error is
+raised elsewhere."""
 
 
 def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
-    """Of a record that was read. Raises UnreadableRecord when a name is not UTF-8, but only for who asks first: confluent-kafka
-    remembers those before it, and gives them to whoever asks again."""
+    """Returns the headers of a record that was read.
+
+    Raises UnreadableRecord when a name is not UTF-8, but only in the first call: confluent-kafka caches the headers before it.
+    """
     try:
         return _headers(message) or []
     except (SystemError, UnicodeDecodeError) as error:
@@ -50,7 +52,7 @@ def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
 
 
 class KafkaFailed(InflightError):
-    """Kafka has not answered, or has refused; the text says why."""
+    """Kafka has not answered, or has refused; the text says which and why."""
 
 
 class LogThrottle:
@@ -109,14 +111,14 @@ class ClientErrors:
 
 
 def reason_of(error: BaseException) -> object:
-    """What a KafkaException carries is shorter to read than itself."""
+    """Returns what a KafkaException carries, which is shorter to read than the exception."""
     return error.args[0].str() if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError) else error
 
 
 def client_config(
     bootstrap_servers: str, options: Mapping[str, Any], errors: ClientErrors, config: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Of every client. config: of this one. options: as `librdkafka_options` makes them, and the user's, which win."""
+    """Returns the settings of a client. options: as `librdkafka_options` makes them, and the user's; they win over config."""
     return {
         "bootstrap.servers": bootstrap_servers,
         "error_cb": errors,
@@ -141,7 +143,7 @@ def new_client(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) ->
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that only the other clients of Kafka know: they are for all of them."""
+    """Drops options that librdkafka does not know; `kafka.options` may hold options of other clients."""
     return {name: value for name, value in options.items() if callable(value) or _is_known(name)}
 
 

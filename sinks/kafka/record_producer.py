@@ -1,14 +1,15 @@
-"""Idempotent producers of librdkafka, which confirm what all in-sync replicas have.
+"""Appends records with idempotent clients of librdkafka, which confirm a record when all in-sync replicas have it.
 
-There are two: one for what is sent one by one, one for what is sent in groups. With more of a partition to send than it may,
-librdkafka does not sleep until it may: it takes a whole processor, which the broker that it waits for may need. And it may not
-while five records of the partition are on their way. So there is never more to send than it takes at once:
-1. there are at most `MAX_ONE_BY_ONE` records of a partition on their way, or one group;
-2. a group is one request: librdkafka waits `_GROUP_LINGER_MS` for all of it, where it would send the first ones at once.
+There are two clients: one for records that are sent one by one, one for groups. An idempotent client sends no more of a partition
+while five of its records are on their way. If it has more to send, it does not sleep until then: it takes a whole processor,
+which the broker that it waits for may need. So it never has more to send than it sends at once:
+1. At most `MAX_ONE_BY_ONE` records of a partition are on their way, or one group.
+2. A group is one request: its client waits `_GROUP_LINGER_MS` for all of it, where the other one would send the first records at
+   once.
 
-A thread of each waits for confirmations, and calls back on it. Once a record has been given up, everything has: what came after
-it must not get into the log without it. Then, and when they are ended, no record that is undecided is written any more, except
-for what is on its way to a broker already.
+A thread of each client waits for confirmations, and calls back on it. A producer that stops at the first failure gives up
+everything with the first record that is given up: what came after that record must not get into the log without it. No record
+that is undecided then, or at the end, is written any more, except for what is on its way to a broker already.
 """
 
 import threading
@@ -34,7 +35,7 @@ MAX_GROUP_RECORDS: Final = 200
 MAX_GROUP_BYTES: Final = 500_000
 _GROUP_LINGER_MS: Final = 2
 _GROUP_BATCH_BYTES: Final = 1_000_000
-"""More than a group has, with headers."""
+"""A group has less, with headers."""
 
 Answer = Callable[[KafkaError | None, int | None, int], None]
 """Called once, on the producer's thread: with None, or why the record was given up; with the time that the broker has given it
@@ -42,7 +43,7 @@ Answer = Callable[[KafkaError | None, int | None, int], None]
 
 
 class NotSent(Exception):
-    """The producer has not taken a record. error: why, None = because it has given one up before."""
+    """The producer has not accepted a record. error: librdkafka's; None = the producer has given up a record before."""
 
     def __init__(self, error: KafkaError | None, text: str) -> None:
         super().__init__(text)
@@ -89,11 +90,14 @@ class RecordProducer:
             raise
 
     def partition_counts(self) -> dict[str, int]:
-        """Of all topics that may be described. Blocks. Raises KafkaFailed when no broker answers."""
+        """Returns the number of each topic that may be described. Blocks. Raises KafkaFailed when no broker answers."""
         return {name: len(topic.partitions) for name, topic in self._metadata().items() if topic.error is None}
 
     def partition_count(self, topic: str) -> int:
-        """Of one that exists; 0 = it does not, or may not be described. Blocks. Raises KafkaFailed when no broker answers."""
+        """Returns the number of one topic; 0 = it does not exist, or may not be described. Blocks.
+
+        Raises KafkaFailed when no broker answers.
+        """
         described = self._metadata(topic).get(topic)
         return 0 if described is None or described.error is not None else len(described.partitions)
 
@@ -115,7 +119,10 @@ class RecordProducer:
         answer: Answer,
         in_group: bool = False,
     ) -> None:
-        """Does not wait. in_group: the others follow at once. What is sent one by one may overtake it. Raises NotSent."""
+        """Sends a record without waiting. in_group: the others of its group follow at once; single records may overtake them.
+
+        Raises NotSent.
+        """
         if self.has_given_up:
             raise NotSent(None, "this producer has given a record up")
         try:
@@ -147,20 +154,20 @@ class RecordProducer:
             each.client.purge(blocking=False)
 
     def close(self) -> None:
-        """Lets go of a producer whose records are decided, or are not waited for. Blocks for about two seconds."""
+        """Ends a producer whose records are decided. Blocks for about two seconds."""
         for each in self._one_by_one, self._groups:
             each.client.flush(_CLOSE_S)
         self.abandon()
 
     def abandon(self) -> None:
-        """Ends it at once; what is undecided is given up. Blocks for seconds at most."""
+        """Ends a producer at once, and gives up what is undecided. Blocks for seconds at most."""
         self.has_given_up = True
         for each in self._one_by_one, self._groups:
             each.end()
 
 
 class _Client:
-    """One of librdkafka's, and the thread that waits for its confirmations."""
+    """A client of librdkafka, and the thread that waits for its confirmations."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.client: Any = new_client(Producer, {**config, "enable.idempotence": True, "acks": "all"})
@@ -185,11 +192,11 @@ class _Client:
             self.client.poll(_POLL_S)
         self._ending.set()
         self._thread.join(_END_S)
-        self.client = _Ended()  # the last reference: librdkafka closes its connections
+        self.client = _EndedClient()  # the last reference: librdkafka closes its connections
 
 
-class _Ended:
-    """In place of a client that is gone."""
+class _EndedClient:
+    """Stands for a client that is gone."""
 
     def list_topics(self, *args: object, **more: object) -> Any:
         raise KafkaFailed("this producer has ended")

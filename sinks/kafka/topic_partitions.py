@@ -1,4 +1,4 @@
-"""How many partitions the topics have that a process appends to, and that it stays so."""
+"""Learns how many partitions the topics of a process have, and watches that the numbers stay."""
 
 import asyncio
 import time
@@ -10,17 +10,17 @@ from state.errors import InflightError
 
 _METADATA_TIMEOUT_S: Final = 5.0
 _METADATA_PAUSE_S: Final = 0.2
-_LOOK_S: Final = 30.0
+_WATCH_INTERVAL_S: Final = 30.0
 
 
 class Describing(Protocol):
-    """A client of Kafka. Both block, and raise KafkaFailed when no broker answers."""
+    """Describes topics. Both methods block, and raise KafkaFailed when no broker answers."""
 
     def partition_counts(self) -> Mapping[str, int]:
-        """Of all topics that may be described."""
+        """Returns the number of each topic that may be described."""
 
     def partition_count(self, topic: str) -> int:
-        """0 = it does not exist, or may not be described."""
+        """Returns the number of one topic; 0 = it does not exist, or may not be described."""
 
 
 class TopicMissing(InflightError):
@@ -28,11 +28,11 @@ class TopicMissing(InflightError):
 
 
 class PartitionsAdded(InflightError):
-    """A topic has more partitions than when this process started: keys would have to change their partition under way."""
+    """A topic has more partitions than when this process started. Keys would have to change their partition."""
 
 
 class TopicPartitions:
-    """The numbers of the start, so that the order of a key is kept.
+    """Keeps the numbers of the start, so that the order of a key is kept.
 
     on_added: called once, on the loop, when a topic has another number; `check` raises from then on.
     """
@@ -41,10 +41,10 @@ class TopicPartitions:
         self._on_added = on_added
         self._added: PartitionsAdded | None = None
         self._counts: dict[str, int] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     def learn(self, client: Describing, topics: Iterable[str]) -> None:
-        """Blocks. Once, before everything else. A topic that was created a moment ago is given some seconds.
+        """Learns the numbers; blocks. Call once, before everything else. A topic that was just created is given some seconds.
 
         Raises KafkaFailed, TopicMissing.
         """
@@ -72,21 +72,21 @@ class TopicPartitions:
         return self._counts[topic]
 
     def watch(self, client: Callable[[], Describing | None]) -> None:
-        """On the loop, until `stop`. client: whom to ask, None while there is none."""
-        self._looking = asyncio.get_running_loop().create_task(self._look(client))
+        """Watches the numbers, on the loop, until `stop`. client: returns the client to ask, None while there is none."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch(client))
 
     def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
 
     def check(self) -> None:
         """Raises PartitionsAdded."""
         if self._added is not None:
             raise self._added
 
-    async def _look(self, client: Callable[[], Describing | None]) -> None:
+    async def _watch(self, client: Callable[[], Describing | None]) -> None:
         while self._added is None:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_WATCH_INTERVAL_S)
             asked = client()
             if asked is not None:
                 await self._compare(asked)

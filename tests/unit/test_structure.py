@@ -1,4 +1,4 @@
-"""The drawn structure: rooms of a size that can be looked over, no circle between modules, no arrow up between rooms."""
+"""The drawn structure: sizes of rooms, no circle between modules, no arrow up between rooms, and which Kafka client is where."""
 
 import ast
 import re
@@ -76,6 +76,30 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(IMPORTS) == []
 
 
+WAITED_FOR = ("sinks.mqtt", "sinks.bridge", "sinks.fast_path", "sinks.host", "inflight.producer")
+"""Where a device or a backend waits: gateway, bridge, router, Producer (docs/decisions/0028-librdkafka.md)."""
+READS_AS_SPARK_DOES = "streaming.engine.intake.waiting_records"
+"""The driver's one use of librdkafka: it passes over 20,000 waiting records in a tenth of a second."""
+
+
+def test_librdkafka_is_where_a_device_or_a_backend_waits() -> None:
+    reached = reach(IMPORTS, {name for name in MODULES if name.startswith(WAITED_FOR)})
+    assert [name for name in sorted(reached) if "kafka" in libraries(MODULES[name])] == []
+
+
+def test_kafka_python_is_where_people_and_the_driver_ask() -> None:
+    asking = [name for name in MODULES if name.startswith(("inflight", "streaming")) and not name.startswith(WAITED_FOR)]
+    assert [name for name in asking if "confluent_kafka" in libraries(MODULES[name])] == [READS_AS_SPARK_DOES]
+
+
+def libraries(path: Path) -> set[str]:
+    """The packages that a file imports anywhere in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module is not None]
+    return {name.partition(".")[0] for name in names}
+
+
 def test_a_circle_would_be_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": set()}) == []
@@ -83,18 +107,21 @@ def test_a_circle_would_be_found() -> None:
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
     """The groups of modules that reach each other, each sorted."""
-    reach: dict[str, set[str]] = {}
-    for start in arrows:
-        seen: set[str] = set()
-        waiting = list(arrows[start])
-        while waiting:
-            name = waiting.pop()
-            if name not in seen:
-                seen.add(name)
-                waiting += arrows.get(name, ())
-        reach[start] = seen
-    groups = {tuple(sorted(b for b in arrows if b in reach[a] and a in reach[b])) for a in arrows if a in reach[a]}
+    reached = {start: reach(arrows, arrows[start]) for start in arrows}
+    groups = {tuple(sorted(b for b in arrows if b in reached[a] and a in reached[b])) for a in arrows if a in reached[a]}
     return [list(group) for group in sorted(groups)]
+
+
+def reach(arrows: dict[str, set[str]], starts: set[str]) -> set[str]:
+    """Returns `starts` and all that they import, directly or not."""
+    seen: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += arrows.get(name, ())
+    return seen
 
 
 DOOR_TO_SPARK = ROOT / "streaming" / "spark_internals"

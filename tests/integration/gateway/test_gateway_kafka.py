@@ -268,7 +268,7 @@ def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices(
 
 
 def test_a_gateway_stops_when_a_topic_gets_more_partitions(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_partitions, "_LOOK_S", 0.2)
+    monkeypatch.setattr(topic_partitions, "_WATCH_INTERVAL_S", 0.2)
     expected = f"{settings.events_topic} has 6 partitions now, and had 4 when this process started"
 
     def while_it_runs() -> None:

@@ -271,6 +271,23 @@ def test_every_send_is_confirmed_once_when_the_broker_is_killed_and_comes_back_w
     assert counts["confirmed"] == MESSAGES
 
 
+@pytest.mark.faults
+def test_a_lost_connection_ends_an_attempt_at_once(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
+    """Kafka's client says so in its debug log only: with another wording this fails."""
+    with producer(broker, settings) as sender:
+        sender.send("client", "a/b", b"before")
+        freeze(broker.pid)
+        future = sender.send_async("client", "a/b", b"x")
+        frozen = time.monotonic()
+        eventually(lambda: time.monotonic() - frozen > 0.5)
+        broker.kill()
+        broker.start()
+        result = future.result(60)
+    assert [attempt.cause for attempt in result.attempts] == [Cause.NETWORK, None]
+    assert 500 <= result.attempts[0].duration_ms < 5_000
+    assert [len(places) for places in log_of(broker, settings.topic).values()] == [1, 1]
+
+
 def throttle(broker: EmbeddedKafka, settings: ProducerSettings, key: str, value: bytes | None) -> None:
     engine = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     engine.send(settings.throttle_topic, key=key.encode(), value=value).get(10)

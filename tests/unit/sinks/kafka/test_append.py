@@ -494,7 +494,7 @@ def test_a_producer_that_takes_nothing_any_more_is_replaced(monkeypatch: pytest.
 def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they_were(
     producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.kafka.topic_partitions._LOOK_S", 0.001)
+    monkeypatch.setattr("sinks.kafka.topic_partitions._WATCH_INTERVAL_S", 0.001)
 
     async def scenario() -> None:
         told: list[str] = []

@@ -44,7 +44,7 @@ NO_ANSWER = KafkaFailed("no broker answers")
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    for name in ("_METADATA_PAUSE_S", "_LOOK_S"):
+    for name in ("_METADATA_PAUSE_S", "_WATCH_INTERVAL_S"):
         monkeypatch.setattr(topic_partitions, name, 0.001)
     return []
 
