@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
-from sinks.kafka.group_consumer import Record
+from sinks.kafka.group_consumer import ConsumedRecord
 from state.commands import OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId, Position
@@ -73,7 +73,7 @@ class OfferRouter:
         self._connection_of = connection_of
         self._max_payload_bytes = max_payload_bytes
 
-    def read(self, partition: int, records: Iterable[Record], offers: Offers, *, under_pressure: bool) -> None:
+    def read(self, partition: int, records: Iterable[ConsumedRecord], offers: Offers, *, under_pressure: bool) -> None:
         """The next records of a partition; adds to `offers`."""
         previous_of, routes = self._memory.previous, self._routes
         for record in records:

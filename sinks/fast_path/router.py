@@ -23,7 +23,7 @@ from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
-from sinks.kafka.group_consumer import Assigned, GroupConsumer, MemberFenced
+from sinks.kafka.group_consumer import GroupConsumer, MemberFenced, PartitionsAssigned
 from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
 from state.commands import CommandBatch, OfferPublish
 from state.model import ClientId
@@ -163,7 +163,7 @@ class KafkaRouter:
         owned, of = self._owned, self._of
         while consumer.changes:
             change = consumer.changes.popleft()
-            if isinstance(change, Assigned):
+            if isinstance(change, PartitionsAssigned):
                 for partition, next_offset in change.starts.items():
                     self._memory.assigned(partition, next_offset)
                 owned |= change.starts.keys()

@@ -1,8 +1,8 @@
-"""A member of a consumer group that reads one topic, on librdkafka. One thread calls all methods.
+"""Reads one topic as a member of a consumer group, on librdkafka. One thread calls all methods.
 
-Partitions move one by one (cooperative rebalancing). Where a partition is read from is fixed when it comes, and said with it
-(`changes`). From there on every record is read: when the log does not have one any more, the consumer fails, and its successor
-begins anew.
+Partitions move one by one (cooperative rebalancing). The offset from which a partition is read is fixed when the partition comes,
+and reported with it (`changes`). From there on every record is read. When the log does not have one any more, the consumer fails,
+and its successor begins anew.
 """
 
 import time
@@ -31,15 +31,15 @@ class MemberFenced(KafkaFailed):
 
 
 class CommitRefused(KafkaFailed):
-    """is_passing: the group shares its partitions out, or has gone on without this member, which joins again."""
+    """Kafka has refused a commit. is_passing: the group rebalances, or has evicted this member, which joins again."""
 
     def __init__(self, text: str, *, is_passing: bool) -> None:
         super().__init__(text)
         self.is_passing = is_passing
 
 
-class Record:
-    """As Kafka has it. What is not asked for is not made into Python objects: most readers pass over most of it."""
+class ConsumedRecord:
+    """A record of Kafka. Fields become Python objects when they are read, because most readers use few of them."""
 
     __slots__ = ("_message", "offset")
 
@@ -64,28 +64,30 @@ class Record:
 
     @property
     def timestamp(self) -> int:
-        """Milliseconds since 1970."""
+        """Returns milliseconds since 1970."""
         timestamp: int = self._message.timestamp()[1]
         return timestamp
 
 
-class Assigned(NamedTuple):
-    """These partitions come. starts: the offset of the first record of each that is read."""
+class PartitionsAssigned(NamedTuple):
+    """Partitions came. starts: by partition, the offset of the first record that is read."""
 
     starts: dict[int, int]
 
 
-class Revoked(NamedTuple):
-    """These partitions go."""
+class PartitionsRevoked(NamedTuple):
+    """Partitions went."""
 
     partitions: frozenset[int]
 
 
 class GroupConsumer:
-    """changes: of the assignment, oldest first; whoever follows them takes them out. Those of a poll hold for what it returns.
+    """A member of a consumer group.
 
-    resumes: start where the group has committed, else, and always if not, at the end of the log.
-    on_commit: gets the offsets of each `commit` and why Kafka has not taken them, None = it has; called by `poll`.
+    changes: of the assignment, oldest first; whoever follows them removes them. Those of a poll hold for the records it returns.
+    resumes: True starts where the group has committed, and at the end of the log without a commit. False always starts at the
+    end. on_commit: gets the offsets of each `commit` and why Kafka has refused them, None = it has accepted them; called by
+    `poll`.
 
     Raises KafkaFailed for a file or value that is of no use.
     """
@@ -103,7 +105,7 @@ class GroupConsumer:
         resumes: bool,
         on_commit: Callable[[Mapping[int, int], CommitRefused | None], None] = lambda offsets, error: None,
     ) -> None:
-        self.changes: deque[Assigned | Revoked] = deque()
+        self.changes: deque[PartitionsAssigned | PartitionsRevoked] = deque()
         self._topic = topic
         self._resumes = resumes
         self._on_commit = on_commit
@@ -129,12 +131,12 @@ class GroupConsumer:
         if group_instance_id is not None:
             config["group.instance.id"] = group_instance_id
         theirs = client_config(bootstrap_servers, options, self._failures, config)
-        # Nothing is passed over silently: whoever reads has promised to see every record.
+        # A reader has promised to see every record: it must not skip one silently.
         self._client: Any = new_client(Consumer, {**theirs, "auto.offset.reset": "error"})
         self._client.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
-    def poll(self, timeout_s: float, most: int) -> dict[int, list[Record]]:
-        """The next records of each partition, `most` in all; none when there are none within the time, or no broker.
+    def poll(self, timeout_s: float, most: int) -> dict[int, list[ConsumedRecord]]:
+        """Returns the next records of each partition, `most` in all; none when there are none within the time, or no broker.
 
         Raises MemberFenced; KafkaFailed when another consumer is the cure.
         """
@@ -145,15 +147,15 @@ class GroupConsumer:
             raise KafkaFailed(str(reason_of(error))) from error
         if self._broken is not None:
             raise self._broken
-        batches: dict[int, list[Record]] = {}
+        batches: dict[int, list[ConsumedRecord]] = {}
         for message in messages:
             if (wrong := message.error()) is not None:
-                self._look_at(wrong)
+                self._check_error(wrong)
                 continue
-            batches.setdefault(message.partition(), []).append(Record(message))
+            batches.setdefault(message.partition(), []).append(ConsumedRecord(message))
         return batches
 
-    def _look_at(self, error: KafkaError) -> None:
+    def _check_error(self, error: KafkaError) -> None:
         code, text = error.code(), error.str()
         if code == KafkaError.FENCED_INSTANCE_ID or (code == KafkaError._FATAL and "fenced" in text):
             raise MemberFenced(text)
@@ -165,9 +167,9 @@ class GroupConsumer:
     # --- partitions ---------------------------------------------------------------------------------------------------------
 
     def _assign(self, client: Any, partitions: list[TopicPartition]) -> None:
-        """Called by `poll`, which raises what goes wrong here.
+        """Begins to read new partitions. Called by `poll`, which raises what goes wrong here.
 
-        It may not come out of here: confluent-kafka makes something of it that no `except` catches, and the thread ends.
+        An exception must not leave this method: confluent-kafka turns it into one that no `except` catches, and the thread ends.
         """
         try:
             starts = self._starts(client, partitions)
@@ -178,7 +180,7 @@ class GroupConsumer:
             self._broken = error
         else:
             if starts:
-                self.changes.append(Assigned(starts))
+                self.changes.append(PartitionsAssigned(starts))
 
     def _starts(self, client: Any, partitions: list[TopicPartition]) -> dict[int, int]:
         committed: dict[int, int] = {}
@@ -192,7 +194,10 @@ class GroupConsumer:
         return starts
 
     def _bounds(self, client: Any, number: int) -> tuple[int, int]:
-        """A partition that gets a leader at this moment, as after its creation, is given some seconds. Raises KafkaFailed."""
+        """Returns the first offset and the end. A partition without a leader, as after its creation, is given some seconds.
+
+        Raises KafkaFailed.
+        """
         deadline = time.monotonic() + _ANSWER_S
         reason = "no answer"
         while (left_s := deadline - time.monotonic()) > 0:
@@ -207,23 +212,23 @@ class GroupConsumer:
         raise KafkaFailed(f"the end of {self._topic}, partition {number}, is not known: {reason}, within {_ANSWER_S:g} s")
 
     def _revoke(self, client: Any, partitions: list[TopicPartition]) -> None:
-        """Called by `poll`."""
-        self.changes.append(Revoked(frozenset(partition.partition for partition in partitions)))
+        """Notes partitions that go. Called by `poll`."""
+        self.changes.append(PartitionsRevoked(frozenset(partition.partition for partition in partitions)))
 
     def partition_count(self) -> int:
-        """Of the topic. Blocks for seconds at most. Raises KafkaFailed."""
+        """Returns how many partitions the topic has. Blocks for seconds at most. Raises KafkaFailed."""
         try:
             return len(self._client.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic].partitions)
         except KafkaException as error:
             raise self._failures.failed(f"{self._topic} is not described", error) from error
 
     def known_end(self, number: int) -> int:
-        """The end of a partition as it was when its newest record was read; negative when that is not known."""
+        """Returns the end of a partition as of its newest read record; negative when it is not known."""
         end: int = self._client.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)[1]
         return end
 
     def skip_to_end(self, number: int) -> int:
-        """Returns the offset of the first record that will be read. Raises KafkaFailed."""
+        """Skips the rest of a partition. Returns the offset of the first record that will be read. Raises KafkaFailed."""
         _, end = self._bounds(self._client, number)
         try:
             self._client.seek(TopicPartition(self._topic, number, end))
@@ -234,8 +239,11 @@ class GroupConsumer:
     # --- commits ------------------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[int, int], metadata: str) -> None:
-        """Does not wait; `on_commit` hears of it. Who is in no group commits nothing: Kafka would take it from anybody while the
-        group is empty, which would not mean that the partitions are ours. Raises KafkaFailed."""
+        """Commits without waiting; `on_commit` gets the outcome. Raises KafkaFailed.
+
+        A process that is in no group commits nothing. While the group is empty Kafka accepts a commit from anybody, and that
+        would not mean that the partitions are ours.
+        """
         if not self._client.memberid():
             self._on_commit(offsets, CommitRefused("this process is not in the group at the moment", is_passing=True))
             return

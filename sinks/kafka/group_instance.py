@@ -1,14 +1,14 @@
-"""One process for each `group_instance_id`: a static member of the consumer group, of which Kafka knows no more than its name.
+"""Lets one process live under each `group_instance_id`: a static member of a group, of which Kafka knows no more than its name.
 
-Kafka lets the newest process that joins under a name have its partitions, and fences the older one. If that one joined again, the
-two would fence each other for ever. So:
+Kafka gives a name's partitions to the newest process that joins under it, and fences the older one. If the older one joined
+again, the two would fence each other for ever. So:
 1. A process that is fenced ends (`GroupInstanceTaken`).
-2. Whoever starts it again must not fence the newer one: it does not join while another process lives under the name
-   (`await_instance_free`).
+2. A process that starts does not join while another one lives under the name (`await_instance_free`): it must not fence that one.
 
-Kafka keeps a killed member's name for `session_timeout_ms`, and a living one looks the same in the group. So a member stamps what
-it commits, once a second (`Stamps`): a name whose stamp stands still for `WATCH_S` belongs to nobody, and one that says that its
-process has left is free at once. Processes of Inflight 0.1.0 do not stamp; the newer one fences them, and they join again.
+Kafka keeps a killed member's name for `session_timeout_ms`, and in the group it looks like a living one. So a member changes the
+metadata of its commits once a second (`MemberStamps`). A name whose stamp does not change for `WATCH_S` belongs to nobody. A
+stamp that says that its process has left makes the name free at once. Processes of Inflight 0.1.0 have no stamps; the newer one
+fences them, and they join again.
 """
 
 import secrets
@@ -25,7 +25,7 @@ from state.errors import InflightError
 
 WATCH_S: Final = 3.0
 STAMP_INTERVAL_S: Final = 1.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _LEFT: Final = "left"
 _ANSWER_S: Final = 5.0
 
@@ -33,11 +33,11 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class GroupInstanceTaken(InflightError):
-    """Another process has, or has taken over, this one's `group_instance_id`."""
+    """Another process lives under this one's `group_instance_id`."""
 
 
-class Stamps:
-    """The metadata of one member's commits, a new text each time."""
+class MemberStamps:
+    """Makes the metadata of one member's commits, a new text each time."""
 
     def __init__(self, group_instance_id: str) -> None:
         self._prefix = f"{group_instance_id} {secrets.token_hex(4)}"
@@ -49,7 +49,7 @@ class Stamps:
         return f"{self._prefix}.{self._count}"
 
     def left(self) -> str:
-        """For the last commit of a process that stops."""
+        """Returns the stamp of the last commit of a process that stops."""
         return self._left
 
 
@@ -63,9 +63,9 @@ def fenced(group_id: str, group_instance_id: str | None) -> GroupInstanceTaken:
 def await_instance_free(
     *, bootstrap_servers: str, group_id: str, group_instance_id: str | None, options: Mapping[str, Any]
 ) -> None:
-    """Blocks for at most a little longer than WATCH_S. Raises GroupInstanceTaken.
+    """Waits until no other process lives under the name: a little longer than WATCH_S at most. Raises GroupInstanceTaken.
 
-    Without an answer of Kafka, for instance where the group may not be described, the process goes on: rule 1 holds all the same.
+    Without an answer of Kafka, for instance where the group may not be described, the process goes on: rule 1 still holds.
     """
     if group_instance_id is None:
         return
@@ -84,7 +84,7 @@ def await_instance_free(
 
 
 def _lives(admin: Any, group_id: str, group_instance_id: str) -> str | None:
-    """The address of the process that lives under the name."""
+    """Returns the address of the process that lives under the name; None = there is none."""
     deadline = time.monotonic() + WATCH_S
     first: set[str] | None = None
     while True:
@@ -97,18 +97,18 @@ def _lives(admin: Any, group_id: str, group_instance_id: str) -> str | None:
             return host
         if stamps == {f"{group_instance_id} {_LEFT}"} or time.monotonic() >= deadline:
             return None
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _host(admin: Any, group_id: str, group_instance_id: str) -> str | None:
-    """Where the member was when it joined; None without such a member, or such a group. Raises KafkaException."""
+    """Returns the member's address when it joined; None without such a member, or such a group. Raises KafkaException."""
     described = admin.describe_consumer_groups([group_id], request_timeout=_ANSWER_S)[group_id].result()
     hosts = (member.host.lstrip("/") for member in described.members if member.group_instance_id == group_instance_id)
     return next(hosts, None)
 
 
 def _metadata(admin: Any, group_id: str) -> list[str]:
-    """Of all commits of the group. Raises KafkaException."""
+    """Returns the metadata of all commits of the group. Raises KafkaException."""
     asked = [ConsumerGroupTopicPartitions(group_id)]
     committed = admin.list_consumer_group_offsets(asked, request_timeout=_ANSWER_S)[group_id].result()
     return [partition.metadata or "" for partition in committed.topic_partitions]

@@ -1,4 +1,4 @@
-"""Reading the commands topic on an asyncio loop, and the consumer behind it.
+"""Reads the commands topic for an asyncio loop, and the consumer behind it.
 
 The consumer has a thread of its own. Records cross over in batches, one wake-up of the loop for many. All methods are called on
 the loop, all callbacks run on it.
@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from sinks.kafka.group_consumer import Assigned, CommitRefused, GroupConsumer, MemberFenced, Record
-from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, Stamps, await_instance_free, fenced
+from sinks.kafka.group_consumer import CommitRefused, ConsumedRecord, GroupConsumer, MemberFenced, PartitionsAssigned
+from sinks.kafka.group_instance import STAMP_INTERVAL_S, GroupInstanceTaken, MemberStamps, await_instance_free, fenced
 
 _log: Final = structlog.get_logger(__name__)
 _COMMIT_INTERVAL_S: Final = STAMP_INTERVAL_S
@@ -30,16 +30,16 @@ _UNCERTAIN_BATCHES: Final = 256
 
 
 class CommandListener(Protocol):
-    """Who carries commands out."""
+    """Carries commands out."""
 
     def partitions_assigned(self, partitions: frozenset[int]) -> None:
-        """Every record written to these from now on will come."""
+        """Announces partitions: every record written to them from now on will come."""
 
     def partitions_revoked(self, partitions: frozenset[int]) -> None:
-        """Somebody else reads these now."""
+        """Announces partitions that somebody else reads now."""
 
     def commands(self, partition: int, values: list[bytes]) -> list[Callable[[], None]]:
-        """The next records, in order. They count as carried out when this returns.
+        """Carries out the next records, in order. They count as carried out when this returns.
 
         Returns what may only be done once it is certain that the partition is still ours: a process that stood still, or that
         the group has gone on without, reads what belongs to somebody else by now.
@@ -57,11 +57,12 @@ class CommandTail(Protocol):
 class KafkaCommandTail:
     """CommandTail on a consumer in a thread of its own.
 
-    That a partition is still ours is certain when Kafka takes a commit, which it refuses to who is no member any more.
+    A commit that Kafka accepts shows that a partition is still ours: it refuses the commit of a process that is no member any
+    more.
 
-    A partition is announced only when its start position is fixed: what the group has committed, else the end of the log.
-    Offsets of what the listener has carried out are committed about once a second. Partitions move one by one (cooperative
-    rebalancing): a new gateway costs only the devices of the partitions that it gets their connection.
+    A partition is announced only when its start position is fixed: the offset that the group has committed, else the end of the
+    log. Offsets of records that the listener has carried out are committed about once a second. Partitions move one by one
+    (cooperative rebalancing): a new gateway costs only the devices of the partitions that it gets their connection.
 
     on_taken: called once on the loop when another process has joined under our `group_instance_id`; nothing is read any more, and
     `check` raises.
@@ -85,7 +86,7 @@ class KafkaCommandTail:
         self._options = options
         self._on_taken = on_taken
         self._taken: GroupInstanceTaken | None = None
-        self._stamps = None if group_instance_id is None else Stamps(group_instance_id)
+        self._stamps = None if group_instance_id is None else MemberStamps(group_instance_id)
         self._new_consumer = partial(
             GroupConsumer,
             topic,
@@ -105,13 +106,13 @@ class KafkaCommandTail:
         self._committed: dict[int, int] = {}
         self._commits_under_way = 0
         self._refused: CommitRefused | None = None
-        """Why the last commit was not taken."""
+        """The reason if Kafka has refused the newest commit."""
         self._owned: set[int] = set()
         self._uncertain: dict[int, deque[tuple[int, list[Callable[[], None]]]]] = {}
-        """By partition: what waits for a commit of that offset, the newest `_UNCERTAIN_BATCHES`. On the loop only.
+        """By partition: actions that wait for a commit of that offset, the newest `_UNCERTAIN_BATCHES`. Used on the loop only.
 
         In a rebalance nothing is read. But a group may refuse commits for hours (rights, too few replicas) while records come:
-        the oldest are forgotten then. The engine asks again with its next command; what is never said ends with the lease.
+        the oldest actions are dropped then. The engine asks again with its next command, or the lease ends.
         """
         self._is_uncertain = False
         self._thread: threading.Thread | None = None
@@ -119,7 +120,7 @@ class KafkaCommandTail:
         self._listener: CommandListener | None = None
 
     async def await_instance_free(self) -> None:
-        """Before this process does anything else. Raises GroupInstanceTaken when another one lives under `group_instance_id`."""
+        """Call it before this process does anything else. Raises GroupInstanceTaken when another one lives under the name."""
         await asyncio.to_thread(
             await_instance_free,
             bootstrap_servers=self._bootstrap_servers,
@@ -185,11 +186,11 @@ class KafkaCommandTail:
             consumer.close()
 
     def _follow_assignment(self, consumer: GroupConsumer) -> bool:
-        """Whether there is a new partition."""
+        """Reports changes to the listener. Returns True if there is a new partition."""
         is_new = False
         while consumer.changes:
             change = consumer.changes.popleft()
-            if isinstance(change, Assigned):
+            if isinstance(change, PartitionsAssigned):
                 partitions = frozenset(change.starts)
                 self._carried_out |= change.starts
                 self._owned |= partitions
@@ -200,8 +201,8 @@ class KafkaCommandTail:
                 self._on_loop(self._revoked, change.partitions)
         return is_new
 
-    def _hand_over(self, partition: int, records: list[Record]) -> bool:
-        """False: stopping."""
+    def _hand_over(self, partition: int, records: list[ConsumedRecord]) -> bool:
+        """Gives records to the listener. False: stopping."""
         while not self._room.acquire(timeout=0.2):
             if self._stopping.is_set():
                 return False
@@ -210,9 +211,9 @@ class KafkaCommandTail:
         return True
 
     def _commit(self, consumer: GroupConsumer) -> None:
-        """Does not wait: commands must not. One that fails is covered by the next.
+        """Commits without waiting, because commands must not wait. The next commit covers one that fails.
 
-        A static member commits also when nothing is new: that shows that it lives.
+        A static member commits even if nothing is new: that shows that it lives.
         """
         owned = self._carried_out_of_ours()
         offsets = {partition: offset for partition, offset in owned.items() if self._committed.get(partition) != offset}
@@ -238,29 +239,29 @@ class KafkaCommandTail:
             self._on_loop(self._confirmed, offsets)
 
     def _commit_and_wait(self, consumer: GroupConsumer) -> None:
-        """The last one, within the time of `close`.
+        """Makes the last commit, within the time of `close`.
 
-        While the group shares its partitions out it takes none, and goes on with every poll. No other failure passes by polling.
+        While the group rebalances it refuses commits, and it proceeds with every poll. No other failure passes by polling.
         """
         stamp = "" if self._stamps is None else self._stamps.left()
         deadline = min(time.monotonic() + _LAST_COMMIT_S, self._stop_at_s - _LEAVE_S)
         while offsets := self._carried_out_of_ours():
             self._send_commit(consumer, offsets, stamp)
             while self._commits_under_way and time.monotonic() < deadline:
-                self._poll_for_nothing(consumer)
+                self._poll_for_events(consumer)
             if not self._commits_under_way and self._refused is None:
                 return
             if self._commits_under_way or not self._is_refused_for_now() or time.monotonic() >= deadline:
                 # What is not committed is read again, and known by its sequence number or answered.
                 _log.info("last_commit_failed", error=str(self._refused or "no answer"))
                 return
-            self._poll_for_nothing(consumer)
+            self._poll_for_events(consumer)
 
     def _is_refused_for_now(self) -> bool:
         return self._refused is not None and self._refused.is_passing
 
-    def _poll_for_nothing(self, consumer: GroupConsumer) -> None:
-        """For what comes with a poll: answers and changes. What it reads is not carried out, and not committed."""
+    def _poll_for_events(self, consumer: GroupConsumer) -> None:
+        """Polls for answers and changes. Records that it reads are not carried out, and not committed."""
         consumer.poll(_POLL_S, 1)
         self._follow_assignment(consumer)
 
@@ -284,7 +285,7 @@ class KafkaCommandTail:
         self._listener.partitions_revoked(partitions)
 
     def _confirmed(self, offsets: Mapping[int, int]) -> None:
-        """Kafka has taken a commit of these."""
+        """Runs the actions that waited for a commit of these offsets."""
         for partition, offset in offsets.items():
             waiting = self._uncertain.get(partition)
             while waiting and waiting[0][0] <= offset:

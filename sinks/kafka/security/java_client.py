@@ -1,4 +1,4 @@
-"""Security in the words of Kafka's Java clients, which Spark's source and sink are."""
+"""Translates the security settings for Kafka's Java clients: Spark's source and sink."""
 
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ _MODULES: Final = {
 
 
 def java_options(security: KafkaSecurity) -> dict[str, str]:
-    """Without Spark's `kafka.` in front. Raises OSError when a file cannot be read, ValueError when a key is none."""
+    """Returns options without Spark's `kafka.` in front. Raises OSError for an unreadable file, ValueError for a wrong key."""
     options = {"security.protocol": str(security.security_protocol)}
     if security.has_tls:
         if security.ssl_cafile:
@@ -34,7 +34,7 @@ def java_options(security: KafkaSecurity) -> dict[str, str]:
 
 
 def _key_store(security: KafkaSecurity) -> dict[str, str]:
-    """The texts, not the paths: Java takes only PKCS #8, and has no name for a file that has the key alone."""
+    """Returns the texts instead of the paths: Java reads only PKCS #8, and has no option for a file with the key alone."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
     from cryptography.x509 import load_pem_x509_certificates
 

@@ -1,4 +1,4 @@
-"""Security in the words of librdkafka."""
+"""Translates the security settings for librdkafka."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,16 +17,16 @@ _NAMES: Final = {
     "sasl_plain_username": "sasl.username",
     "sasl_plain_password": "sasl.password",
 }
-"""kafka-python's names of options whose librdkafka name differs in more than the separator."""
+"""Options of kafka-python whose librdkafka name differs in more than the separator."""
 
 _PROVIDED_LIFE_S: Final = 60.0
-"""How long a token of kafka-python's provider is used: it does not say how long it lives."""
+"""A token of kafka-python's provider is used for so long: the provider does not say how long it lives."""
 
 _log: Final = structlog.get_logger(__name__)
 
 
 def librdkafka_options(security: KafkaSecurity) -> dict[str, Any]:
-    """For every client of librdkafka. Raises OSError when the password cannot be read."""
+    """Returns options for every client of librdkafka. Raises OSError when the password cannot be read."""
     options: dict[str, Any] = {"security.protocol": str(security.security_protocol)}
     if security.has_tls:
         named = {
@@ -46,7 +46,10 @@ def librdkafka_options(security: KafkaSecurity) -> dict[str, Any]:
 
 
 def _tokens(security: KafkaSecurity) -> Callable[[str], tuple[str, float]]:
-    """Asked for a token, and until when it is good, seconds since 1970, again after four fifths of that time."""
+    """Returns a callback that gives a token, and the end of its life in seconds since 1970.
+
+    librdkafka calls it again after four fifths of that time.
+    """
     source = token_source(security)
 
     def token(_configuration: str) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Security in the words of kafka-python."""
+"""Translates the security settings for kafka-python."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class Hidden(str):
 
 
 def python_options(security: KafkaSecurity) -> dict[str, Any]:
-    """For every KafkaProducer, KafkaConsumer and KafkaAdminClient. Raises OSError when the password cannot be read."""
+    """Returns options for every KafkaProducer, KafkaConsumer and KafkaAdminClient. Raises OSError for an unreadable password."""
     options: dict[str, Any] = {"security_protocol": str(security.security_protocol)}
     if security.has_tls:
         named = {

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER for kafka-python, which asks for one at each login."""
+"""Gives kafka-python its tokens of OAUTHBEARER; it asks for one at each login."""
 
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -14,7 +14,7 @@ class NoToken(KafkaError):  # type: ignore[misc]
 
 
 class PythonTokens(AbstractTokenProvider):  # type: ignore[misc]
-    """For the option `sasl_oauth_token_provider`."""
+    """A value of the option `sasl_oauth_token_provider`."""
 
     def __init__(self, security: KafkaSecurity) -> None:
         self._source = token_source(security)

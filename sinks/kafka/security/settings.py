@@ -1,6 +1,6 @@
-"""How clients of Kafka are protected and log in, and what of it cannot be: one description for Python's and Java's clients.
+"""Describes how clients of Kafka protect the connection and log in, and checks it: one description for all kinds of clients.
 
-`python_client` and `java_client` beside this module say it in the words of each.
+`librdkafka_client`, `python_client` and `java_client` beside this module translate it for each.
 """
 
 import ssl
@@ -72,14 +72,14 @@ class KafkaSecurity:
 
     @property
     def password(self) -> str:
-        """Raises OSError when it cannot be read."""
+        """Returns the password. Raises OSError when its file cannot be read."""
         if not self.sasl_password_file:
             return self.sasl_password
         lines = Path(self.sasl_password_file).read_text(encoding="utf-8").splitlines()
         return lines[0] if lines else ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """(field, what is wrong and what to do) of what the protocol uses. Reads the files."""
+        """Yields (field, what is wrong and what to do) for the fields that the protocol uses. Reads the files."""
         if self.has_tls:
             yield from self._tls_problems()
         if not self.has_sasl:

@@ -41,7 +41,7 @@ class FileTokens:
         self._path = path
 
     def token(self) -> str:
-        """Raises TokenUnavailable."""
+        """Returns the token. Raises TokenUnavailable."""
         try:
             return self._path.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
@@ -63,7 +63,7 @@ class EndpointTokens:
         self._use_until_s = self._ends_s = 0.0
 
     def token(self) -> str:
-        """Raises TokenUnavailable after ten seconds at most, with neither secret nor token in the text."""
+        """Returns a token. Raises TokenUnavailable after ten seconds at most, with neither secret nor token in the text."""
         return self.token_and_life_s()[0]
 
     def token_and_life_s(self) -> tuple[str, float]:
@@ -109,7 +109,7 @@ class EndpointTokens:
 
 
 def _granted(answer: Any) -> tuple[str, float]:
-    """(token, seconds that it lives). Raises ValueError, with nothing of the answer in its text."""
+    """Returns (token, seconds that it lives). Raises ValueError, with nothing of the answer in its text."""
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str) or not token.isascii() or not token:
         raise ValueError("the answer has no access_token")

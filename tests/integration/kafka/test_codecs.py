@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from inflight import Producer
 from inflight.cli.send_display import producer_settings
-from sinks.kafka.group_consumer import Assigned, GroupConsumer
+from sinks.kafka.group_consumer import GroupConsumer, PartitionsAssigned
 from streaming.config.settings import Settings
 from streaming.engine.leases.topic import KafkaLeaseTopic
 from streaming.history.sources.bounds import Bounds
@@ -120,9 +120,8 @@ def test_gateways_bridges_and_routers_read_every_codec(settings: Settings, write
         while len(starts) < 2:
             assert time.monotonic() < deadline_s, "no partitions"
             poll()
-            starts |= {
-                number: at for each in consumer.changes if isinstance(each, Assigned) for number, at in each.starts.items()
-            }
+            for change in consumer.changes:
+                starts |= change.starts if isinstance(change, PartitionsAssigned) else {}
         for name, write in writers.items():
             write(topic, "m", b"client", name.encode() * 100)
         while len(read) < len(writers):

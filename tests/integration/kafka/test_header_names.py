@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
-from sinks.kafka.group_consumer import Record
+from sinks.kafka.group_consumer import ConsumedRecord
 from state.errors import UnreadableRecord
 from streaming.engine.intake.waiting_records import WaitingRecords
 from tests.support.shared import SharedKafka
@@ -35,7 +35,7 @@ def test_it_costs_only_its_own_record(kafka: SharedKafka) -> None:
         Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": TOPIC, "enable.auto.commit": False})
     ) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        before, bad, after = (Record(message) for message in consumer.consume(3, DEADLINE_S))
+        before, bad, after = (ConsumedRecord(message) for message in consumer.consume(3, DEADLINE_S))
     assert (before.headers, after.headers) == ([("before", b"1")], [("after", b"1")])
     assert (bad.key, bad.value) == (b"key", b"value")
     for _ in range(100):  # the interpreter looks less closely at a call that it knows: an error was left behind

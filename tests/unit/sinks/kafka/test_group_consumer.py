@@ -8,7 +8,14 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka import group_consumer
-from sinks.kafka.group_consumer import Assigned, CommitRefused, GroupConsumer, MemberFenced, Record, Revoked
+from sinks.kafka.group_consumer import (
+    CommitRefused,
+    ConsumedRecord,
+    GroupConsumer,
+    MemberFenced,
+    PartitionsAssigned,
+    PartitionsRevoked,
+)
 from sinks.kafka.librdkafka import KafkaFailed
 
 
@@ -113,7 +120,7 @@ def test_a_partition_starts_where_the_group_has_committed_if_the_log_has_it(
     client.offsets = {} if committed is None else {3: committed}
     client.assign(3)
     consumer.poll(0, 10)
-    assert list(consumer.changes) == [Assigned({3: start})]
+    assert list(consumer.changes) == [PartitionsAssigned({3: start})]
     assert client.assigned == {3: start}
 
 
@@ -162,7 +169,7 @@ def test_partitions_that_go_are_noted_however_they_go(monkeypatch: pytest.Monkey
     consumer, client, _ = consumer_of(monkeypatch)
     client.on_revoke(client, [TopicPartition("t", 0), TopicPartition("t", 2)])
     client.on_lost(client, [TopicPartition("t", 1)])
-    assert list(consumer.changes) == [Revoked(frozenset((0, 2))), Revoked(frozenset((1,)))]
+    assert list(consumer.changes) == [PartitionsRevoked(frozenset((0, 2))), PartitionsRevoked(frozenset((1,)))]
 
 
 def test_one_poll_brings_what_is_there_by_partition_and_not_more_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,10 +182,10 @@ def test_one_poll_brings_what_is_there_by_partition_and_not_more_than_asked_for(
 
 
 def test_a_record_says_what_kafka_has() -> None:
-    record, message = Record(Message(0, 5)), Message(0, 6)
+    record, message = ConsumedRecord(Message(0, 5)), Message(0, 6)
     assert (record.offset, record.key, record.value, record.headers, record.timestamp) == (5, b"k", b"v", [], 99)
     message.headers = lambda: [("name", b"value")]  # type: ignore[assignment, return-value]
-    assert Record(message).headers == [("name", b"value")]
+    assert ConsumedRecord(message).headers == [("name", b"value")]
 
 
 FENCED = KafkaError(KafkaError._FATAL, "Fatal error: Static consumer fenced by other consumer with same group.instance.id")

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka import group_instance
-from sinks.kafka.group_instance import GroupInstanceTaken, Stamps, await_instance_free
+from sinks.kafka.group_instance import GroupInstanceTaken, MemberStamps, await_instance_free
 
 
 class Admin:
@@ -47,7 +47,7 @@ class Failed:
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
-    monkeypatch.setattr(group_instance, "_LOOK_S", 0.001)
+    monkeypatch.setattr(group_instance, "_POLL_S", 0.001)
     monkeypatch.setattr(group_instance, "WATCH_S", 0.02)
 
     def look(admin: Admin) -> None:
@@ -58,7 +58,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
 
 
 def test_a_name_under_which_somebody_goes_on_stamping_is_taken(look: Callable[[Admin], None]) -> None:
-    stamps = Stamps("a")
+    stamps = MemberStamps("a")
     with pytest.raises(GroupInstanceTaken, match=r"another process, at 10\.0\.0\.7, .* as 'a': stop that one"):
         look(Admin("a", lambda: [stamps.next(), "b 1.1"]))
 
@@ -78,7 +78,7 @@ def test_a_name_that_is_not_in_the_group_is_free_at_once(look: Callable[[Admin],
 
 
 def test_a_name_whose_process_has_said_goodbye_is_free_at_once(look: Callable[[Admin], None]) -> None:
-    stamp = Stamps("a").left()
+    stamp = MemberStamps("a").left()
     admin = Admin("a", lambda: [stamp, stamp])
     look(admin)
     assert admin.looks == 1
@@ -97,5 +97,5 @@ def test_a_process_without_a_name_does_not_look(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_two_processes_under_one_name_never_stamp_alike() -> None:
-    first, second = Stamps("a"), Stamps("a")
+    first, second = MemberStamps("a"), MemberStamps("a")
     assert len({stamps.next() for stamps in (first, second) for _ in range(3)}) == 6

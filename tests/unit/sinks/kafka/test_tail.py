@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sinks.kafka import tail
-from sinks.kafka.group_consumer import Assigned, CommitRefused, MemberFenced, Record, Revoked
+from sinks.kafka.group_consumer import CommitRefused, ConsumedRecord, MemberFenced, PartitionsAssigned, PartitionsRevoked
 from sinks.kafka.group_instance import GroupInstanceTaken
 from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.tail import KafkaCommandTail
@@ -26,7 +26,7 @@ class Consumer:
     made: list["Consumer"] = []  # noqa: RUF012 - a fresh one for each test
 
     def __init__(self, topic: str, *, on_commit: Callable[[Mapping[int, int], CommitRefused | None], None], **_: Any) -> None:
-        self.changes: deque[Assigned | Revoked] = deque()
+        self.changes: deque[PartitionsAssigned | PartitionsRevoked] = deque()
         self.is_closed = False
         self.polls = 0
         self.stamps: list[str] = []
@@ -34,17 +34,17 @@ class Consumer:
         self._answers: list[tuple[Mapping[int, int], CommitRefused | None]] = []
         self.made.append(self)
 
-    def poll(self, timeout_s: float, most: int) -> dict[int, list[Record]]:
+    def poll(self, timeout_s: float, most: int) -> dict[int, list[ConsumedRecord]]:
         time.sleep(0.001)
         self.polls += 1
         if self.polls == 1:
-            self.changes.append(Assigned({0: 0}))
+            self.changes.append(PartitionsAssigned({0: 0}))
         answers, self._answers = self._answers, []
         for answer in answers:
             self._on_commit(*answer)
         return self.read()
 
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         return {}
 
     def outcome(self, offsets: Mapping[int, int]) -> CommitRefused | None:
@@ -64,8 +64,8 @@ class Message:
         self.value = lambda: value
 
 
-def record(value: bytes, offset: int) -> Record:
-    return Record(Message(value, offset))
+def record(value: bytes, offset: int) -> ConsumedRecord:
+    return ConsumedRecord(Message(value, offset))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ class Listener:
 
 
 class Failing(Consumer):
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         if self.polls == 3:
             raise KafkaFailed("offset out of range")
         return {}
@@ -138,9 +138,9 @@ def test_a_consumer_that_fails_gives_its_partitions_up_and_another_one_joins(mon
 class Losing(Consumer):
     """Partition 0 goes with the second record."""
 
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         if self.polls == 4:
-            self.changes.append(Revoked(frozenset((0,))))
+            self.changes.append(PartitionsRevoked(frozenset((0,))))
         return {0: [record(b"%d" % self.polls, self.polls)]} if self.polls in (3, 4) else {}
 
 
@@ -161,7 +161,7 @@ def test_what_comes_with_the_loss_of_its_partition_is_the_next_owners(monkeypatc
 class FencedConsumer(Consumer):
     """Commits until somebody else joins under its name."""
 
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         if len(self.stamps) == 3:
             raise MemberFenced("gateway-0")
         return {}
@@ -192,7 +192,7 @@ class Reading(Consumer):
     refusals = 0
     commits = 0
 
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         return {0: [record(b"for nobody here", 6)]} if self.polls == 1 else {}
 
     def outcome(self, offsets: Mapping[int, int]) -> CommitRefused | None:
@@ -203,9 +203,9 @@ class Reading(Consumer):
 class Forgotten(Reading):
     """The group goes on without it, and tells it later than it refuses its commits."""
 
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         if self.polls == 20:
-            self.changes.append(Revoked(frozenset((0,))))
+            self.changes.append(PartitionsRevoked(frozenset((0,))))
         return super().read()
 
 
@@ -234,7 +234,7 @@ def test_what_needs_certainty_waits_until_kafka_has_taken_a_commit(
 class Unpermitted(Reading):
     """Five batches of one record. The group takes no commit until the last of them."""
 
-    def read(self) -> dict[int, list[Record]]:
+    def read(self) -> dict[int, list[ConsumedRecord]]:
         return {0: [record(b"%d" % self.polls, self.polls)]} if self.polls <= 5 else {}
 
     def outcome(self, offsets: Mapping[int, int]) -> CommitRefused | None:
