@@ -1,4 +1,4 @@
-"""Sending into Inflight from a backend: `from inflight import Producer`."""
+"""Sends messages into Inflight from a backend: `from inflight import Producer`."""
 
 from inflight.producer.model import (
     Attempt,

@@ -1,11 +1,11 @@
-"""How much may be under way at once."""
+"""Limits how much is under way at once."""
 
 import threading
 import time
 
 
 class Capacity:
-    """A counting limit on messages and bytes; whoever does not fit waits. Not fair, and never waits without an end."""
+    """A limit on messages and bytes. A message that does not fit waits, for a limited time; a later one may pass it."""
 
     def __init__(self, *, messages: int, size_bytes: int) -> None:
         self._messages = messages
@@ -13,8 +13,8 @@ class Capacity:
         self._condition = threading.Condition()
         self._waiting = 0
 
-    def take(self, size_bytes: int, timeout_s: float) -> bool:
-        """Room for one message of this size; False: there was none within timeout_s. Return it with `give_back`."""
+    def reserve(self, size_bytes: int, timeout_s: float) -> bool:
+        """Reserves room for one message of this size; `release` ends it. False: there was none within timeout_s."""
         deadline = None
         with self._condition:
             while self._messages < 1 or self._bytes < size_bytes:
@@ -29,7 +29,7 @@ class Capacity:
             self._bytes -= size_bytes
             return True
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         with self._condition:
             self._messages += 1
             self._bytes += size_bytes

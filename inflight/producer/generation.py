@@ -209,7 +209,7 @@ class GenerationOpener:
             try:
                 self._try_open()
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is: the sends that wait are told, and the next try may succeed
+            except Exception as error:  # noqa: BLE001 - whatever it is: sends that wait get the reason, and the next try may succeed
                 self._failed(f"{error}", permanent=True)
             self._stopping.wait(_RETRY_OPEN_S)
 

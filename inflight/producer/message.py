@@ -1,4 +1,5 @@
-"""Arguments of `send` → the record of `inflight.messages`. What the engine would refuse, its own reader refuses here."""
+"""Turns arguments of `send` into a record of `inflight.messages`. The engine's own reader refuses here what the engine would
+refuse."""
 
 import json
 import uuid
@@ -29,7 +30,7 @@ class _Header(NamedTuple):
 
 
 class MessageRecord(NamedTuple):
-    """A record that the engine will accept. size_bytes: an upper estimate of what it occupies."""
+    """A record that the engine will accept. size_bytes: an upper estimate of its size."""
 
     client_id: ClientId
     message_id: MessageId
@@ -61,7 +62,7 @@ def build_message(
     dead_letter_routing_key: str | None = None,
     headers: ExtraHeaders = (),
 ) -> MessageRecord:
-    """The record for these arguments, which mean what `Producer.send` says. Raises InvalidMessage."""
+    """Builds the record for these arguments, which `Producer.send` explains. Raises InvalidMessage."""
     key = _encoded("client_id", client_id)
     if not 1 <= len(key) <= settings.max_client_id_bytes:
         raise InvalidMessage(f"client_id has {len(key)} bytes: 1…{settings.max_client_id_bytes} are allowed")

@@ -1,4 +1,4 @@
-"""What producers count, for prometheus-client: one set per registry, shared by all producers of the process."""
+"""Counts sends for prometheus-client: one set of metrics per registry, shared by all producers of the process."""
 
 from functools import cache
 from typing import Final
@@ -11,7 +11,7 @@ _NAMESPACE: Final = "inflight_producer"
 
 
 class ProducerMetrics:
-    """Counters that only grow, and one gauge."""
+    """The counters, and one gauge."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sends = Counter("sends", "Messages confirmed by Kafka", namespace=_NAMESPACE, registry=registry)
@@ -38,5 +38,5 @@ class ProducerMetrics:
 
 @cache
 def producer_metrics(registry: CollectorRegistry = REGISTRY) -> ProducerMetrics:
-    """The metrics of this registry: a second producer in a process counts with the first."""
+    """Returns the metrics of this registry: a second producer in a process counts with the first."""
     return ProducerMetrics(registry)

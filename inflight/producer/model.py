@@ -1,4 +1,4 @@
-"""What a send is, what became of it, and how it can fail."""
+"""Attempts, results and errors of sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _REMEMBERED: Final = "if its client has not been sent deduplication_window (100)
 
 
 class Cause(StrEnum):
-    """Why an attempt did not succeed. Only THROTTLED waits before the next one; REJECTED has no next one."""
+    """The reason why an attempt did not succeed. Only after THROTTLED the next one waits; after REJECTED there is none."""
 
     TIME_OUT = "time_out"
     NETWORK = "network"
@@ -24,9 +24,10 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try. started_ms: Unix time. duration_ms: until the answer or the failure. error: None = confirmed by Kafka.
+    """One attempt of a send. started_ms: Unix time. duration_ms: until the answer or the failure. error: None = confirmed by
+    Kafka.
 
-    wait_ms: how long after `started_ms` the next try was due; 0 = at once, which is always so but after THROTTLED.
+    wait_ms: from `started_ms` until the next attempt was due; 0 = at once, which is always so but after THROTTLED.
     """
 
     started_ms: int
@@ -42,7 +43,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The message is in Kafka, on all in-sync replicas, once. attempts: all of them; the last one succeeded."""
+    """The message is in Kafka, on all in-sync replicas, once. attempts: all of them; the last one succeeded.
+
+    offset: negative = unknown (docs/producer.md, One record per message).
+    """
 
     message_id: MessageId
     topic: str
@@ -52,14 +56,14 @@ class SendResult:
 
 
 class InvalidMessage(InflightError, ValueError):
-    """The message can never be sent: its text says which argument is wrong and what is allowed. Nothing was sent."""
+    """The message can never be sent. The text says which argument is wrong and what is allowed. Nothing was sent."""
 
 
 class SendFailed(InflightError):
     """The message was not confirmed, and the producer does not try any more.
 
-    attempts: every one, with its time and error. may_be_sent: the record was handed to Kafka's client and nobody answered for it,
-    so it may be in the log, now or a little later. Sending again with the same `message_id` is safe for as long as the engine
+    attempts: every one, with its time and error. may_be_sent: Kafka's client had the record and no answer for it, so it may be in
+    the log, now or a little later. Sending again with the same `message_id` is safe for as long as the engine
     remembers the id: a client's session knows the last 100 that it has taken (`session.deduplication_window`), until it ends.
     False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first.
     """
@@ -120,5 +124,5 @@ class SomeSendsFailed(InflightError):
 
 
 def too_many_requests(reason: str) -> str:
-    """The error of an attempt whose client is throttled. reason: what `inflight.throttle` says, or nothing."""
+    """Returns the error of an attempt whose client is throttled. reason: of the record in `inflight.throttle`; may be empty."""
     return f"{TOO_MANY_REQUESTS} TOO_MANY_REQUESTS" + (f": {reason}" if reason else "")

@@ -83,7 +83,7 @@ class Producer:
         headers: ExtraHeaders = (),
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Send one message and wait until all in-sync replicas of Kafka have it.
+        """Sends one message, and waits until all in-sync replicas of Kafka have it.
 
         client_id: the MQTT client that gets it. topic: the MQTT topic name that it sees. payload: bytes, or text sent as UTF-8.
         message_id: yours, so that sending again is still one message; default: a new UUID, returned in the result.
@@ -101,10 +101,10 @@ class Producer:
     def send_async(
         self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
     ) -> "Future[SendResult]":
-        """The same without waiting: arguments of `send`. The future always ends, with a SendResult or with SendFailed.
+        """Sends one message without waiting: arguments of `send`. The future always ends, with a SendResult or with SendFailed.
 
-        Blocks while `max_pending_messages` are under way (within the deadline). Callbacks of the future run on the producer's
-        thread: keep them short. Raises InvalidMessage, ProducerClosed.
+        Blocks while `max_pending_messages` are under way (within the deadline). Callbacks of the future run on a
+        thread that settles other sends, too: keep them short. Raises InvalidMessage, ProducerClosed.
         """
         if self._closed:
             raise ProducerClosed("the producer is closed: make a new one")
@@ -115,14 +115,14 @@ class Producer:
         future.set_running_or_notify_cancel()  # what is under way cannot be taken back
         # A callback of a future must not wait: it runs on a thread that settles others.
         patience_s = 0.0 if self._worker.is_settling_here else allowed_ms / 1_000
-        if not self._capacity.take(message.size_bytes, patience_s):
+        if not self._capacity.reserve(message.size_bytes, patience_s):
             self._metrics.failed(Cause.TIME_OUT)
             future.set_exception(_too_many(message, self._settings))
             return future
         self._metrics.pending.inc()
 
         def settle(outcome: Outcome) -> None:
-            self._capacity.give_back(message.size_bytes)
+            self._capacity.release(message.size_bytes)
             self._metrics.pending.dec()
             if isinstance(outcome, SendFailed):
                 future.set_exception(outcome)
@@ -133,7 +133,8 @@ class Producer:
         return future
 
     def send_many(self, messages: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> list[SendResult]:
-        """Send many and wait for all: each element has the arguments of `send` by name. Results are in the same order.
+        """Sends many messages, and waits for all: each element has the arguments of `send` by name. Results are in the same
+        order.
 
         timeout_s: of each message. Raises SomeSendsFailed, which has the outcome of every message, when one or more failed; an
         InvalidMessage is such an outcome too and stops nothing.
@@ -151,7 +152,8 @@ class Producer:
         return results
 
     def transaction(self, *, timeout_s: float | None = None) -> Transaction:
-        """All or nothing: `with producer.transaction() as transaction: transaction.send(…)`; commits at the end of the block.
+        """Sends all or nothing: `with producer.transaction() as transaction: transaction.send(…)` commits at the end of the
+        block.
 
         An exception in the block, a throttled client or a failed send aborts it, and nothing of it is delivered. One transaction
         of a producer runs at a time; another thread waits for it. timeout_s: from here to the confirmed commit; default
@@ -162,12 +164,12 @@ class Producer:
         return self._transactions.begin(timeout_s)
 
     def throttled(self, client_id: ClientId) -> str | None:
-        """Why this client is throttled at the moment, as far as is known; None = it is not."""
+        """Says why this client is throttled now, as far as is known; None = it is not."""
         throttle = self._worker.throttles.of(client_id)
         return None if throttle is None else throttle.reason or "throttled"
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait up to timeout_s for what is under way; every future has ended when this returns. May be called twice."""
+        """Waits up to timeout_s for what is under way. Every future has ended when this returns. May be called twice."""
         with self._closing:
             if self._closed:
                 return

@@ -1,4 +1,4 @@
-"""What a `Producer` may be told. Plain values with defaults that suit a backend next to its Kafka."""
+"""Settings of a `Producer`: plain values, with defaults that suit a backend near its Kafka."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,9 @@ from state.settings import BackoffSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """max_attempts: tries of one send, the first included. attempt_timeout_ms: how long one of them may take.
+    """Settings of a `Producer`; every field may be a keyword argument of it.
+
+    max_attempts: attempts of one send, the first included. attempt_timeout_ms: how long one of them may take.
     deadline_ms: how long a send may take altogether; `send(timeout_s=…)` says it for one.
     backoff: the waits while the client is throttled; raise `max_attempts` and `deadline_ms` to sit out longer throttling.
     max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
@@ -21,7 +23,8 @@ class ProducerSettings:
     throttle_timeout_ms: how long the first send waits to learn which clients are throttled; then it is sent without knowing.
     transactional_id: a name that only one live producer has, and the same one after a restart; default: a new one each time.
     transaction_timeout_ms: Kafka aborts a transaction that is open for longer.
-    kafka_options: more settings for every kafka-python client (security_protocol, ssl_…, sasl_…).
+    kafka_options: more settings for every client of Kafka, by librdkafka's names (security.protocol, ssl.…, sasl.…) or
+    kafka-python's (security_protocol, ssl_…, sasl_…).
     """
 
     topic: str = "inflight.messages"
