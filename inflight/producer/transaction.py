@@ -27,7 +27,6 @@ from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new
 from state.model import ClientId
 
 _ABORT_S: Final = 10.0
-_POLL_S: Final = 0.1
 _LEAST_S: Final = 0.05
 _GROUP_LINGER_MS: Final = 2
 _NOT_OPEN: Final = "the transaction is not open: use it in a `with` block, once"
@@ -162,10 +161,7 @@ class Transaction:
         """1. every record is confirmed; 2. the commit is; 3. the futures learn of it."""
         reports: dict[int, Any] = {}
         try:
-            client.begin_transaction()
-            for number, (message, _, _) in enumerate(self._sends):
-                self._write(client, message, partial(_keep, reports, number))
-            self._await_reports(client, reports)  # 1
+            self._write(client, reports)  # 1
         except (KafkaException, BufferError) as error:
             failure = TransactionFailed(f"aborted because a message was not confirmed ({reason_of(error)})")
             self._abort(client)
@@ -179,24 +175,26 @@ class Transaction:
         for number, (message, started_s, future) in enumerate(self._sends):  # 3
             self._runner.metrics.sends.inc()
             attempt = Attempt(round(started_s * 1_000), round((time.time() - started_s) * 1_000))
-            report = reports[number][1]
-            result = SendResult(message.message_id, report.topic(), report.partition(), report.offset(), (attempt,))
-            future.set_result(result)
+            report = reports[number]
+            future.set_result(SendResult(message.message_id, report.topic(), report.partition(), report.offset(), (attempt,)))
 
-    def _write(self, client: Any, message: MessageRecord, on_delivery: Callable[[Any, Any], None]) -> None:
+    def _write(self, client: Any, reports: dict[int, Any]) -> None:
+        """Writes all records, and keeps the reports of those that are confirmed. Raises KafkaException, also at the deadline."""
+        errors = [KafkaError(KafkaError._TIMED_OUT)]
+
+        def keep(number: int, error: KafkaError | None, report: Any) -> None:
+            if error is None:
+                reports[number] = report
+            else:
+                errors.append(error)
+
+        client.begin_transaction()
         topic = self._runner.settings.topic
-        client.produce(topic, message.value, message.key, on_delivery=on_delivery, headers=message.headers)
-
-    def _await_reports(self, client: Any, reports: dict[int, Any]) -> None:
-        """Raises KafkaException for the first record that fails, and at the deadline."""
-        while True:
-            if (failed := next((error for error, _ in reports.values() if error is not None), None)) is not None:
-                raise KafkaException(failed)
-            if len(reports) == len(self._sends):
-                return
-            if self._deadline_s <= time.monotonic():
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            client.poll(min(_POLL_S, self._left_s()))
+        for number, (message, _, _) in enumerate(self._sends):
+            client.produce(topic, message.value, message.key, on_delivery=partial(keep, number), headers=message.headers)
+        client.flush(self._left_s())
+        if len(reports) < len(self._sends):
+            raise KafkaException(errors[-1])
 
     def _commit_failed(self, client: Any, error: KafkaException) -> None:
         """Raises TransactionFailed."""
@@ -225,10 +223,6 @@ class Transaction:
 
     def _left_s(self) -> float:
         return max(_LEAST_S, self._deadline_s - time.monotonic())
-
-
-def _keep(reports: dict[int, Any], number: int, error: KafkaError | None, report: Any) -> None:
-    reports[number] = error, report
 
 
 def _release(client: Any) -> None:
