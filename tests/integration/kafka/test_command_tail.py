@@ -16,9 +16,11 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 PARTITIONS = 4
-SESSION_TIMEOUT_MS = 100_000
-AT_ONCE_S = SESSION_TIMEOUT_MS / 2_000
-"""Long before the group would notice that a member is gone, even on a slow machine."""
+SESSION_TIMEOUT_MS = 6_000
+LONG_TIMEOUT_MS = 60_000
+"""The session time-out of a member that ends."""
+AT_ONCE_S = LONG_TIMEOUT_MS / 2_000
+"""Long before the group would notice by itself that this member is gone, even on a slow machine."""
 
 
 class Listener:
@@ -51,14 +53,16 @@ def topic(kafka: SharedKafka, request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def tail(kafka: SharedKafka, topic: str, listener: Listener, *, name: str | None = None) -> AsyncIterator[KafkaCommandTail]:
+async def tail(
+    kafka: SharedKafka, topic: str, listener: Listener, *, name: str | None = None, session_timeout_ms: int = SESSION_TIMEOUT_MS
+) -> AsyncIterator[KafkaCommandTail]:
     """In a group that has the topic's name. name: as a static member."""
     reader = KafkaCommandTail(
         bootstrap_servers=kafka.bootstrap_servers,
         topic=topic,
         group_id=topic,
         group_instance_id=name,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        session_timeout_ms=session_timeout_ms,
         fetch_max_wait_ms=20,
         options={},
     )
@@ -111,7 +115,7 @@ def test_a_second_process_gets_partitions_and_the_first_keeps_the_others(kafka: 
         first, second = Listener(), Listener()
         async with tail(kafka, topic, first):
             await until(lambda: all_of(first), "the first has all")
-            async with tail(kafka, topic, second):
+            async with tail(kafka, topic, second, session_timeout_ms=LONG_TIMEOUT_MS):
                 await until(lambda: len(second.owned) == len(first.owned) == 2, "they share")
                 assert not first.owned & second.owned
                 assert first.assignments == PARTITIONS, "what it keeps it has not given up in between"
@@ -163,10 +167,10 @@ def test_a_restart_under_a_name_gets_its_partitions_back(kafka: SharedKafka, top
     async def main() -> None:
         stays, first, again = Listener(), Listener(), Listener()
         async with tail(kafka, topic, stays, name="stays"):
-            async with tail(kafka, topic, first, name="restarts"):
+            async with tail(kafka, topic, first, name="restarts", session_timeout_ms=LONG_TIMEOUT_MS):
                 await until(lambda: len(stays.owned) == len(first.owned) == 2, "they share")
                 its = set(first.owned)
-            async with tail(kafka, topic, again, name="restarts"):
+            async with tail(kafka, topic, again, name="restarts", session_timeout_ms=LONG_TIMEOUT_MS):
                 await until(lambda: again.owned == its, "it has the same", within_s=AT_ONCE_S)
             assert len(stays.owned) == 2
 

@@ -52,6 +52,8 @@ dead_letter_exchange = "parking"
 class Testbed:
     """directory: of the data, configurations and logs. Processes are killed at the end."""
 
+    __test__ = False
+
     def __init__(self, broker: SecureKafka, directory: Path) -> None:
         self.directory = directory
         self.broker = broker
