@@ -27,9 +27,9 @@ from sinks.bridge.broker.incoming import Incoming
 from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.broker.reconnector import BrokerReconnector
 from sinks.bridge.device import DeviceConnection
-from sinks.bridge.inbound import Inbound
+from sinks.bridge.inbound import BridgeInbound
 from sinks.bridge.metrics import BridgeCounters
-from sinks.bridge.outbound import Outbound
+from sinks.bridge.outbound import BridgeOutbound
 from sinks.bridge.presence import PresenceTracker
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
@@ -49,7 +49,7 @@ _REOPEN_S: Final = 1.0
 
 
 class Bridge(CommandHost[DeviceConnection]):
-    """All devices that one bridge holds. Implements DevicesOfBridge for Inbound."""
+    """All devices that one bridge holds. Implements DevicesOfBridge for BridgeInbound."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class Bridge(CommandHost[DeviceConnection]):
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
         self._by_client: dict[ClientId, DeviceConnection] = {}
-        self._outbound = Outbound(settings, self._routes, counters, answered=self._broker_answered)
-        self._inbound = Inbound(settings, self._routes, counters, bridge=self, run_id=self._ids.next())
+        self._outbound = BridgeOutbound(settings, self._routes, counters, answered=self._broker_answered)
+        self._inbound = BridgeInbound(settings, self._routes, counters, bridge=self, run_id=self._ids.next())
         self._subscriber = BrokerReconnector(
             settings,
             client_id=settings.name,
@@ -263,7 +263,7 @@ class Bridge(CommandHost[DeviceConnection]):
             device.broker_answered(command, reason_code)
             self._work_off(device)
 
-    # --- DevicesOfBridge, for Inbound -------------------------------------------------------------------------------------------
+    # --- DevicesOfBridge, for BridgeInbound -------------------------------------------------------------------------------------
 
     def device_answered(self, client_id: ClientId, message_id: MessageId, reason_code: int, done: Confirmation) -> bool:
         """False: no exchange is open for it. done: once, when the answer is in the log."""

@@ -41,7 +41,7 @@ class DevicesOfBridge(Protocol):
         """A record did not get into the log."""
 
 
-class Inbound:
+class BridgeInbound:
     """run_id: of this run of the bridge; with a number behind it, it makes each `inflight-id` unique."""
 
     def __init__(

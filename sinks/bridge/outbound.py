@@ -29,7 +29,7 @@ _ENVELOPE_BYTES: Final = 2_048
 """At most what message id, Correlation Data and the names of our properties add to a PUBLISH, beside the topics."""
 
 
-class Outbound:
+class BridgeOutbound:
     """answered: called for each QoS 1 and 2 publication to which the broker says something, never from inside `publish`."""
 
     def __init__(

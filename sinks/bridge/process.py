@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
@@ -12,12 +11,10 @@ from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
-from sinks.kafka.append import EventLog, KafkaEventLog
-from sinks.kafka.host_settings import FETCH_MAX_WAIT_MS, PRODUCER_LINGER_MS
-from sinks.kafka.tail import CommandTail, KafkaCommandTail
+from sinks.host.kafka_clients import command_tail, event_log
+from sinks.kafka.append import EventLog
+from sinks.kafka.tail import CommandTail
 from state.errors import InflightError
-
-_RECORD_OVERHEAD_BYTES: Final = 65_536
 
 
 class BridgeMisconfigured(InflightError):
@@ -54,27 +51,15 @@ async def serve(
     """
     check(settings)
     counters = counters or BridgeCounters()
-    log = KafkaEventLog(
-        bootstrap_servers=settings.bootstrap_servers,
-        linger_ms=PRODUCER_LINGER_MS,
-        timeout_ms=settings.append_timeout_ms,
-        max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
-        options=settings.kafka_options,
+    clock = BrokerClock()
+    log = event_log(
+        settings,
+        clock,
+        max_packet_size_bytes=settings.max_packet_size_bytes,
         on_partitions_added=stop.set,
         took=counters.append_seconds.add,
-        observed_topic=settings.leases_topic,
-        observe=(clock := BrokerClock()).observe,
     )
-    tail = KafkaCommandTail(
-        bootstrap_servers=settings.bootstrap_servers,
-        topic=settings.commands_topic,
-        group_id=settings.group_id,
-        group_instance_id=settings.group_instance_id,
-        session_timeout_ms=settings.group_session_timeout_ms,
-        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
-        options=settings.kafka_options,
-        on_taken=stop.set,
-    )
+    tail = command_tail(settings, settings.group_id, stop.set)
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
     partitions = log.partition_count(settings.commands_topic)

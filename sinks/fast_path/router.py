@@ -12,7 +12,6 @@ offer: the session reads every message all the same, and an offer says what came
 
 import asyncio
 import threading
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -24,6 +23,7 @@ from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.group_consumer import GroupConsumer, MemberFenced, PartitionsAssigned
+from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
 from state.commands import CommandBatch, OfferPublish
 from state.model import ClientId
@@ -63,32 +63,23 @@ class Router(Protocol):
 class KafkaRouter:
     """Router on a consumer in a thread of its own."""
 
-    def __init__(
-        self,
-        settings: FastPathSettings,
-        *,
-        bootstrap_servers: str,
-        commands_topic: str,
-        group_instance_id: str | None,
-        session_timeout_ms: int,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, settings: FastPathSettings, host: HostSettings) -> None:
+        """host: of the gateway."""
         self._settings = settings
-        self._topic = settings.messages_topic
-        self._commands_topic = commands_topic
-        self._membership = {"group": settings.group_id, "group_instance_id": group_instance_id}
+        self._commands_topic = host.commands_topic
+        self._membership = {"group": settings.group_id, "group_instance_id": host.group_instance_id}
         self._new_consumer = partial(
             GroupConsumer,
-            self._topic,
-            bootstrap_servers=bootstrap_servers,
+            settings.messages_topic,
+            bootstrap_servers=host.bootstrap_servers,
             group_id=settings.group_id,
-            group_instance_id=group_instance_id,
-            session_timeout_ms=session_timeout_ms,
+            group_instance_id=host.group_instance_id,
+            session_timeout_ms=host.group_session_timeout_ms,
             fetch_max_wait_ms=_FETCH_WAIT_MS,
-            options=options,
+            options=host.kafka_options,
             resumes=False,
         )
-        self._client_config = partial(client_config, bootstrap_servers, options)
+        self._client_config = partial(client_config, host.bootstrap_servers, host.kafka_options)
         self._memory = RouterMemory()
         self._routes = RouteTable()
         self._route_reader = RouteReader(

@@ -21,23 +21,13 @@ from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.host.ended_connections import EndedConnections
 from sinks.host.lease import HeldLease
 from sinks.kafka.append import Confirmation, EventLog, Headers
+from sinks.kafka.host_settings import HostSettings
 from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId
 from state.records.commands import decode_command_batch
 
 _log: Final = structlog.get_logger(__name__)
-
-
-class HostSettings(Protocol):
-    """Settings that gateways and bridges share."""
-
-    @property
-    def events_topic(self) -> str: ...
-    @property
-    def leases_topic(self) -> str: ...
-    @property
-    def lease_ms(self) -> int: ...
 
 
 class HostCounters(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
+from sinks.host.lease import HeldLease
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.access.logins import Judgement, Logins, Peer
@@ -27,10 +28,6 @@ _LINGER_S: Final = 5.0
 _TOO_MUCH_HELD: Final = CloseReason("the gateway holds too much for all devices", "gateway", ReasonCode.QUOTA_EXCEEDED)
 
 
-class Lease(Protocol):
-    def holds(self) -> bool: ...
-
-
 class SocketHost(Protocol):
     """The gateway, as a socket sees it."""
 
@@ -39,8 +36,8 @@ class SocketHost(Protocol):
     limits: GatewayLimits
     logins: Logins
 
-    @property
-    def lease(self) -> Lease: ...
+    lease: HeldLease
+
     def now_ms(self) -> int: ...
     def opened(self, socket: "DeviceSocket") -> None: ...
     def register(self, socket: "DeviceSocket", request: Register, client_id: ClientId, waited_ms: int) -> Registration | None: ...

@@ -222,7 +222,7 @@ class Gateway(CommandHost[DeviceSocket]):
     def _partitions_lost(self, partitions: frozenset[int]) -> None:
         moved = [socket for socket in self.connections.values() if socket.connection.partition in partitions]
         for socket in moved:
-            self._let_go(socket, _MOVED)
+            self.let_go(socket, _MOVED)
         if moved:
             self._loop.call_later(self.settings.stop_timeout_ms / 1_000, self._close, moved, _MOVED)
 
@@ -291,11 +291,8 @@ class Gateway(CommandHost[DeviceSocket]):
         """Sockets without a CONNECT included, and those that are gone while Kafka does not know yet."""
         return list(self._sockets | set(self.connections.values()))
 
-    def let_go(self, connection: DeviceSocket) -> None:
+    def let_go(self, socket: DeviceSocket, why: CloseReason = _STOPS) -> None:
         """Close it when its end is in the log; see WireConnection."""
-        self._let_go(connection, _STOPS)
-
-    def _let_go(self, socket: DeviceSocket, why: CloseReason) -> None:
         socket.feed(socket.connection.let_go, why, self.settings.reconnect_grace_ms)
 
     def _close(self, sockets: Sequence[DeviceSocket], why: CloseReason) -> None:

@@ -11,9 +11,9 @@ import structlog
 from sinks.fast_path.router import KafkaRouter, Router
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
-from sinks.kafka.append import EventLog, KafkaEventLog
-from sinks.kafka.host_settings import FETCH_MAX_WAIT_MS, PRODUCER_LINGER_MS
-from sinks.kafka.tail import CommandTail, KafkaCommandTail
+from sinks.host.kafka_clients import command_tail, event_log
+from sinks.kafka.append import EventLog
+from sinks.kafka.tail import CommandTail
 from sinks.mqtt.drain import Drain
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.listeners.listeners import Listeners
@@ -21,7 +21,6 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 
 _log: Final = structlog.get_logger(__name__)
-_RECORD_OVERHEAD_BYTES: Final = 65_536
 _OWNERSHIP_WARNING_S: Final = 15.0
 _LOOK_S: Final = 1.0
 
@@ -62,37 +61,16 @@ async def serve(
         hurry.set()
         stop.set()
 
-    log = KafkaEventLog(
-        bootstrap_servers=settings.bootstrap_servers,
-        linger_ms=PRODUCER_LINGER_MS,
-        timeout_ms=settings.append_timeout_ms,
-        max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
-        options=settings.kafka_options,
+    clock = BrokerClock()
+    log = event_log(
+        settings,
+        clock,
+        max_packet_size_bytes=settings.max_packet_size_bytes,
         on_partitions_added=stop_at_once,
         took=counters.append_seconds.add,
-        observed_topic=settings.leases_topic,
-        observe=(clock := BrokerClock()).observe,
     )
-    tail = KafkaCommandTail(
-        bootstrap_servers=settings.bootstrap_servers,
-        topic=settings.commands_topic,
-        group_id=settings.group_id,
-        group_instance_id=settings.group_instance_id,
-        session_timeout_ms=settings.group_session_timeout_ms,
-        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
-        options=settings.kafka_options,
-        on_taken=stop_at_once,
-    )
-    router = None
-    if settings.fast_path.enabled:
-        router = KafkaRouter(
-            settings.fast_path,
-            bootstrap_servers=settings.bootstrap_servers,
-            commands_topic=settings.commands_topic,
-            group_instance_id=settings.group_instance_id,
-            session_timeout_ms=settings.group_session_timeout_ms,
-            options=settings.kafka_options,
-        )
+    tail = command_tail(settings, settings.group_id, stop_at_once)
+    router = KafkaRouter(settings.fast_path, settings) if settings.fast_path.enabled else None
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
     await run_gateway(

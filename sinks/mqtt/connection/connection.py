@@ -135,11 +135,11 @@ class WireConnection:
     _order: CommandOrder = field(default_factory=CommandOrder)
     _answer: ConnAck | None = None
     """The CONNACK that was sent in the phase ANSWERED."""
-    # What an accepted connection has; None in every other phase.
+    # What an accepted connection has; the first two are None in every other phase.
     _outbox: Outbox | None = None
     _fast_path: WireFastPath | None = None
-    _publications: Publications | None = None
-    _subscriptions: SubscriptionJudge | None = None
+    _publications: Publications = field(init=False)
+    _subscriptions: SubscriptionJudge = field(init=False)
     # The end.
     _peer_gone: bool = False
     _pending_close: CloseReason | None = None
@@ -403,7 +403,7 @@ class WireConnection:
         elif isinstance(command, CloseFastPath):
             fast_path.close()
             self._tell(FastPathClosed(connection_id=self.connection_id))  # behind what was sent under the grant
-        elif isinstance(command, DropAwaitingRel) and self._publications is not None:
+        elif isinstance(command, DropAwaitingRel):
             self._publications.forget(command.packet_ids)
         return None
 
@@ -558,7 +558,6 @@ class WireConnection:
         self._records.add_acknowledgement(encode_pubcomp(self.connection_id, packet_id, reason_code), None)
 
     def _on_pubrel(self, packet_id: PacketId, outbox: Outbox, now_ms: int, reason_code: int = 0) -> None:
-        assert self._publications is not None
         if self._publications.release(packet_id):
             answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
         else:
@@ -567,7 +566,6 @@ class WireConnection:
         self._records.add_acknowledgement(event, self._fitting(answer))
 
     def _on_publish(self, publish: Publish, now_ms: int) -> None:
-        assert self._publications is not None
         judged = self._publications.judge(publish, self._records.unanswered, now_ms)
         if isinstance(judged, Append):
             self._records.add(judged)
@@ -575,7 +573,6 @@ class WireConnection:
             self._answer_in_order(judged)
 
     def _on_subscribe(self, subscribe: Subscribe) -> None:
-        assert self._subscriptions is not None
         assert self._fast_path is not None
         answer, granted = self._subscriptions.subscribe(subscribe)
         if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
@@ -589,7 +586,6 @@ class WireConnection:
             self._answer_in_order(answer)
 
     def _on_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        assert self._subscriptions is not None
         assert self._fast_path is not None
         answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe)
         if topic_filters:  # [MQTT-3.10.4-4]
@@ -800,7 +796,7 @@ class WireConnection:
         [MQTT-4.13.2-1]."""
         self.counters.connections_open -= self.phase in OPEN
         self.phase = Phase.CLOSED
-        self._outbox = self._fast_path = self._publications = self._subscriptions = None
+        self._outbox = self._fast_path = None
         self._handshake_ms = None
         self._frames.clear()
         self._records.drop_answers()

@@ -1,0 +1,47 @@
+"""The Kafka clients of a process that hosts connections."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sinks.host.broker_clock import BrokerClock
+from sinks.kafka.append import KafkaEventLog
+from sinks.kafka.host_settings import FETCH_MAX_WAIT_MS, PRODUCER_LINGER_MS, HostSettings
+from sinks.kafka.tail import KafkaCommandTail
+
+_RECORD_OVERHEAD_BYTES: Final = 65_536
+
+
+def event_log(
+    settings: HostSettings,
+    clock: BrokerClock,
+    *,
+    max_packet_size_bytes: int,
+    on_partitions_added: Callable[[], None],
+    took: Callable[[float], None],
+) -> KafkaEventLog:
+    """clock: observes the renewals of the lease. on_partitions_added, took: as in KafkaEventLog."""
+    return KafkaEventLog(
+        bootstrap_servers=settings.bootstrap_servers,
+        linger_ms=PRODUCER_LINGER_MS,
+        timeout_ms=settings.append_timeout_ms,
+        max_request_bytes=max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
+        options=settings.kafka_options,
+        on_partitions_added=on_partitions_added,
+        took=took,
+        observed_topic=settings.leases_topic,
+        observe=clock.observe,
+    )
+
+
+def command_tail(settings: HostSettings, group_id: str, on_taken: Callable[[], None]) -> KafkaCommandTail:
+    """on_taken: as in KafkaCommandTail."""
+    return KafkaCommandTail(
+        bootstrap_servers=settings.bootstrap_servers,
+        topic=settings.commands_topic,
+        group_id=group_id,
+        group_instance_id=settings.group_instance_id,
+        session_timeout_ms=settings.group_session_timeout_ms,
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+        options=settings.kafka_options,
+        on_taken=on_taken,
+    )
