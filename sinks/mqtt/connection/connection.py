@@ -306,7 +306,7 @@ class WireConnection:
 
     def _say_accepted(self, answer: ConnAck, phase: Phase) -> bool:
         """CONNACK once [MQTT-3.2.0-2], and before everything else [MQTT-3.1.4-5] [MQTT-3.2.0-1]. False: it does not fit."""
-        if not self._write_if_it_fits(answer):
+        if not self._write_first_that_fits(answer):
             self._end(CloseReason("no room for CONNACK", _VIOLATION, ReasonCode.PACKET_TOO_LARGE))
             return False
         self.phase = phase
@@ -660,20 +660,16 @@ class WireConnection:
     def _write(self, packet: ServerPacket) -> None:
         self._packets.append(self._codec.encode(packet))
 
-    def _write_if_it_fits(self, packet: ServerPacket) -> bool:
-        """False: it is larger than the client's Maximum Packet Size [MQTT-3.1.2-24], and nothing is written."""
-        data = self._codec.encode(packet)
-        if self._fits(data):
-            self._packets.append(data)
-            return True
-        return False
-
-    def _write_first_that_fits(self, *candidates: ConnAck | Disconnect) -> None:
-        """Writes the first one that can carry its reason code and is not too large for the client [MQTT-3.14.2-3], or none."""
+    def _write_first_that_fits(self, *candidates: ConnAck | Disconnect) -> bool:
+        """Writes the first one that can carry its reason code and is not larger than the client's Maximum Packet Size
+        [MQTT-3.1.2-24] [MQTT-3.14.2-3]. False: there is none."""
         for packet in candidates:
             with suppress(ValueError):
-                if self._write_if_it_fits(packet):
-                    return
+                data = self._codec.encode(packet)
+                if self._fits(data):
+                    self._packets.append(data)
+                    return True
+        return False
 
     def _answer_in_order(self, answer: ServerPacket) -> None:
         """An answer that needs no record, but has its turn. Raises ProtocolViolation if it is too large."""

@@ -1,0 +1,168 @@
+"""sinks.mqtt.device_socket: a socket carries out what its connection returns, in an order that holds up. No real socket."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sinks.kafka.append import Confirmation
+from sinks.mqtt.access.entrance import entrance_of
+from sinks.mqtt.device_socket import DeviceSocket
+from sinks.mqtt.gateway import Gateway
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
+
+SETTINGS = GatewaySettings()
+CONNACK = bytes.fromhex("20020000")
+
+
+class Transport(asyncio.Transport):
+    """is_full: it tells its protocol so at every write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+        self.is_full = self.is_reading = self.is_closed = False
+        self.protocol: Any = None
+
+    def write(self, data: Any) -> None:
+        self.data += data
+        if self.is_full:
+            self.protocol.pause_writing()
+
+    def take(self) -> bytes:
+        data, self.data = self.data, b""
+        return data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Host:
+    """A gateway with a lease and a partition, on a log that confirms when it is told to."""
+
+    def __init__(self) -> None:
+        self.unconfirmed: list[Confirmation] = []
+        self.gateway = Gateway(SETTINGS, self, GatewayCounters())  # type: ignore[arg-type]
+        self.gateway.start()
+        self.confirm()
+        self.gateway.partitions_assigned(frozenset({0}))
+
+    def append(self, topic: str, key: bytes, value: bytes, headers: Any, done: Confirmation) -> None:
+        self.unconfirmed.append(done)
+
+    def confirm(self) -> None:
+        unconfirmed, self.unconfirmed = self.unconfirmed, []
+        for done in unconfirmed:
+            done(None)
+
+    def pass_lease(self) -> None:
+        """It is noticed with the next event."""
+        self.gateway.lease._holds_until_ms = 0
+
+    def socket(self) -> tuple[DeviceSocket, Transport]:
+        socket, transport = self.gateway.new_socket(entrance_of(SETTINGS.plain_listener, SETTINGS)), Transport()
+        transport.protocol, transport.is_reading = socket, True
+        socket.connection_made(transport)
+        return socket, transport
+
+
+def on_loop(scenario: Callable[[Host], None]) -> None:
+    async def run() -> None:
+        host = Host()
+        try:
+            scenario(host)
+        finally:
+            host.gateway.stop()
+
+    asyncio.run(run())
+
+
+def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
+    def scenario(host: Host) -> None:
+        socket, transport = host.socket()
+        socket.data_received(connect())
+        assert transport.take() == b""
+        host.confirm()
+        assert transport.take() == CONNACK
+        assert host.gateway.connection_of("c1") is socket.connection
+
+    on_loop(scenario)
+
+
+@pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
+def test_what_is_confirmed_after_the_lease_has_passed_promises_nothing(level: int, refusal: str) -> None:
+    """No CONNACK 0x00 and no DISCONNECT before CONNACK [MQTT-3.14.0-1]."""
+
+    def scenario(host: Host) -> None:
+        socket, transport = host.socket()
+        socket.data_received(connect(level=level))
+        host.pass_lease()
+        host.confirm()
+        assert transport.take() == bytes.fromhex(refusal)
+        assert transport.is_closed
+        assert host.gateway.connections == {}
+
+    on_loop(scenario)
+
+
+def test_what_a_device_says_after_the_lease_has_passed_does_not_count() -> None:
+    def scenario(host: Host) -> None:
+        socket, transport = host.socket()
+        socket.data_received(connect(level=5))
+        host.confirm()
+        transport.take()
+        host.pass_lease()
+        socket.data_received(publish("t", b"x", v5=b""))
+        assert transport.take() == bytes.fromhex("e00189")
+        assert len(host.unconfirmed) == 1, "ConnectionLost, and no publication"
+
+    on_loop(scenario)
+
+
+def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
+    """It says so inside the write: what the connection had wanted before must not undo it."""
+
+    def scenario(host: Host) -> None:
+        socket, transport = host.socket()
+        socket.data_received(connect(level=5))
+        transport.is_full = True
+        host.confirm()
+        assert transport.take()[0] == CONNACK[0]
+        assert socket.connection._blocked_since_ms is not None
+        transport.is_full = False
+        socket.resume_writing()
+        assert socket.connection._blocked_since_ms is None
+        assert transport.is_reading
+
+    on_loop(scenario)
+
+
+def test_a_bug_costs_the_connection_that_it_happens_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scenario(host: Host) -> None:
+        (unlucky, gone), (_, other) = host.socket(), host.socket()
+        with monkeypatch.context() as patch:
+            patch.setattr("sinks.mqtt.connection.connection.WireConnection._read_connect", None)
+            unlucky.data_received(connect())
+        assert gone.is_closed
+        assert not other.is_closed
+        assert host.gateway.counters.bugs == 1
+
+    on_loop(scenario)
