@@ -282,7 +282,7 @@ class Bridge(CommandHost[DeviceConnection]):
         self._connect(client_id)
 
     def went_offline(self, client_id: ClientId) -> None:
-        """It has left the broker."""
+        """A device has left the broker."""
         self._presence.went_offline(client_id)
         device = self._by_client.get(client_id)
         if device is not None:

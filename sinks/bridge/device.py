@@ -1,4 +1,4 @@
-"""One device behind a broker, as its session sees it: a connection. Pure: no broker, no Kafka, no clock.
+"""The connection of one device behind a broker, as its session sees it. Pure: no broker, no Kafka, no clock.
 
 Theory of operation
 1. The session's commands come in by `apply`, each sequence number once; answers by `device_answered` and `broker_answered`. After
@@ -38,7 +38,7 @@ _NO_CLOCK: Final = 0
 
 @dataclass(slots=True, eq=False)
 class DeviceConnection:
-    """One presence of one device. Commands before `AcceptConnection` and after the end do nothing."""
+    """A presence of one device. Commands before `AcceptConnection` and after the end do nothing."""
 
     client_id: ClientId
     connection_id: int
@@ -60,7 +60,7 @@ class DeviceConnection:
 
     @property
     def key(self) -> bytes:
-        """Of its records."""
+        """The key of its records."""
         return self.client_id.encode()
 
     @property
@@ -185,7 +185,7 @@ class DeviceConnection:
 
 
 def broker_reason(command: SendPublish, reason_code: int) -> int:
-    """What the broker meant by its last answer.
+    """Returns what the broker meant by its last answer.
 
     paho answers every PUBREC with PUBREL, also a refusal, and shows only the PUBCOMP: 0x92 then stands for a refusal of which the
     reason is lost. Of all reasons the one to be careful with is that the broker has too much to do.

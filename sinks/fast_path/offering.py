@@ -1,4 +1,4 @@
-"""To whom a router offers what it reads: to connections of its own process, to those that routes name, or to nobody."""
+"""Decides whether a router offers a message: to a connection of its own process, to one that a route names, or not at all."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from state.records.routes import Route
 
 
 class FastPathState(Enum):
-    """What a connection of this process would do with an offer."""
+    """The action of a connection of this process on an offer."""
 
     OPEN = "open"
     BROKEN = "broken"

@@ -1,4 +1,4 @@
-"""Where other gateways hold connections with a fast path: the compacted topic `inflight.routes`, as far as it is followed here.
+"""Knows where other gateways hold connections with a fast path: the followed part of the compacted topic `inflight.routes`.
 
 Routes are read from the beginning of a partition when it is followed, and then as they come. What is not known yet, or not any
 more, costs latency and nothing else.
@@ -25,7 +25,7 @@ _RESTART_PAUSE_S: Final = 1.0
 
 
 class RouteTable:
-    """By partition of `inflight.routes`. One thread changes it; any may ask."""
+    """The routes by partition of `inflight.routes`. One thread changes it; any may ask."""
 
     def __init__(self) -> None:
         self._routes: dict[int, dict[bytes, Route]] = {}
@@ -35,7 +35,7 @@ class RouteTable:
         return frozenset(self._routes)
 
     def follow(self, partition: int) -> None:
-        """It is read from its beginning."""
+        """Start with a partition, which is read from its beginning."""
         self._routes.setdefault(partition, {})
 
     def leave(self, partition: int) -> None:

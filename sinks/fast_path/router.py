@@ -35,21 +35,21 @@ _POLL_S: Final = 0.2
 _RESTART_PAUSE_S: Final = 1.0
 _FETCH_WAIT_MS: Final = 500
 _MOST_RECORDS: Final = 100
-"""Of one poll: what the event loop looks at in one go."""
+"""Records of one poll: the event loop handles them in one go."""
 
 
 class OfferListener(Protocol):
-    """Who holds connections."""
+    """A process that holds connections."""
 
     def connection_of(self, client_id: ClientId) -> LocalConnection | None:
         """The newest connection here on which this client has logged in, None = there is none. On any thread."""
 
     @property
     def is_under_pressure(self) -> bool:
-        """On any thread."""
+        """Safe on any thread."""
 
     def offers(self, offers: Offers, waiting: int) -> None:
-        """What was read for connections here, on the loop. waiting: how many offers follow."""
+        """Takes what was read for connections here, on the loop. waiting: how many offers follow."""
 
 
 class Router(Protocol):

@@ -1,4 +1,4 @@
-"""What a router knows of the messages that it has read: which one was the last of its client.
+"""Remembers of the messages that a router has read which one was the newest of each client.
 
 An offer says that there is no message of its client between `previous` and it. That is known only of what was read without a gap
 by this router, so what it knows ends with the assignment of the partition.
@@ -28,7 +28,7 @@ class RouterMemory:
         self._partitions: dict[int, _Partition] = {}
 
     def assigned(self, partition: int, next_offset: int) -> None:
-        """From here on every message of the partition will be seen, unless this is called again."""
+        """Start with a partition: every message from here on will be seen, unless this is called again."""
         self._partitions[partition] = _Partition(next_offset)
 
     def revoked(self, partition: int) -> None:

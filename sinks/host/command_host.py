@@ -1,6 +1,6 @@
-"""The part of a gateway and of a bridge that is the same: the process that holds connections for the engine.
+"""The base of a gateway and of a bridge: a process that holds connections for the engine.
 
-1. It holds a lease (lease.py); without one it has no connections, and takes nobody in.
+1. It holds a lease (lease.py); without one it has no connections, and accepts none.
 2. It owns partitions of the commands topic, over which the engine reaches its connections.
 3. It carries commands out for the connections that it holds. For one that nobody holds any more it tells the engine that the
    connection is lost, once it is certain that the partition is its own (ended_connections.py).
@@ -122,7 +122,7 @@ class CommandHost(ABC, Generic[C]):
         return bool(self.partitions) and self.lease.holds()
 
     def missing(self) -> Iterator[UnmetCondition]:
-        """What devices need and is not there."""
+        """Yields the conditions that devices need and that are not met."""
         if not self.partitions:
             yield NO_PARTITION
         if not self.lease.holds():

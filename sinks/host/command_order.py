@@ -1,4 +1,4 @@
-"""Which of the engine's commands for one connection have been carried out: each once, and all of the same history.
+"""Tracks which of the engine's commands one connection has carried out: each once, and all of the same history.
 
 Sequence numbers only grow within a connection, so a number that is not above the last one is a repetition: the engine was killed
 in a micro-batch and has executed it again. The same code says the same again, and nothing is missed. Another version of the code

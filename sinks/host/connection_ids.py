@@ -20,7 +20,7 @@ from typing import Final
 _TAIL_BITS: Final = 10
 _KIND_SHIFT: Final = _TAIL_BITS - 1
 _LATEST_US: Final = 1 << 52
-"""In the year 2112. A clock beyond it counts as this, so that a number fits into 63 bits, and so do those that follow."""
+"""The year 2112. A clock beyond it counts as this, so that this number and those that follow fit into 63 bits."""
 
 
 class ConnectionKind(IntEnum):
@@ -39,7 +39,7 @@ class ConnectionIds:
         self._kind = kind
         self._clock_ns = clock_ns
         self._ahead_us = 0
-        """How far sessions are ahead of the clock, as far as they have told."""
+        """Microseconds by which sessions are ahead of the clock, as far as they have said so."""
         self._last_us = 0
 
     def next(self) -> int:
@@ -48,8 +48,11 @@ class ConnectionIds:
         return self._number(self._last_us)
 
     def of_the_past(self, ago_ms: int) -> int:
-        """For a connection that is so old already. Below what was made since, by a clock that is right; it may have been made
-        before. A session that knows a later connection, or one by another clock, refuses it."""
+        """Returns a number for a connection that is so old already.
+
+        It is below those made since, by a clock that is right, and may have been made before. A session that knows a later
+        connection, or one by another clock, refuses it.
+        """
         return self._number(max(0, self._now_us() - 1_000 * ago_ms))
 
     def rise_above(self, connection_id: int) -> None:

@@ -34,7 +34,7 @@ class EndedConnections:
         self._untold: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
 
     def concerns(self, command: GatewayCommand) -> bool:
-        """Whether the connection is of our kind."""
+        """Returns True if the connection is of this process's kind."""
         return kind_of(command.connection_id) is self._kind
 
     def tell_lost_once(self, client_id: ClientId, command: GatewayCommand, reason: str) -> bool:

@@ -25,7 +25,7 @@ from state.records.leases import Lease, encode_lease
 
 _log: Final = structlog.get_logger(__name__)
 _RENEWALS: Final = 6
-"""In one duration: a few may fail."""
+"""Renewals in one duration of the lease; a few may fail."""
 _ROUGH_MS: Final = 20
 _TRIES: Final = 10
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -56,7 +56,7 @@ class HeldLease:
         clock_ms: Callable[[], float] = boot_clock_ms,
     ) -> None:
         self.lease_id = _new_id()
-        """Of the lease that is held or will be next."""
+        """The id of the lease that is held, or of the next one."""
         self._log = log
         self._topic = topic
         self._lease = Lease(holder=holder, duration_ms=duration_ms)
@@ -74,7 +74,7 @@ class HeldLease:
         self._tick(asyncio.get_running_loop())
 
     def holds(self) -> bool:
-        """Whether there is one at this moment; if it has just passed, everybody hears of it first."""
+        """Returns True if the lease holds now. If it has just expired, calls `passed` first."""
         if self._is_held and self._clock_ms() >= self._holds_until_ms:
             self._is_held = False
             _log.error(

@@ -28,7 +28,7 @@ from state.records.properties import properties_bytes
 
 _REFUSED_FROM: Final = 0x80
 _MESSAGE_BYTES: Final = 512
-"""What a message takes in memory besides its text."""
+"""Memory that a message takes besides its text."""
 # Read for every packet, and Python finds a name of the module faster than the member of an enum.
 _ABSENT: Final = WirePhase.ABSENT
 _RESERVED: Final = WirePhase.RESERVED
@@ -107,7 +107,7 @@ class Outbox:
     _held: OrderedDict[PacketId, _Held] = field(default_factory=OrderedDict)
     _owed: dict[PacketId, None] = field(default_factory=dict)  # for a set: empty it takes a quarter of the memory
     _behind: list[FastPublish | SendPublish] = field(default_factory=list)
-    """What the fast path has taken, and QoS 0 messages behind it. The first is a FastPublish that is not confirmed."""
+    """Messages of the fast path, and QoS 0 messages behind them. The first one is a FastPublish that is not confirmed."""
     _used_ids: dict[PacketId, Position] = field(default_factory=dict)
     """Packet ids of the fast path that were taken here, with the message's position, and that no grant has freed yet."""
     _listed_ids: Collection[PacketId] = ()
@@ -128,7 +128,7 @@ class Outbox:
 
     @property
     def has_free_slot(self) -> bool:
-        """One more message may be on the wire."""
+        """True if one more message may be on the wire."""
         if self.on_wire - len(self._owed) >= self.send_quota:
             return False
         return self.receive_maximum is None or self.on_wire < self.receive_maximum
@@ -212,7 +212,7 @@ class Outbox:
         return publish, (now_ms - since_ms) // 1_000
 
     def unwritten(self, packet_id: PacketId) -> None:
-        """What was to be written could not be; its slot is free."""
+        """Frees the slot of a message that could not be written."""
         self._step(packet_id, WireEvent.WITHDRAW)
 
     def block(self, is_blocked: bool) -> None:

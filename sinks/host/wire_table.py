@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 
 
 class WirePhase(IntEnum):
-    """What is open for a packet id. Integers, because the table is read for every packet."""
+    """The open step of a packet id. Integers, because the table is read for every packet."""
 
     ABSENT = 0
     AWAITING_PUBACK = 1
@@ -44,7 +44,7 @@ class WireEvent(IntEnum):
     RESEND = 1
     """The session sends it again: DUP is set."""
     SLOT_FOR_QOS1 = 2
-    """It is this message's turn, and there is a slot for it."""
+    """The message is next, and a slot is free for it."""
     SLOT_FOR_QOS2 = 3
     PUBACK = 4
     PUBREC = 5

@@ -1,4 +1,4 @@
-"""One accepted socket: feeds a `WireConnection` with bytes, answers and time, and carries its effects out."""
+"""Feeds the `WireConnection` of one accepted socket with bytes, answers and time, and carries its effects out."""
 
 import asyncio
 import secrets
@@ -24,7 +24,7 @@ from sinks.mqtt.settings import GatewaySettings
 from state.model import ClientId, ReasonCode
 
 _LINGER_S: Final = 5.0
-"""How long a closed connection may take to read its last bytes (DISCONNECT, CONNACK) before it is cut off."""
+"""A closed device has this long to read its last bytes (DISCONNECT, CONNACK); then it is cut off."""
 _TOO_MUCH_HELD: Final = CloseReason("the gateway holds too much for all devices", "gateway", ReasonCode.QUOTA_EXCEEDED)
 
 
@@ -68,9 +68,9 @@ class DeviceSocket(asyncio.Protocol):
     _is_reading: bool = True
     _is_cut_off: bool = False
     _held_bytes: int = 0
-    """Of the connection, after the last call."""
+    """`Effects.held_bytes` of the last call."""
     _is_counted: bool = False
-    """`Buffered` has been told of some."""
+    """`Buffered` counts some bytes for this socket."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def __post_init__(self) -> None:
@@ -230,7 +230,7 @@ class DeviceSocket(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the device has not taken yet, of what was written."""
+        """Bytes that were written and that the device has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property

@@ -67,7 +67,7 @@ class Drain:
 
 
 def slices(connections: Sequence[T], *, within_ms: int) -> Iterator[Sequence[T]]:
-    """Of equal size, but for the last one."""
+    """Yields slices of equal size; the last one may be smaller."""
     number = within_ms // _SLICE_MS
     size = max(_SMALLEST_SLICE, -(-len(connections) // number)) if number else max(1, len(connections))
     for start in range(0, len(connections), size):

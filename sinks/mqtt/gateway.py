@@ -1,4 +1,4 @@
-"""Every connection of a gateway: which there are, where their records go, and who may close them.
+"""The connections of a gateway: finds them, appends their records and closes them.
 
 One event loop, no task per connection: asyncio protocols (device_socket.py), and one timer per connection.
 """
@@ -50,7 +50,7 @@ _FAILED: Final = CloseReason("the gateway failed", _GATEWAY, ReasonCode.IMPLEMEN
 
 
 class Gateway(CommandHost[DeviceSocket]):
-    """Every connection of one gateway. Implements SocketHost (for sockets), OfferListener (for the router) and Drainable."""
+    """The connections of one gateway. Implements SocketHost (for sockets), OfferListener (for the router) and Drainable."""
 
     def __init__(
         self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters, *, clock_ns: Callable[[], int] = time.time_ns
@@ -111,7 +111,7 @@ class Gateway(CommandHost[DeviceSocket]):
             self.let_go(socket)
 
     def register(self, socket: DeviceSocket, request: Register, client_id: ClientId, waited_ms: int) -> Registration | None:
-        """waited_ms: since the CONNECT came in. None = nobody is taken in."""
+        """Give a CONNECT an id. waited_ms: since it came in. Returns None if the gateway accepts no device now."""
         if not self.partitions or self.is_stopping or not self.lease.holds():
             return None
         if request.refusal is not None:  # it was refused although it was prompt, and has to be above the newest
@@ -186,7 +186,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._check_drained()
 
     def closed(self, socket: DeviceSocket) -> None:
-        """The socket is."""
+        """The socket is closed."""
         self._sockets.discard(socket)
         self._check_drained()
 
@@ -239,7 +239,7 @@ class Gateway(CommandHost[DeviceSocket]):
         return self._pressure.is_high(self.now_ms())
 
     def offers(self, offers: Offers, waiting: int) -> None:
-        """What the router has read for connections of this process. waiting: offers that follow, not handed over yet."""
+        """Takes what the router has read for connections of this process. waiting: offers that are not handed over yet."""
         counters = self.counters
         self._pressure.observe(self.now_ms(), unconfirmed=counters.appends_unconfirmed, offers=waiting)
         if offers.dropped:
@@ -283,7 +283,7 @@ class Gateway(CommandHost[DeviceSocket]):
     # --- the end --------------------------------------------------------------------------------------------------------------
 
     def refuse_newcomers(self) -> None:
-        """Take nobody in any more."""
+        """Accept no device any more."""
         self.is_stopping = True
         self.ready.clear()
 

@@ -1,4 +1,4 @@
-"""What a gateway counts, and how Prometheus reads it (docs/metrics.md).
+"""The counters of a gateway, and their collector for Prometheus (docs/metrics.md).
 
 The counters are plain integers that only the event loop's thread changes: a prometheus-client counter takes a lock per packet.
 """
@@ -29,7 +29,7 @@ def _by(label: str, text: str) -> Mapping[str, str]:
 
 @dataclass(slots=True, kw_only=True)
 class GatewayCounters:
-    """One gateway's numbers since it started, each with its text for Prometheus, and the metric's name if it is another."""
+    """Numbers since the gateway started, each with its text for Prometheus, and the metric's name if it differs."""
 
     connections_open: int = _gauge("Devices connected", "connections")
     # The next six are measured once a second.

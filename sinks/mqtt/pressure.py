@@ -38,7 +38,7 @@ class Pressure:
             self._until_ms = now_ms + self._settings.pressure_hold_ms
 
     def is_high(self, now_ms: float) -> bool:
-        """Whether all offers are to be refused. On any thread."""
+        """Returns True if all offers are to be refused. Safe on any thread."""
         return now_ms < self._until_ms
 
 

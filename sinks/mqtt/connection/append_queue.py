@@ -14,7 +14,7 @@ from state.records.events import MAX_EVENTS_IN_RECORD, joined
 _RESUME_BELOW: Final = 2
 """Reading starts again when a number has fallen to a half of its limit: not at every confirmation."""
 _HEADER_BYTES: Final = 128
-"""What a header takes in memory besides its name and value: a device may send very many small ones."""
+"""Memory that a header takes besides its name and value: a device may send very many small ones."""
 _ANSWER_BYTES: Final = 256
 """The same of an answer that waits."""
 _MAX_JOINED_BYTES: Final = 8_192
@@ -67,11 +67,11 @@ class Append:
 
     @property
     def is_uplink(self) -> bool:
-        """It goes to `inflight.uplink`, else to `inflight.events`."""
+        """True if the record goes to `inflight.uplink`, else to `inflight.events`."""
         return self.headers is not None
 
     def close(self) -> None:
-        """It is on its way, and takes nothing more in."""
+        """Seals the record: it is on its way, and no acknowledgement is added any more."""
         if self.joined is not None:
             if len(self.joined) > 1:
                 self.value = joined(self.joined)

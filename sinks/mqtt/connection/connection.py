@@ -1,7 +1,7 @@
-"""One device's connection, without sockets, Kafka, randomness or a clock.
+"""The connection of one device, without sockets, Kafka, randomness or a clock.
 
 Bytes, commands, confirmations, answers and time come in by method calls. Each call returns `Effects`: all that the connection
-wants done. It calls nobody.
+wants done. It makes no calls of its own.
 
 Theory of operation
 1. The host carries out the effects of each call before the next one (sinks/mqtt/device_socket.py): records to Kafka, reading on
@@ -25,7 +25,7 @@ Theory of operation
    Kafka has that and all that was said before. So the end is in the log before the device can be back, and what it has said is
    answered.
 9. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`. Nothing after a `CloseConnection` that
-   says that the client has another connection, or that comes instead of CONNACK: nobody needs it then.
+   says that the client has another connection, or that comes instead of CONNACK: the engine knows.
 """
 
 from collections.abc import Callable, Iterable
@@ -85,9 +85,9 @@ from state.model import ClientId, PacketId, ReasonCode
 from state.records.events import encode_event, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 
 _PROMPT_MS: Final = 1_000
-"""From reading a CONNECT to Kafka's confirmation of its record. What the log had before that is not later."""
+"""From reading a CONNECT to the confirmation of its record. Within this no later CONNECT is in the log before it."""
 _KEEP_ALIVE_MS: Final = 1_500
-"""One and a half times the Keep Alive, which is in seconds [MQTT-3.1.2-22]."""
+"""Factor from the Keep Alive in seconds to one and a half times it in milliseconds [MQTT-3.1.2-22]."""
 OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
@@ -120,7 +120,7 @@ class WireConnection:
     _rates: PacketRates = field(init=False)
     _records: AppendQueue = field(init=False)
     _packets: list[bytes] = field(default_factory=list)
-    """For the device, encoded, in their order."""
+    """Encoded packets for the device, in their order."""
     # CONNECT and its way to the engine.
     _codec: Codec = V311  # until CONNECT says
     _connect: Connect = _NO_CONNECT
@@ -174,7 +174,7 @@ class WireConnection:
 
     @property
     def fast_path(self) -> FastPathState:
-        """What `offer` would do. On any thread."""
+        """What `offer` would do. Safe on any thread."""
         fast_path = self._fast_path
         if fast_path is None or self._pending_close is not None or self._peer_gone:
             return FastPathState.CLOSED
@@ -456,7 +456,7 @@ class WireConnection:
         return self._effects()
 
     def resume(self, now_ms: int) -> Effects:
-        """Whether there is room may have changed: the records of other connections count, too."""
+        """Go on if there is room again: the records of other connections count too."""
         self._resume(now_ms)
         return self._effects()
 

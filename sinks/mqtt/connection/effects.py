@@ -1,4 +1,4 @@
-"""What a call into a connection returns: everything that the connection wants done."""
+"""The result of a call into a connection: everything that the connection wants done."""
 
 from typing import Final, NamedTuple, TypeAlias
 

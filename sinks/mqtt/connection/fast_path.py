@@ -56,10 +56,10 @@ class OfferRefusal(StrEnum):
     """Too much was sent that the session has not read about."""
     SIZE = "size"
     INVALID = "invalid"
-    """It breaks the contract of `inflight.messages`, or MQTT cannot carry it."""
+    """The record breaks the contract of `inflight.messages`, or MQTT cannot carry it."""
     PRIORITY = "priority"
     ROUTED = "routed"
-    """It has CC or BCC."""
+    """The message has CC or BCC."""
     EXPIRED = "expired"
     REPETITION = "repetition"
     PACKET_IDS = "packet_ids"
@@ -109,7 +109,7 @@ class TakenOffer(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """How many messages a grant says that the session has read, and the time from taking them to this, together."""
+    """Messages that the session has read, by a grant, and the time from taking them to this, together."""
 
     messages: int
     delay_ms: int
@@ -139,7 +139,7 @@ class WireFastPath:
     """Digests of the message ids of which a repetition may be known to the session."""
     _subscriptions: Subscriptions = field(default_factory=Subscriptions)
     _resubscribed: dict[str, Subscription | None] = field(default_factory=dict)
-    """By filter: what the device has changed on this connection, None = it has unsubscribed."""
+    """Changes of the device on this connection by filter; None = it has unsubscribed."""
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
@@ -185,12 +185,12 @@ class WireFastPath:
     # --- from the device ------------------------------------------------------------------------------------------------------
 
     def subscribed(self, subscriptions: Iterable[Subscription]) -> None:
-        """From the answer on these hold [MQTT-3.8.4-8]."""
+        """Add subscriptions, which hold from the answer on [MQTT-3.8.4-8]."""
         for subscription in subscriptions:
             self._resubscribe(subscription.topic_filter, subscription)
 
     def unsubscribed(self, topic_filters: Iterable[str]) -> None:
-        """From the answer on nothing is sent by these [MQTT-3.10.4-1]."""
+        """Drop filters: from the answer on nothing is sent by these [MQTT-3.10.4-1]."""
         for topic_filter in topic_filters:
             self._resubscribe(topic_filter, None)
 
@@ -205,7 +205,7 @@ class WireFastPath:
 
     @property
     def state(self) -> FastPathState:
-        """What becomes of an offer now. On any thread."""
+        """What becomes of an offer now. Safe on any thread."""
         if not self._is_open or len(self._resubscribed) > MAX_RESUBSCRIBED:
             return FastPathState.CLOSED
         return FastPathState.OPEN if self._chains[self._partition].broken_at is None else FastPathState.BROKEN
@@ -300,6 +300,7 @@ def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:
 
 
 def _left_s(message: Message, wall_ms: int) -> int | None:
-    """As the session says it [MQTT-3.3.2-6]: rounded up, because 0 would mean "already over" (MQTT 5, 3.3.2.3.3)."""
+    """Seconds that are left of its life, as the session says them [MQTT-3.3.2-6]: rounded up, because 0 would mean "already over"
+    (MQTT 5, 3.3.2.3.3)."""
     expires_at_ms = message.expires_at_ms
     return None if expires_at_ms is None else max(1, -(-(expires_at_ms - wall_ms) // 1_000))

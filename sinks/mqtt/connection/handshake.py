@@ -21,7 +21,7 @@ _NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """One MQTT version. decode: a whole packet and where its body starts → value, raises ProtocolViolation."""
+    """The codec of one MQTT version. decode: a whole packet and where its body starts → value, raises ProtocolViolation."""
 
     protocol_version: int
     decode: Callable[[bytes, int], ClientPacket]
@@ -48,7 +48,7 @@ class ConnectionRefused(Exception):
 
 
 def choose_codec(packet: bytes, body_start: int) -> Codec:
-    """By the protocol name and level of the first packet [MQTT-3.1.2-1] [MQTT-3.1.2-2]. Raises ConnectionRefused."""
+    """Chooses by the protocol name and level of the first packet [MQTT-3.1.2-1] [MQTT-3.1.2-2]. Raises ConnectionRefused."""
     if packet[0] != framing.CONNECT:
         raise ConnectionRefused(
             "the first packet is not CONNECT [MQTT-3.1.0-1]", reason_code=ReasonCode.PROTOCOL_ERROR, codec=None
@@ -107,7 +107,7 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
 def connected_event(
     connect: Connect, *, connection_id: int, partition: int, lease_id: str, has_fast_path: bool = False, username: str = ""
 ) -> ClientConnected:
-    """What the engine is told. username: verified; empty = nobody has logged in."""
+    """Makes the event for the engine. username: verified; empty = the device has not logged in."""
     will = connect.will
     if will is not None and username:
         will = msgspec.structs.replace(will, username=username)
@@ -126,7 +126,7 @@ def connected_event(
 
 
 def expected_accept(connect: Connect, session: SessionSettings, *, connection_id: int) -> AcceptConnection:
-    """What the engine will say to a CONNECT with Clean Start, as far as CONNACK repeats it. session: the client's settings."""
+    """Predicts the engine's answer to a CONNECT with Clean Start, as far as CONNACK repeats it. session: of the client."""
     return AcceptConnection(
         connection_id=connection_id,
         partition=-1,

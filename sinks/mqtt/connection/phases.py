@@ -1,4 +1,4 @@
-"""Where a connection stands, from its socket to its end, and how it ends when a phase takes too long."""
+"""The phases of a connection from its socket to its end, and how it ends when a phase takes too long."""
 
 from enum import Enum
 from typing import Final, NamedTuple
