@@ -10,13 +10,13 @@ import confluent_kafka
 import kafka as kafka_python
 import pytest
 from prometheus_client import CollectorRegistry
+from streaming.history.sources.bounds import Bounds
 
 from inflight import Producer
 from inflight.cli.send_display import producer_settings
 from sinks.kafka.group_consumer import GroupConsumer, PartitionsAssigned
 from streaming.config.settings import Settings
 from streaming.engine.leases.topic import KafkaLeaseTopic
-from streaming.history.sources.bounds import Bounds
 from streaming.history.sources.kafka import KafkaSource
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
