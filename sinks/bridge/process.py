@@ -52,14 +52,8 @@ async def serve(
     check(settings)
     counters = counters or BridgeCounters()
     clock = BrokerClock()
-    log = event_log(
-        settings,
-        clock,
-        max_packet_size_bytes=settings.max_packet_size_bytes,
-        on_partitions_added=stop.set,
-        took=counters.append_seconds.add,
-    )
-    tail = command_tail(settings, settings.group_id, stop.set)
+    log = event_log(settings, clock, on_partitions_added=stop.set, took=counters.append_seconds.add)
+    tail = command_tail(settings, stop.set)
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))
     partitions = log.partition_count(settings.commands_topic)

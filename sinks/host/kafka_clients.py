@@ -12,19 +12,14 @@ _RECORD_OVERHEAD_BYTES: Final = 65_536
 
 
 def event_log(
-    settings: HostSettings,
-    clock: BrokerClock,
-    *,
-    max_packet_size_bytes: int,
-    on_partitions_added: Callable[[], None],
-    took: Callable[[float], None],
+    settings: HostSettings, clock: BrokerClock, *, on_partitions_added: Callable[[], None], took: Callable[[float], None]
 ) -> KafkaEventLog:
     """clock: observes the renewals of the lease. on_partitions_added, took: as in KafkaEventLog."""
     return KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
         linger_ms=PRODUCER_LINGER_MS,
         timeout_ms=settings.append_timeout_ms,
-        max_request_bytes=max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
+        max_request_bytes=settings.max_packet_size_bytes + _RECORD_OVERHEAD_BYTES,
         options=settings.kafka_options,
         on_partitions_added=on_partitions_added,
         took=took,
@@ -33,12 +28,12 @@ def event_log(
     )
 
 
-def command_tail(settings: HostSettings, group_id: str, on_taken: Callable[[], None]) -> KafkaCommandTail:
+def command_tail(settings: HostSettings, on_taken: Callable[[], None]) -> KafkaCommandTail:
     """on_taken: as in KafkaCommandTail."""
     return KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.commands_topic,
-        group_id=group_id,
+        group_id=settings.group_id,
         group_instance_id=settings.group_instance_id,
         session_timeout_ms=settings.group_session_timeout_ms,
         fetch_max_wait_ms=FETCH_MAX_WAIT_MS,

@@ -22,6 +22,8 @@ class HostSettings:
     commands_topic: str = "inflight.commands"
     uplink_topic: str = "inflight.uplink"
     leases_topic: str = "inflight.leases"
+    group_id: str = ""
+    max_packet_size_bytes: int = 524_288
     kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """By librdkafka's names (security.protocol, ssl.…, sasl.…), and others of Kafka's, of which it takes those that it has."""
     group_instance_id: str | None = Setting(

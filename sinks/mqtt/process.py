@@ -62,14 +62,8 @@ async def serve(
         stop.set()
 
     clock = BrokerClock()
-    log = event_log(
-        settings,
-        clock,
-        max_packet_size_bytes=settings.max_packet_size_bytes,
-        on_partitions_added=stop_at_once,
-        took=counters.append_seconds.add,
-    )
-    tail = command_tail(settings, settings.group_id, stop_at_once)
+    log = event_log(settings, clock, on_partitions_added=stop_at_once, took=counters.append_seconds.add)
+    tail = command_tail(settings, stop_at_once)
     router = KafkaRouter(settings.fast_path, settings) if settings.fast_path.enabled else None
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))

@@ -700,9 +700,7 @@ class WireConnection:
     def _tell_end(self, event: ClientDisconnected | ConnectionLost) -> None:
         """The last event of the connection."""
         self._is_end_told = True
-        append = Append(encode_event(event))
-        append.is_farewell = True
-        self._records.add(append)
+        self._records.add(Append(encode_event(event), is_farewell=True))
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
