@@ -1,6 +1,6 @@
 """Messages of sessions on their way to the broker: under which topic, how large, when, and what the broker says to them.
 
-Rule 4 of sinks/bridge/bridge.py lives here: the broker's 0x97 is handed to the session of the device, and until the backoff is
+Rule 5 of sinks/bridge/bridge.py lives here: the broker's 0x97 is handed to the session of the device, and until the backoff is
 over everything else that wants an answer is refused with it on the broker's behalf, without asking it.
 """
 
