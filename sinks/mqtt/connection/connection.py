@@ -397,9 +397,9 @@ class WireConnection:
             outbox.withdraw(command.packet_ids)
             self._write_due(outbox, now_ms)
         elif isinstance(command, OpenFastPath):
-            adopted = fast_path.open(command, now_ms)
-            self.counters.adoptions += adopted.messages
-            self.counters.adoption_delay_ms += adopted.delay_ms
+            messages, delay_ms = fast_path.open(command, now_ms)
+            self.counters.adoptions += messages
+            self.counters.adoption_delay_ms += delay_ms
         elif isinstance(command, CloseFastPath):
             fast_path.close()
             self._tell(FastPathClosed(connection_id=self.connection_id))  # behind what was sent under the grant

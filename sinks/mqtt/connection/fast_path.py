@@ -108,13 +108,6 @@ class TakenOffer(NamedTuple):
     sent: FastSent
 
 
-class Adopted(NamedTuple):
-    """Messages that the session has read, by a grant, and the time from taking them to this, together."""
-
-    messages: int
-    delay_ms: int
-
-
 class _Unadopted(NamedTuple):
     """digest: of the message id, None = the backend did not name it."""
 
@@ -143,7 +136,8 @@ class WireFastPath:
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
-    def open(self, grant: OpenFastPath, now_ms: int) -> Adopted:
+    def open(self, grant: OpenFastPath, now_ms: int) -> tuple[int, int]:
+        """Returns how many messages the session has read since, and the time from taking them to this, together, in ms."""
         partition, offset = grant.after
         self._chains.setdefault(partition, Chain()).handled(offset)
         self._partition = partition
@@ -162,10 +156,10 @@ class WireFastPath:
                 self._resubscribe(topic_filter, change)
         return adopted
 
-    def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> Adopted:
+    def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> tuple[int, int]:
         """Forgets what the session has read: it does not send that as if for the first time."""
         adopted = [taken for taken in self._taken if taken.partition == partition and taken.offset <= offset]
-        return Adopted(len(adopted), sum(now_ms - self._taken.pop(taken).taken_ms for taken in adopted))
+        return len(adopted), sum(now_ms - self._taken.pop(taken).taken_ms for taken in adopted)
 
     def close(self) -> None:
         self._is_open = False

@@ -9,7 +9,7 @@ import msgspec
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.fast_path import Adopted, Chain, OfferRefusal, WireFastPath
+from sinks.mqtt.connection.fast_path import Chain, OfferRefusal, WireFastPath
 from state.activation import Activation
 from state.connection import SessionConnection
 from state.events import Event, FastSent
@@ -45,10 +45,10 @@ def _falls_back(self: Chain, offset: int) -> None:
     self.after = offset
 
 
-def _forgets_what_was_handled(self: WireFastPath, *_: Any) -> Adopted:
+def _forgets_what_was_handled(self: WireFastPath, *_: Any) -> tuple[int, int]:
     for position in [taken for taken in self._taken if taken.offset <= self._chains[self._partition].after]:
         del self._taken[position]
-    return Adopted(0, 0)
+    return 0, 0
 
 
 def _lowest(self: Outbox) -> PacketId:

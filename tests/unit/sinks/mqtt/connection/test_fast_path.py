@@ -8,7 +8,7 @@ from typing import Any
 from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import Outbox
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, Adopted, OfferRefusal, TakenOffer, WireFastPath
+from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, OfferRefusal, TakenOffer, WireFastPath
 from sinks.mqtt.connection.handshake import V311
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
@@ -23,7 +23,7 @@ def fast_path() -> WireFastPath:
     return WireFastPath(connect, 1, encode=V311.encode_publish, outbox=Outbox(99), settings=GatewaySettings())
 
 
-def granted(path: WireFastPath, partition: int, offset: int, **fields: Any) -> Adopted:
+def granted(path: WireFastPath, partition: int, offset: int, **fields: Any) -> tuple[int, int]:
     grant = OpenFastPath(connection_id=1, partition=0, sequence=1, after=Position(partition, offset), **fields)
     return path.open(grant, 1_000)
 
@@ -74,12 +74,12 @@ def test_what_was_taken_is_known_until_a_grant_of_its_partition_says_that_it_was
     granted(path, 2, 4)
     take(path, 2, 5)
     take(path, 2, 6)
-    assert granted(path, 2, 5, adopted=5) == Adopted(1, 100)
+    assert granted(path, 2, 5, adopted=5) == (1, 100)
     assert [was_taken(path, 2, offset) for offset in (5, 6)] == [False, True]
-    assert granted(path, 3, 70, adopted=70) == Adopted(0, 0)
+    assert granted(path, 3, 70, adopted=70) == (0, 0)
     assert was_taken(path, 2, 6)
     take(path, 3, 71)
-    assert granted(path, 2, 6, adopted=6) == Adopted(1, 100)
+    assert granted(path, 2, 6, adopted=6) == (1, 100)
     assert was_taken(path, 3, 71)
 
 
