@@ -19,7 +19,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Contradictions(ValueError):
-    """Keys that are fine one by one but not together: (key path, what is wrong) for each."""
+    """Carries keys that are fine one by one but not together: (key path, what is wrong) for each."""
 
     def __init__(self, found: Sequence[tuple[KeyPath, str]]) -> None:
         super().__init__("; ".join(message for _, message in found))
@@ -27,7 +27,7 @@ class Contradictions(ValueError):
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[KeyPath, str]]:
-    """(key path, sentence) for everything that pydantic found."""
+    """Yields (key path, sentence) for everything that pydantic found."""
     explained: set[KeyPath] = set()
     for found in error.errors(include_url=False):
         cause = found.get("ctx", {}).get("error")
@@ -41,8 +41,9 @@ def explain(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[Ke
 
 
 def resolve_key(model: type[BaseModel], dotted: str) -> tuple[str, ...] | None:
-    """The path of a dotted key, or None if there is no such key. What follows a table of free names is one name, dots and all; it
-    may be in quotes, as TOML wants it.
+    """Returns the path of a dotted key, or None if there is no such key.
+
+    What follows a table of free names is one name, dots included; it may be in quotes, as in TOML.
     """
     parts, keys = tuple(dotted.split(".")), _keys(model, lists=False)
     if parts in keys:
@@ -57,13 +58,13 @@ def _unquoted(name: str) -> str:
 
 
 def is_text(model: type[BaseModel], path: tuple[str, ...]) -> bool:
-    """True if the key is a text, so that brackets mean nothing in it. path: as `resolve_key` finds it."""
+    """Returns True if the key is a text, so that brackets mean nothing in it. path: as `resolve_key` finds it."""
     field = _keys(model, lists=False).get(path)
     return field is not None and (field.annotation is str or setting_of(field).none is not None)
 
 
 def may_be_a_secret(model: type[BaseModel], path: tuple[str, ...], text: str) -> bool:
-    """True if `text`, given for a key that exists, is a secret or has one in it. path: as `resolve_key` finds it."""
+    """Returns True if `text`, given for a key that exists, is a secret or has one in it. path: as `resolve_key` finds it."""
     field = _keys(model, lists=False).get(path)
     if field is None:
         return bool(text) and names_a_secret(path[-1])  # in a table of free names
@@ -78,7 +79,7 @@ def known_keys(model: type[BaseModel]) -> list[str]:
 
 
 def unknown_key(model: type[BaseModel], dotted: str) -> str:
-    """The sentence for a key that does not exist, with the one that was probably meant."""
+    """Returns the sentence for a key that does not exist: what replaces it, or which key was probably meant."""
     name = _INDEX.sub("", dotted).replace("profiles.", "session.")
     for removed, instead in REMOVED.items():
         if f"{name}.".startswith(f"{removed}.") or f"session.{name}" == removed:
@@ -90,7 +91,7 @@ def unknown_key(model: type[BaseModel], dotted: str) -> str:
 
 
 def allowed(field: FieldInfo) -> str:
-    """The values a field takes: `100ms … 1d`, `0 … 65535`, `reconnect, timer, wait`; empty when the description says it all."""
+    """Returns the values that a key may have: `100ms … 1d`, `reconnect, timer, wait`; empty if the meaning says it."""
     annotation = field.annotation
     if annotation is bool:
         return "true, false"
@@ -102,7 +103,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def render_toml(settings: BaseModel, *, comments: bool = True) -> str:
-    """A TOML file that reads back as the same settings; secrets as empty strings."""
+    """Returns a TOML file that reads back as the same settings, with empty secrets."""
     lines: list[str] = []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
@@ -116,7 +117,7 @@ def render_toml(settings: BaseModel, *, comments: bool = True) -> str:
 
 
 def join_key(path: KeyPath) -> str:
-    """`profiles[0].max_inflight` of ("profiles", 0, "max_inflight")."""
+    """Returns `profiles[0].max_inflight` for ("profiles", 0, "max_inflight")."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -179,7 +180,7 @@ def _sentence(model: type[BaseModel], path: KeyPath, field: FieldInfo | None, ki
 
 
 def _blamed(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, FieldInfo | None]:
-    """The part of a pydantic location that names a key of ours (not a member of a union), and its field if there is one."""
+    """Returns the part of a pydantic location that names a key (not a member of a union), and its field if there is one."""
     keys = _keys(model, lists=True)
     names: tuple[str, ...] = ()
     field: FieldInfo | None = None
@@ -197,7 +198,7 @@ def _blamed(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, FieldInfo | 
 
 
 def _keys(model: type[BaseModel], *, lists: bool, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], FieldInfo]:
-    """Every key and every table by its path. lists: also the keys in lists of tables, without an index."""
+    """Returns every key and every table by its path. lists: with the keys in lists of tables, without an index."""
     found: dict[tuple[str, ...], FieldInfo] = {}
     for name, field in model.model_fields.items():
         found[(*above, name)] = field

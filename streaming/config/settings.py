@@ -1,7 +1,7 @@
 """The configuration: one TOML file, overridden by the environment and by flags; checked as a whole before anything starts.
 
 Layers, each winning over the one before:
-1. defaults (of the sections);
+1. the defaults of the settings classes;
 2. the file: `--config FILE`, else conf/inflight.toml;
 3. environment variables `INFLIGHT__SECTION__KEY`;
 4. `--set section.key=value`; a bare key of [session] needs no section (`--set max_inflight=2`).
@@ -108,9 +108,14 @@ def _kafka_side(settings: Settings) -> dict[str, Any]:
 
 
 def load_settings(config: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
-    """The settings in force, checked. config: None = conf/inflight.toml. overrides: `key=value`, the last one wins.
+    """Reads and checks the settings in force.
 
-    Raises ConfigurationError with all that is wrong.
+    Args:
+        config: The file; None = conf/inflight.toml.
+        overrides: `key=value`; the last one for a key wins.
+
+    Raises:
+        ConfigurationError: Something is wrong; it carries all of it.
     """
     path = conf_file("inflight.toml") if config is None else config
     origins = Origins(path)
@@ -187,7 +192,7 @@ def _read_text(path: tuple[str, ...], text: str, where: str, origins: Origins) -
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key; everything else, lists too, is replaced."""
+    """Merges tables key by key; replaces everything else, lists too."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)

@@ -18,7 +18,10 @@ _SIZE: Final = TypeAdapter(ByteSize)
 
 
 def parse_duration_ms(value: object) -> int:
-    """Milliseconds of `30s`, `500ms`, `2h`, `1h30m`, `never`; a bare number is milliseconds, as in EMQX. Raises ValueError."""
+    """Returns the milliseconds of `30s`, `500ms`, `2h`, `1h30m`, `never`; a bare number is milliseconds, as in EMQX.
+
+    Raises ValueError.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -34,7 +37,7 @@ def parse_duration_ms(value: object) -> int:
 
 
 def parse_seconds(value: object) -> int:
-    """Seconds of a duration that is a whole number of them. Raises ValueError."""
+    """Returns the seconds of a duration that is a whole number of them. Raises ValueError."""
     seconds, rest_ms = divmod(parse_duration_ms(value), SECOND)
     if rest_ms:
         raise ValueError("not a whole number of seconds")
@@ -42,7 +45,7 @@ def parse_seconds(value: object) -> int:
 
 
 def parse_schedule_ms(value: object) -> int | tuple[int, ...]:
-    """Milliseconds of one duration, or of each in a list. Raises ValueError."""
+    """Returns the milliseconds of one duration, or of each in a list. Raises ValueError."""
     if not isinstance(value, list | tuple):
         return parse_duration_ms(value)
     waits = []
@@ -73,7 +76,7 @@ def check_schedule(schedule: int | tuple[int, ...], within: tuple[float, float])
 
 
 def parse_size_bytes(value: object) -> int:
-    """Bytes of `1MiB`, `64KiB`, `10MB`; a bare number is bytes. Raises ValueError."""
+    """Returns the bytes of `1MiB`, `64KiB`, `10MB`; a bare number is bytes. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = value.strip() if isinstance(value, str) and value.isascii() else ""
@@ -84,12 +87,12 @@ def parse_size_bytes(value: object) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest exact spelling: 30s, 1500ms, 2h, never."""
+    """Returns the shortest exact spelling: 30s, 1500ms, 2h, never."""
     return "never" if milliseconds >= NEVER_MS else _shortest(milliseconds, _MS_PER_UNIT)
 
 
 def format_seconds(seconds: int) -> str:
-    """The shortest exact spelling: 30s, 2h, never."""
+    """Returns the shortest exact spelling: 30s, 2h, never."""
     return format_duration(seconds * SECOND)
 
 
@@ -99,7 +102,7 @@ def format_schedule(schedule: int | tuple[int, ...]) -> str | list[str]:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact spelling in binary units: 256KiB, 1MiB, 1000B."""
+    """Returns the shortest exact spelling in binary units: 256KiB, 1MiB, 1000B."""
     return _shortest(size_bytes, _BYTES_PER_UNIT)
 
 
