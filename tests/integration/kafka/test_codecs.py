@@ -10,14 +10,14 @@ import confluent_kafka
 import kafka as kafka_python
 import pytest
 from prometheus_client import CollectorRegistry
-from streaming.history.sources.bounds import Bounds
 
 from inflight import Producer
 from inflight.cli.send_display import producer_settings
 from sinks.kafka.group_consumer import GroupConsumer, PartitionsAssigned
 from streaming.config.settings import Settings
-from streaming.engine.leases.topic import KafkaLeaseTopic
+from streaming.engine.leases.topic import LeaseTopic
 from streaming.history.sources.kafka import KafkaSource
+from streaming.history.sources.source import SourceLimits
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -70,14 +70,14 @@ def test_history_reads_every_codec(settings: Settings, writers: dict[str, Write]
     for name, write in writers.items():
         write(settings.topics.messages, f"small-{name}", b"client", b"x" * 500)
     for name in writers:
-        rows = KafkaSource(settings, Bounds()).of_message(f"small-{name}").submitted
+        rows = KafkaSource(settings, SourceLimits()).of_message(f"small-{name}").submitted
         assert [row["client_id"] for row in rows] == ["client"], name
 
 
 def test_the_driver_reads_every_codec(settings: Settings, writers: dict[str, Write]) -> None:
     for name, write in writers.items():
         write(settings.topics.leases, name, name.encode(), b"no lease " * 100)
-    topic = KafkaLeaseTopic(settings)
+    topic = LeaseTopic(settings)
     found: set[str] = set()
     wait_until(
         lambda: found.update(lease_id for lease_id, _ in topic.read()) or len(found) == len(writers), "all leases are read"
@@ -94,7 +94,7 @@ def test_the_producer_reads_and_writes_every_codec(settings: Settings, writers: 
         for number in range(20):
             producer.send("client", "a/b", b"x" * 500, message_id=f"sent-{number}")
         assert all((producer.throttled(f"slow-{name}") or "").startswith("long") for name in writers)
-    assert KafkaSource(settings, Bounds()).of_message("sent-19").submitted
+    assert KafkaSource(settings, SourceLimits()).of_message("sent-19").submitted
 
 
 def test_gateways_bridges_and_routers_read_every_codec(settings: Settings, writers: dict[str, Write]) -> None:

@@ -27,7 +27,7 @@ from inflight.local.jars import ensure_jars
 from state.records.throttle import encode_throttle
 from state.settings import BackoffSettings
 from streaming.config.settings import load_settings
-from streaming.engine.watching.back_pressure import KafkaThrottleTopic
+from streaming.engine.watching.back_pressure import ThrottleTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.servers]
 
@@ -344,7 +344,7 @@ def test_an_engine_without_its_old_checkpoint_frees_the_clients_that_the_old_one
     settings = producer_settings(engine)
     for key, since_ms in (("old", 1_000), ("older", 10), ("new", 5_000), ("*", 10)):
         throttle(broker, settings, key, encode_throttle("long queue", since_ms))
-    topic = KafkaThrottleTopic(engine)
+    topic = ThrottleTopic(engine)
     topic.forget_clients(before_ms=5_000)
     topic.write(None)
     topic.close()
