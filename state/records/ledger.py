@@ -16,7 +16,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One element of the array. A field with its default value is omitted.
+    """An element of the array. A field with its default value is omitted.
 
     Attributes:
         batch_ms: Time of the micro-batch. The other fields are those of state.commands.RecordTransition.

@@ -109,7 +109,7 @@ class SparkCells:
 
 
 class PlainCells:
-    """The same values of one record, without Spark."""
+    """Values of one record, equal to those of SparkCells, without Spark."""
 
     def __init__(self, record: KafkaRecord) -> None:
         self.topic: Cell = record.topic

@@ -36,7 +36,7 @@ _plain_ledger: Final = msgspec.json.Decoder(list[LedgerRow])
 
 
 def _ledger_columns(of: SparkCells | PlainCells, row: Cell, index: Cell) -> dict[str, Cell]:
-    """row: an element of the record's array, by the fields of LedgerRow. index: its place."""
+    """Returns the columns of an element of the record's array. row: by the fields of LedgerRow. index: its place."""
     return {
         "client_id": of.first(row["client_id"], of.key, ""),
         "message_id": row["message_id"],
@@ -54,7 +54,7 @@ def _ledger_columns(of: SparkCells | PlainCells, row: Cell, index: Cell) -> dict
 
 
 def _dead_letter_columns(of: SparkCells | PlainCells) -> dict[str, Cell]:
-    """The record as it is, and what people ask for as columns."""
+    """Returns the record as it is, and what people ask for as columns."""
     history = of.header(dead_letters.DEATHS)
     newest_reason, newest_ms, deaths = of.deaths(history)
     died_ms = of.time_or(of.first(of.integer(of.header(dead_letters.LAST_DEATH + "time"), "bigint"), newest_ms), of.time_ms)
@@ -84,7 +84,7 @@ def _dead_letter_columns(of: SparkCells | PlainCells) -> dict[str, Cell]:
 
 
 def _receipt_columns(of: SparkCells | PlainCells, receipt: Cell) -> dict[str, Cell]:
-    """receipt: by the fields of Receipt, all null for what is no receipt."""
+    """Returns the columns of a receipt. receipt: by the fields of Receipt, all null for what is no receipt."""
     outcome_ms = of.time_or(receipt["outcome_ms"], of.time_ms)
     accepted_ms = of.time_or(receipt["accepted_ms"], None)
     return {

@@ -64,7 +64,7 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What is sent again.
+    """Chooses what is sent again.
 
     Attributes:
         where: SQL condition over `dead_letters`.

@@ -25,7 +25,7 @@ _FINISHED: Final = Transition.FINISHED.value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """One thing that happened to the message. packet_id, outcome: None = does not apply. attempt: 0 = does not apply."""
+    """A thing that happened to the message. packet_id, outcome: None = does not apply. attempt: 0 = does not apply."""
 
     time: datetime
     client_id: str

@@ -15,7 +15,7 @@ _PAHO_NAMES: Final = tuple(row.mqtt_name.replace(" ", "") for row in PROPERTIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLimits:
-    """What the broker's CONNACK allows (MQTT 5, 3.2.2.3); an MQTT 3.1.1 broker does not say."""
+    """The limits that the broker's CONNACK sets (MQTT 5, 3.2.2.3). An MQTT 3.1.1 broker sets none."""
 
     receive_maximum: int = 65_535
     maximum_packet_size_bytes: int | None = None

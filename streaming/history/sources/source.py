@@ -18,7 +18,7 @@ DEFAULT_MAX_RECORDS: Final = 1_000_000
 
 
 class SourceChoice(StrEnum):
-    """Where rows come from. AUTO: the archive where there is one, else Kafka."""
+    """Names the place that rows come from. AUTO: the archive where there is one, else Kafka."""
 
     AUTO = "auto"
     DELTA = "delta"
@@ -27,7 +27,7 @@ class SourceChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLimits:
-    """How much of a source is read.
+    """Limits how much of a source is read.
 
     Attributes:
         client_id: Only what is kept under this client; None = of all clients.
