@@ -23,7 +23,7 @@ from sinks.kafka.failed_requests import FailedRequest
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
 from sinks.kafka.partition_queue import PartitionQueue
 from sinks.kafka.partitioning import partition_of
-from sinks.kafka.record_producer import MAX_ONE_BY_ONE, NotSent, RecordProducer
+from sinks.kafka.record_producer import MAX_GROUP_BYTES, MAX_ONE_BY_ONE, NotSent, RecordProducer
 
 _ASK_S: Final = 1.0
 _RETRY_OPEN_S: Final = 0.2
@@ -35,6 +35,7 @@ _OF_THE_PRODUCER: Final = (
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
 """Refusals of the producer id and not of the record."""
+_NOT_AUTHORISED: Final = (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _NO_TOPIC: Final = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 Report: TypeAlias = Callable[[SendLoop, float], None]
@@ -44,22 +45,27 @@ Post: TypeAlias = Callable[[Report], None]
 _log: Final = structlog.get_logger(__name__)
 
 
-class KafkaGeneration:
-    """Generation on a RecordProducer. All methods are called inside of reports; what happens to the records is posted.
+class TopicUnknown(KafkaFailed):
+    """The topic does not exist, or may not be described."""
 
-    partitions: of the topic. largest: bytes of a record that brokers accept, None = unknown.
+
+class KafkaGeneration:
+    """Generation on a RecordProducer. All methods but `connect` are called inside of reports; what happens to records is posted.
+
+    Raises KafkaFailed for a file or value that is of no use.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, settings: ProducerSettings, post: Post, *, partitions: int, largest: int | None
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, settings: ProducerSettings, post: Post) -> None:
+        self._servers = bootstrap_servers
+        self._settings = settings
         self._post = post
         self._topic = settings.topic
-        self._partitions = partitions
-        self._largest = largest if settings.compression is None else None
+        self._partitions = 0
+        self._largest: int | None = None
         self._queues: dict[int, PartitionQueue[Send]] = {}
         self._numbers: Counter[tuple[int, bool]] = Counter()
-        batch_bytes = settings.batch_bytes if largest is None else min(settings.batch_bytes, largest)
+        self._has_written = False
+        # Made before anything is asked: librdkafka asks for a producer id half a second later.
         self._producer = RecordProducer(
             bootstrap_servers=bootstrap_servers,
             options=settings.kafka_options,
@@ -67,24 +73,32 @@ class KafkaGeneration:
                 **connection_config(settings),
                 **record_config(settings),
                 "linger.ms": settings.linger_ms,
-                "batch.size": batch_bytes,
+                "batch.size": settings.batch_bytes,
                 "message.timeout.ms": 0,
                 "request.timeout.ms": settings.attempt_timeout_ms,
                 "retry.backoff.ms": 50,
             },
             stops_at_failure=False,
             on_request_failed=self._request_failed,
-            **({} if largest is None else {"max_batch_bytes": largest}),
         )
 
+    @property
+    def is_login_refused(self) -> bool:
+        return self._producer.errors.is_login_refused
+
     def connect(self) -> None:
-        """Blocks until a broker answers, or for some seconds. Raises KafkaFailed."""
-        self._producer.partition_count(self._topic)
+        """Learns about the topic. Blocks for about a second without an answer. Raises KafkaFailed, TopicUnknown."""
+        # All topics, not this one: a broker may create one that it is asked for.
+        self._partitions = self._producer.partition_counts(_ASK_S).get(self._topic, 0)
+        if not self._partitions:
+            raise TopicUnknown(f"topic {self._topic} does not exist, or may not be described; create it with `inflight topics`")
+        self._largest = _largest_record_bytes(self._servers, self._settings)
 
     def hand_over(self, send: Send) -> bool:
         message = send.message
-        if self._largest is not None and (size := _batch_bytes(message)) > self._largest:
-            raise SendRefused(f"the record has {size} bytes: topic {self._topic} takes {self._largest} ({_MAX_RECORD})")
+        largest = None if self._settings.compression else self._largest
+        if largest is not None and (size := _batch_bytes(message)) > largest:
+            raise SendRefused(f"the record has {size} bytes: topic {self._topic} takes {largest} ({_MAX_RECORD})")
         number = partition_of(message.key, self._partitions)
         queue = self._queues.get(number)
         if queue is None:
@@ -147,18 +161,20 @@ class KafkaGeneration:
         if queue.held and not queue.sent:
             self._write_next(queue, loop, now_ms)
         if error is None:
+            self._has_written = True
             loop.confirmed(send, queue.number, offset, now_ms)
             return
+        fatal = self._producer.fatal_error
+        if fatal is not None and fatal.code() in _NOT_AUTHORISED and not self._has_written:
+            error = fatal  # no producer id, so nothing was written
         code = error.code()
         is_refused = code in _NO_TOPIC or (code > 0 and code not in _OF_THE_PRODUCER)
-        text = (
-            f"the broker answered {error.name()}: {error.str()}" if is_refused else f"Kafka's client gave it up ({error.str()})"
-        )
+        text = f"the broker answered {error.name()}" if is_refused else "Kafka's client gave it up"
         # What it gives up by itself may have been written before: its errors do not tell.
         loop.given_up(send, f"{text}: {error.str()}", is_refused=is_refused, is_written=True, now_ms=now_ms)
 
     def _write_next(self, queue: PartitionQueue[Send], loop: SendLoop, now_ms: float) -> None:
-        group = queue.pop_group()
+        group = queue.pop_group(min(MAX_GROUP_BYTES, self._largest or MAX_GROUP_BYTES))
         for send in group:
             try:
                 if not self._write(send, queue, in_group=len(group) > MAX_ONE_BY_ONE):
@@ -172,11 +188,14 @@ class KafkaGeneration:
         self._post(lambda loop, now_ms: self._repeated(in_group, failed, loop, now_ms))
 
     def _repeated(self, in_group: bool, failed: FailedRequest, loop: SendLoop, now_ms: float) -> None:
+        self._has_written = True
         queue = self._queues.get(failed.partition)
+        if queue is None or not (failed.is_lost or failed.is_answered):
+            return
         records = {(in_group, number) for number in failed.numbers}
         cause = Cause.NETWORK if failed.is_lost else Cause.BROKER
         text = "connection lost before the answer came" if failed.is_lost else f"the broker answered {failed.error!r}"
-        for send in [] if queue is None else list(queue.sent):
+        for send in list(queue.sent):
             if send.record in records:
                 loop.request_failed(send, cause, text, now_ms)
 
@@ -205,46 +224,24 @@ class GenerationOpener:
         self._stopping.set()
 
     def _open(self) -> None:
+        generation: KafkaGeneration | None = None
         while not self._stopping.is_set():
             try:
-                self._try_open()
-                return
-            except Exception as error:  # noqa: BLE001 - whatever it is: sends that wait get the reason, and the next try may succeed
-                self._failed(f"{error}", permanent=True)
-            self._stopping.wait(_RETRY_OPEN_S)
-
-    def _try_open(self) -> None:
-        """Blocks until a broker answers. Raises KafkaFailed for what no retry of a send changes."""
-        settings, errors = self._settings, ClientErrors()
-        admin = new_client(AdminClient, client_config(self._servers, settings.kafka_options, errors, connection_config(settings)))
-        while not self._stopping.is_set():
-            try:
-                # Not the topic alone: a broker may create one that it is asked for.
-                topic = admin.list_topics(timeout=_ASK_S).topics.get(settings.topic)
-                break
-            except KafkaException as error:
-                admin.poll(0)  # what `errors` keeps comes with it
-                self._failed(str(errors.failed("no broker answers", error)), permanent=errors.is_login_refused)
-        else:
-            return
-        if topic is None or topic.error is not None:
-            raise KafkaFailed(f"topic {settings.topic} does not exist, or may not be described; create it with `inflight topics`")
-        largest = _largest_record_bytes(admin, settings.topic)
-        generation = KafkaGeneration(self._servers, settings, self._post, partitions=len(topic.partitions), largest=largest)
-        self._connect(generation)
-        self._post(lambda loop, now_ms: loop.generation_opened(generation, now_ms))
-
-    def _connect(self, generation: KafkaGeneration) -> None:
-        """Waits for a connection of its own, and for the throttle table, so that the first attempt does not."""
-        while not self._stopping.is_set():
-            try:
+                generation = generation or KafkaGeneration(self._servers, self._settings, self._post)
                 generation.connect()
+            except Exception as error:  # noqa: BLE001 - whatever it is: sends that wait get the reason, and the next try may succeed
+                never_connects = generation is None or generation.is_login_refused
+                self._failed(str(error), permanent=never_connects or isinstance(error, TopicUnknown))
+                self._stopping.wait(_RETRY_OPEN_S)
+            else:
                 break
-            except KafkaFailed as error:
-                self._failed(str(error), permanent=False)
+        if generation is None:
+            return
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
+        opened = generation
+        self._post(lambda loop, now_ms: loop.generation_opened(opened, now_ms))
 
     def _failed(self, reason: str, *, permanent: bool) -> None:
         self._post(lambda loop, now_ms: loop.kafka_unavailable(f"{self._servers}: {reason}", permanent=permanent, now_ms=now_ms))
@@ -274,10 +271,11 @@ def _batch_bytes(message: MessageRecord) -> int:
     return _BATCH_OVERHEAD_BYTES + len(message.key) + len(message.value) + headers_bytes
 
 
-def _largest_record_bytes(admin: Any, topic: str) -> int | None:
+def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) -> int | None:
     """None = the brokers do not say (DescribeConfigs is not allowed)."""
-    resource = ConfigResource(ResourceType.TOPIC, topic)
+    config = client_config(bootstrap_servers, settings.kafka_options, ClientErrors(), connection_config(settings))
+    resource = ConfigResource(ResourceType.TOPIC, settings.topic)
     try:
-        return int(admin.describe_configs([resource])[resource].result()[_MAX_RECORD].value)
+        return int(new_client(AdminClient, config).describe_configs([resource])[resource].result()[_MAX_RECORD].value)
     except (KafkaException, KeyError):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
 from state.model import ClientId
@@ -71,8 +71,7 @@ class ThrottleFollower:
             "isolation.level": "read_committed",
             "fetch.error.backoff.ms": 100,
         }
-        self._errors = ClientErrors()
-        self._config = client_config(bootstrap_servers, options, self._errors, more)
+        self._config = client_config(bootstrap_servers, options, ClientErrors(), more)
         self._known = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inflight-throttle", daemon=True)
@@ -102,48 +101,55 @@ class ThrottleFollower:
         """Reads until something fails or we stop. Returns how long to pause before the next try, in seconds."""
         consumer = new_client(Consumer, self._config)
         try:
-            numbers = self._partitions(consumer)
-            if not numbers:
+            ends = self._ends(consumer)
+            if ends is None:
                 self._table.replace(())
                 self._known.set()
                 return _MISSING_TOPIC_PAUSE_S
-            consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in numbers])
-            found: list[tuple[bytes | None, bytes | None]] = []
+            consumer.assign([TopicPartition(self._topic, number, first) for number, (first, _) in ends.items()])
+            unread = {number for number, (first, end) in ends.items() if first < end}
+            found: list[tuple[bytes | None, bytes | None]] | None = []
+            """What was read before the end of all partitions; None = the table is known."""
             deadline_s = time.monotonic() + _READ_TO_END_S
-            is_at_end = False
             while not self._stopping.is_set():
+                if found is not None and not unread:
+                    self._table.replace(found)
+                    self._known.set()
+                    found = None
+                if found is not None and time.monotonic() > deadline_s:
+                    raise KafkaFailed(f"{self._topic} was not read to its end within {_READ_TO_END_S:g} s")
                 for message in consumer.consume(_MOST_RECORDS, _POLL_S):
-                    if (error := message.error()) is not None:
-                        numbers -= self._ended_partition(error, message)
-                    elif is_at_end:
+                    number, error = message.partition(), message.error()
+                    if error is not None:
+                        self._check(error)
+                    elif found is None:
                         self._table.apply(message.key(), message.value())
                     else:
                         found.append((message.key(), message.value()))
-                if not numbers and not is_at_end:
-                    is_at_end = True
-                    self._table.replace(found)
-                    self._known.set()
-                elif not is_at_end and time.monotonic() > deadline_s:
-                    raise KafkaFailed(f"{self._topic} was not read to its end within {_READ_TO_END_S:g} s")
+                    if (error is None and message.offset() + 1 >= ends[number][1]) or _is_end(error):
+                        unread.discard(number)
             return 0.0
         finally:
             consumer.close()
 
-    def _partitions(self, consumer: Any) -> set[int]:
-        """Returns the partitions of the topic; none without such a topic. Waits until a broker answers, or we stop."""
+    def _ends(self, consumer: Any) -> dict[int, tuple[int, int]] | None:
+        """Returns the first offset and the end of each partition; None without such a topic. Waits until a broker answers."""
         while not self._stopping.is_set():
             try:
                 topic = consumer.list_topics(timeout=_ANSWER_S).topics.get(self._topic)
-                return set() if topic is None or topic.error is not None else set(topic.partitions)
-            except KafkaException as error:
-                consumer.poll(0)
-                _log.debug("throttle_consumer_waits", reason=str(self._errors.failed("no broker answers", error)))
-        return set()
+                if topic is None or topic.error is not None:
+                    break
+                numbers = sorted(topic.partitions)
+                return {each: consumer.get_watermark_offsets(TopicPartition(self._topic, each), _ANSWER_S) for each in numbers}
+            except KafkaException:
+                consumer.poll(0)  # calls `error_cb`
+        return None
 
-    def _ended_partition(self, error: KafkaError, message: Any) -> set[int]:
-        """Returns the partition whose end was reached. Raises KafkaFailed when another consumer is the cure."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            return {message.partition()}
-        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return set()  # nothing depends on the coordinator of a group without members
-        raise KafkaFailed(f"{self._topic} cannot be read: {error.str()}")
+    def _check(self, error: KafkaError) -> None:
+        """Raises KafkaFailed when another consumer is the cure. Nothing depends on the coordinator of a group without members."""
+        if not _is_end(error) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            raise KafkaFailed(f"{self._topic} cannot be read: {error.str()}")
+
+
+def _is_end(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError._PARTITION_EOF

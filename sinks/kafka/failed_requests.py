@@ -21,16 +21,18 @@ _BROKER: Final = "Broker: "
 
 
 class FailedRequest(NamedTuple):
-    """A produce request that librdkafka is about to repeat.
+    """A produce request that failed.
 
     numbers: of its records; those of a partition are numbered from 1, in the order in which the client got them. is_lost: the
-    connection was lost before the answer came; else a broker has answered `error`.
+    connection was lost before the answer came. is_answered: a broker has answered `error`, and librdkafka repeats the request.
+    Neither: the failure ends no attempt.
     """
 
     partition: int
     numbers: range
     error: str
     is_lost: bool
+    is_answered: bool
 
 
 def request_log(on_failed: Callable[[FailedRequest], None]) -> dict[str, Any]:
@@ -39,21 +41,18 @@ def request_log(on_failed: Callable[[FailedRequest], None]) -> dict[str, Any]:
 
 
 def failed_request(line: str) -> FailedRequest | None:
-    """Reads a line MSGSET. None: no request, or one whose failure is none of an attempt.
+    """Reads a line MSGSET. None: no request failed.
 
-    A broker that does not lead the partition any more is followed by the one that does ("Refresh"). What comes out of order after
-    another failure is sent again in order. A time-out is measured by whoever waits.
+    A broker that does not lead the partition any more is followed by the one that does ("Refresh"). A request that is out of
+    order after another failure is sent again in order. A time-out is measured by whoever waits.
     """
     if (found := _FAILED.search(line)) is None:
         return None
     error, actions = found["error"], found["actions"].split(",")
-    is_lost = error == _LOST
-    has_answer = error.startswith(_BROKER) and "Retry" in actions and "Refresh" not in actions
-    if not is_lost and not has_answer:
-        return None
+    is_answered = error.startswith(_BROKER) and "Retry" in actions and "Refresh" not in actions
     first = int(found["first"])
     numbers = range(first, first + int(found["count"]))
-    return FailedRequest(int(found["partition"]), numbers, error.removeprefix(_BROKER), is_lost)
+    return FailedRequest(int(found["partition"]), numbers, error.removeprefix(_BROKER), error == _LOST, is_answered)
 
 
 class _RequestLog:

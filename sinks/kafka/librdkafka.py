@@ -73,7 +73,7 @@ class LogThrottle:
 class ClientErrors:
     """Keeps the newest error of a client's connections; it is the client's `error_cb`. Any thread may ask.
 
-    A refused login is reported with every new connection: see LogThrottle.
+    An error is reported with every new connection: see LogThrottle.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -88,11 +88,10 @@ class ClientErrors:
         with self._lock:
             if code != KafkaError._ALL_BROKERS_DOWN:  # follows the one that says why
                 self._newest, self._newest_s = error, self._monotonic()
-            is_due = code not in _CONNECTIONS and self._log_throttle.is_due(code)
-        if code in _CONNECTIONS:
-            _log.debug("kafka_connection", error=error.str())
-        elif is_due:
-            _log.warning("kafka_client", error=error.str())
+            is_due = self._log_throttle.is_due(code)
+        if is_due:
+            log = _log.debug if code in _CONNECTIONS else _log.warning
+            log("kafka_connection" if code in _CONNECTIONS else "kafka_client", error=error.str())
 
     @property
     def is_login_refused(self) -> bool:

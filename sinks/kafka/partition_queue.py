@@ -40,12 +40,12 @@ class PartitionQueue(Generic[RecordT]):
         """True when a new record has to be held."""
         return bool(self.held) or len(self.sent) >= MAX_ONE_BY_ONE
 
-    def pop_group(self) -> list[RecordT]:
-        """Takes out of `held` what is to be sent next, oldest first."""
+    def pop_group(self, max_bytes: int = MAX_GROUP_BYTES) -> list[RecordT]:
+        """Takes out of `held` what is to be sent next, oldest first: one record, or as many as have max_bytes."""
         records = size_bytes = 0
         for record in islice(self.held, MAX_GROUP_RECORDS):
             size_bytes += record.size_bytes
-            if records and size_bytes > MAX_GROUP_BYTES:
+            if records and size_bytes > max_bytes:
                 break
             records += 1
         return [self.held.popleft() for _ in range(records)]

@@ -54,10 +54,10 @@ class RecordProducer:
     """Appends records through the two clients.
 
     config: more of librdkafka's settings. stops_at_failure: gives everything up with the first record that is given up.
-    max_batch_bytes: what brokers accept in one request for a partition. on_request_failed: gets each request that librdkafka is
-    about to repeat, on a thread of the producer.
+    on_request_failed: gets each request that failed, and True for a group's, on a thread of the producer.
 
-    has_given_up: True when it accepts no records any more; another producer is needed then.
+    has_given_up: True when it accepts no records any more; another producer is needed then. errors: of its connections.
+    fatal_error: the reason when librdkafka has given everything up.
 
     Raises KafkaFailed for a file or value that is of no use.
     """
@@ -69,29 +69,28 @@ class RecordProducer:
         options: Mapping[str, Any],
         config: Mapping[str, Any],
         stops_at_failure: bool = True,
-        max_batch_bytes: int = _GROUP_BATCH_BYTES,
         on_request_failed: Callable[[bool, FailedRequest], None] | None = None,
     ) -> None:
-        self._failures = ClientErrors()
+        self.errors = ClientErrors()
+        self.fatal_error: KafkaError | None = None
         self._stops_at_failure = stops_at_failure
-        theirs = client_config(bootstrap_servers, options, self._failures, config)
-        group_batch_bytes = min(_GROUP_BATCH_BYTES, max_batch_bytes)
+        theirs = client_config(bootstrap_servers, options, self.errors, config)
         self.has_given_up = False
 
         def client(more: Mapping[str, Any], in_group: bool) -> _Client:
             watched = {} if on_request_failed is None else request_log(partial(on_request_failed, in_group))
-            return _Client({**theirs, **watched, **more})
+            return _Client({**theirs, **watched, **more}, self._failed)
 
         self._one_by_one = client({}, False)
         try:
-            self._groups = client({"linger.ms": _GROUP_LINGER_MS, "batch.size": group_batch_bytes}, True)
+            self._groups = client({"linger.ms": _GROUP_LINGER_MS, "batch.size": _GROUP_BATCH_BYTES}, True)
         except BaseException:
             self._one_by_one.end()
             raise
 
-    def partition_counts(self) -> dict[str, int]:
+    def partition_counts(self, timeout_s: float = _CONNECT_S) -> dict[str, int]:
         """Returns the number of each topic that may be described. Blocks. Raises KafkaFailed when no broker answers."""
-        return {name: len(topic.partitions) for name, topic in self._metadata().items() if topic.error is None}
+        return {name: len(topic.partitions) for name, topic in self._metadata(timeout_s=timeout_s).items() if topic.error is None}
 
     def partition_count(self, topic: str) -> int:
         """Returns the number of one topic; 0 = it does not exist, or may not be described. Blocks.
@@ -101,11 +100,11 @@ class RecordProducer:
         described = self._metadata(topic).get(topic)
         return 0 if described is None or described.error is not None else len(described.partitions)
 
-    def _metadata(self, *topic: str) -> Mapping[str, Any]:
+    def _metadata(self, *topic: str, timeout_s: float = _CONNECT_S) -> Mapping[str, Any]:
         try:
-            topics: Mapping[str, Any] = self._one_by_one.client.list_topics(*topic, timeout=_CONNECT_S).topics
+            topics: Mapping[str, Any] = self._one_by_one.client.list_topics(*topic, timeout=timeout_s).topics
         except KafkaException as error:
-            raise self._failures.failed("no broker answers", error) from error
+            raise self.errors.failed("no broker answers", error) from error
         return topics
 
     def send(
@@ -148,6 +147,10 @@ class RecordProducer:
         kind, time_ms = message.timestamp()
         answer(error, time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None, message.offset())
 
+    def _failed(self, error: KafkaError) -> None:
+        self.fatal_error = error
+        self.errors(error)
+
     def _give_up(self) -> None:
         self.has_given_up = True
         for each in self._one_by_one, self._groups:
@@ -169,7 +172,8 @@ class RecordProducer:
 class _Client:
     """A client of librdkafka, and the thread that waits for its confirmations."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], on_fatal: Callable[[KafkaError], None]) -> None:
+        self._on_fatal = on_fatal
         self.client: Any = new_client(Producer, {**config, "enable.idempotence": True, "acks": "all"})
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(self.client,), name="inflight-confirmations", daemon=True)
@@ -179,6 +183,8 @@ class _Client:
         while not self._ending.is_set():
             try:
                 client.poll(_POLL_S)
+            except KafkaException as error:  # confluent-kafka raises a fatal error instead of calling `error_cb`
+                self._on_fatal(error.args[0])
             except Exception as error:  # noqa: BLE001 - a bug of ours in a callback must not end all confirmations
                 _log.error("confirmation_failed", exc_info=error, action="please report this")
 

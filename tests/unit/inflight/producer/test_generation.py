@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from inflight.producer.generation import KafkaGeneration, connection_config
+from inflight.producer.generation import KafkaGeneration, TopicUnknown, connection_config
 from inflight.producer.message import build_message
 from inflight.producer.model import Cause
 from inflight.producer.send_loop import Send, SendRefused
 from inflight.producer.settings import ProducerSettings
 from sinks.kafka.failed_requests import FailedRequest
+from sinks.kafka.librdkafka import ClientErrors
 from sinks.kafka.record_producer import MAX_ONE_BY_ONE, Answer, NotSent
 
 
@@ -23,6 +24,11 @@ class FakeProducer:
         self.request_failed = on_request_failed
         self.sent: list[tuple[bytes, bool, Answer]] = []
         self.refuse: NotSent | None = None
+        self.fatal_error: KafkaError | None = None
+        self.errors = ClientErrors()
+
+    def partition_counts(self, timeout_s: float) -> dict[str, int]:
+        return {"inflight.messages": 1}
 
     def send(self, topic: str, partition: int, *, value: bytes, answer: Answer, in_group: bool, **_: Any) -> None:
         if self.refuse is not None:
@@ -56,12 +62,11 @@ class FakeLoop:
 class Scene:
     """A generation on a topic with one partition."""
 
-    def __init__(self, *, largest: int | None = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         self.settings = ProducerSettings(**options)
         self.loop: Any = FakeLoop()
-        self.generation = KafkaGeneration(
-            "x:1", self.settings, lambda report: report(self.loop, 0.0), partitions=1, largest=largest
-        )
+        self.generation = KafkaGeneration("x:1", self.settings, lambda report: report(self.loop, 0.0))
+        self.generation.connect()
         self.producer: Any = self.generation._producer
 
     def hand_over(self, value: bytes) -> Send:
@@ -70,9 +75,15 @@ class Scene:
         return send
 
 
+LARGEST: list[int | None] = [None]
+"""Bytes of a record that the topic takes."""
+
+
 @pytest.fixture(autouse=True)
 def producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    LARGEST[0] = None
     monkeypatch.setattr("inflight.producer.generation.RecordProducer", FakeProducer)
+    monkeypatch.setattr("inflight.producer.generation._largest_record_bytes", lambda servers, settings: LARGEST[0])
 
 
 def test_five_records_go_one_by_one_and_the_next_ones_as_a_group() -> None:
@@ -103,11 +114,12 @@ def test_a_failed_request_is_reported_for_its_records_only() -> None:
     scene = Scene()
     for number in range(3):
         scene.hand_over(b"%d" % number)
-    scene.producer.request_failed(True, FailedRequest(0, range(1, 4), "", True))
-    scene.producer.request_failed(False, FailedRequest(1, range(1, 4), "", True))
+    scene.producer.request_failed(True, FailedRequest(0, range(1, 4), "", True, False))
+    scene.producer.request_failed(False, FailedRequest(1, range(1, 4), "", True, False))
+    scene.producer.request_failed(False, FailedRequest(0, range(1, 4), "Local: Timed out", False, False))
     assert not scene.loop.reports
-    scene.producer.request_failed(False, FailedRequest(0, range(2, 3), "", True))
-    scene.producer.request_failed(False, FailedRequest(0, range(3, 4), "Not enough in-sync replicas", False))
+    scene.producer.request_failed(False, FailedRequest(0, range(2, 3), "", True, False))
+    scene.producer.request_failed(False, FailedRequest(0, range(3, 4), "Not enough in-sync replicas", False, True))
     assert scene.loop.reports == [
         ("network", b"1", "connection lost before the answer came"),
         ("broker", b"2", "the broker answered 'Not enough in-sync replicas'"),
@@ -135,13 +147,43 @@ def test_a_brokers_no_is_told_from_what_the_client_gives_up(code: int, is_refuse
 
 
 def test_a_record_above_the_limit_of_the_topic_is_refused_before_it_is_sent() -> None:
-    scene = Scene(largest=1_000)
+    LARGEST[0] = 1_000
+    scene = Scene()
     with pytest.raises(SendRefused, match=r"max\.message\.bytes"):
         scene.hand_over(b"x" * 1_000)
     assert scene.hand_over(b"x" * 500)
-    assert Scene(largest=1_000, compression="gzip").hand_over(b"x" * 1_000), "nobody knows its size"
-    assert scene.producer.settings["max_batch_bytes"] == 1_000
-    assert scene.producer.settings["config"]["batch.size"] == 1_000
+    assert Scene(compression="gzip").hand_over(b"x" * 1_000), "nobody knows its size"
+
+
+def test_a_group_is_no_larger_than_what_the_topic_takes() -> None:
+    LARGEST[0] = 1_000
+    scene = Scene()
+    for number in range(8):
+        scene.hand_over(b"%d" % number * 300)
+    scene.producer.confirm(0, 1, 2, 3, 4)
+    assert len(scene.producer.sent) == 6
+    scene.producer.confirm(5)
+    assert len(scene.producer.sent) == 7
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_backend_without_the_right_to_write_gets_a_refusal(has_written: bool) -> None:
+    scene = Scene()
+    scene.hand_over(b"0")
+    if has_written:
+        scene.producer.confirm(0)
+    scene.hand_over(b"1")
+    scene.producer.fatal_error = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    scene.producer.sent[-1][2](KafkaError(KafkaError._PURGE_QUEUE), None, -1)
+    error, _, verdict = scene.loop.reports[-1]
+    assert verdict == (not has_written, True), "without a producer id nothing was written"
+    assert ("CLUSTER_AUTHORIZATION_FAILED" in error) == (not has_written)
+
+
+def test_a_topic_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProducer, "partition_counts", lambda self, timeout_s: {"other": 1})
+    with pytest.raises(TopicUnknown, match="inflight topics"):
+        Scene()
 
 
 def test_a_client_that_has_ended_takes_nothing_and_what_was_held_is_given_back() -> None:

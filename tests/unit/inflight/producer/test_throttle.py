@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from inflight.producer.throttle import ThrottleFollower, ThrottleTable
 from state.records.throttle import Throttle
@@ -54,17 +54,21 @@ def test_reading_the_topic_again_forgets_what_is_not_in_it_any_more() -> None:
 
 
 class FakeMessage:
-    def __init__(self, key: bytes | None = None, value: bytes | None = None, *, error: int | None = None) -> None:
+    def __init__(
+        self, key: bytes | None = None, value: bytes | None = None, *, offset: int = 0, error: int | None = None
+    ) -> None:
         self.key, self.value = lambda: key, lambda: value
         self.error = lambda: None if error is None else KafkaError(error)
         self.partition = lambda: 0
+        self.offset = lambda: offset
 
 
 class FakeConsumer:
     """One partition, two messages to a call. log: what is there, and after the end what is written later."""
 
-    def __init__(self, log: list[FakeMessage]) -> None:
+    def __init__(self, log: list[FakeMessage], *, end: int = 9) -> None:
         self._log = log
+        self._end = end
         self.asked = 0
         self.closed = False
 
@@ -75,7 +79,11 @@ class FakeConsumer:
         return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions={0: None})})
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        assert [(each.topic, each.partition, each.offset) for each in partitions] == [("t", 0, OFFSET_BEGINNING)]
+        assert [(each.topic, each.partition, each.offset) for each in partitions] == [("t", 0, 5)]
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        assert (partition.topic, partition.partition) == ("t", 0)
+        return 5, self._end
 
     def consume(self, most: int, timeout: float) -> list[FakeMessage]:
         found, self._log = self._log[:2], self._log[2:]
@@ -115,6 +123,17 @@ def test_the_topic_is_known_when_it_was_read_to_its_end_and_then_followed(follow
     wait_until(lambda: table.of("new") is not None and table.of("slow") is None, "the records after the end are followed")
     follower.close()
     assert consumer.closed
+
+
+def test_the_end_is_where_it_was_at_the_start_even_if_no_record_is_there(follow: Any) -> None:
+    follower = follow(FakeConsumer([], end=5), ThrottleTable())
+    assert follower.wait_known(5.0)
+    follower.close()
+    table = ThrottleTable()
+    follower = follow(FakeConsumer([FakeMessage(b"slow", b"{}", offset=6), FakeMessage(b"late", b"{}", offset=7)], end=7), table)
+    assert follower.wait_known(5.0)
+    assert table.of("slow") is not None
+    follower.close()
 
 
 def test_a_refused_coordinator_is_no_failure_because_none_is_needed(follow: Any) -> None:

@@ -10,7 +10,7 @@ LINE = "127.0.0.1:9092/1: messages [3]: MessageSet with 4 message(s) (MsgId 17, 
 def test_a_lost_connection_names_the_records_of_the_request() -> None:
     line = LINE.format("Local: Broker transport failure (actions Refresh,MsgPossiblyPersisted)")
     failed = failed_request(line)
-    assert failed == FailedRequest(3, range(17, 21), "Local: Broker transport failure", True)
+    assert failed == FailedRequest(3, range(17, 21), "Local: Broker transport failure", is_lost=True, is_answered=False)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_a_lost_connection_names_the_records_of_the_request() -> None:
 def test_a_brokers_answer_that_leads_to_a_retry_is_reported(error: str, actions: str) -> None:
     failed = failed_request(LINE.format(f"Broker: {error} (actions {actions})"))
     assert failed is not None
-    assert (failed.error, failed.is_lost) == (error, False)
+    assert (failed.error, failed.is_lost, failed.is_answered) == (error, False, True)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,11 @@ def test_a_brokers_answer_that_leads_to_a_retry_is_reported(error: str, actions:
         "Local: Retry operation (actions Retry)",
     ],
 )
-def test_what_ends_no_attempt_is_not_reported(text: str) -> None:
-    assert failed_request(LINE.format(text)) is None
+def test_a_failure_that_ends_no_attempt_is_neither_lost_nor_answered(text: str) -> None:
+    failed = failed_request(LINE.format(text))
+    assert failed is not None
+    assert not failed.is_lost
+    assert not failed.is_answered
 
 
 def test_only_lines_about_requests_are_read() -> None:

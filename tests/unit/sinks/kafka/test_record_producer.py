@@ -30,6 +30,7 @@ class Client:
         self.reports: list[Callable[[], None]] = []
         self.refuse: Exception | None = None
         self.purged = 0
+        self.fatal: KafkaError | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -46,6 +47,9 @@ class Client:
         self.reports.append(lambda: on_delivery(error, Message(kind, 1_234)))
 
     def poll(self, timeout: float) -> None:
+        fatal, self.fatal = self.fatal, None
+        if fatal is not None:
+            raise KafkaException(fatal)
         with self._lock:
             reports, self.reports = self.reports, []
         for report in reports:
@@ -191,6 +195,15 @@ def test_after_a_fatal_error_it_takes_nothing_and_gives_everything_up(producer: 
     assert producer.has_given_up
     wait_until(lambda: answers.got, "the other one is given up")
     assert answers.got[0][:2] == (b"one", KafkaError._PURGE_QUEUE)
+
+
+def test_a_fatal_error_is_kept_and_confirmations_go_on(producer: RecordProducer) -> None:
+    answers = Answers()
+    producer._one_by_one.client.fatal = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    wait_until(lambda: producer.fatal_error is not None, "it is kept")
+    send(producer, b"one", answers)
+    producer._one_by_one.client.answer(None)
+    wait_until(lambda: answers.got, "the thread goes on")
 
 
 def test_what_is_undecided_at_the_end_is_given_up_before_the_end(producer: RecordProducer) -> None:
