@@ -120,6 +120,16 @@ def test_everything_that_can_be_set_is_recorded_as_it_is() -> None:
     assert hash(before) == hash(rich)
 
 
+def test_the_lineage_of_a_checkpoint_keeps_its_name_in_the_files() -> None:
+    files = Files()
+    files.start(replace(FIRST, checkpoint_lineage="5eed"))
+    assert msgspec.json.decode(files.found["0"])["settings"]["history"] == "5eed"
+    files.planned(0, committed=False)
+    before = files.start(FIRST).before
+    assert before is not None
+    assert before.checkpoint_lineage == "5eed"
+
+
 def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
     files = Files()
     files.start(SECOND)
