@@ -179,7 +179,6 @@ attacks: jars ## What hostile devices cost the good ones: nine attacks, a minute
 .PHONY: soak
 soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer), and an hour of fuzz
 	@INFLIGHT_SOAK=$${INFLIGHT_SOAK:-25000} $(BIN)/pytest tests/properties -o timeout=0
-	$(BIN)/python -m tests.properties.fast_path.mutants
 	$(BIN)/python -m trials.fuzz.run --seconds $${FUZZ_SECONDS:-3600}
 
 .PHONY: fuzz

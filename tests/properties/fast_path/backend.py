@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from state.records.record import Header
-from tests.properties.fast_path.books import Books
+from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.kafka import Kafka
-from tests.properties.fast_path.moves import Move, Shared
+from tests.properties.fast_path.steps import Shared, Step
 
 _MOST_MESSAGES: Final = 40
 _PADDING: Final = b" " * 20
@@ -15,30 +15,30 @@ _PADDING: Final = b" " * 20
 
 
 class Backend:
-    def __init__(self, shared: Shared, kafka: Kafka, books: Books) -> None:
-        self._shared, self._kafka, self._books = shared, kafka, books
+    def __init__(self, shared: Shared, kafka: Kafka, account: Account) -> None:
+        self._shared, self._kafka, self._account = shared, kafka, account
 
-    def moves(self) -> Iterator[Move]:
-        if len(self._books.sent) < _MOST_MESSAGES:
-            yield Move(15, "the backend sends", self.submit)
-        yield Move(1, "another client's message", lambda: self._kafka.append_message("", self._shared.now_ms))
+    def next_steps(self) -> Iterator[Step]:
+        if len(self._account.sent) < _MOST_MESSAGES:
+            yield Step(15, "the backend sends", self.submit)
+        yield Step(1, "another client's message", lambda: self._kafka.append_message("", self._shared.now_ms))
 
     def submit(self, *, is_plain: bool = False) -> None:
         """is_plain: of a kind that may take the fast path."""
-        story, number = self._shared.story, len(self._books.sent)
+        scenario, number = self._shared.scenario, len(self._account.sent)
         if is_plain:
-            story = replace(story, lives_s=(None,), priorities=(0,), large=False)
+            scenario = replace(scenario, lives_s=(None,), priorities=(0,), large=False)
         name = f"m{number:03}"
-        qos = story.qos[number % len(story.qos)]
+        qos = scenario.qos[number % len(scenario.qos)]
         headers = [Header("mqtt-topic", b"t"), Header("mqtt-qos", b"%d" % qos)]
-        if number % story.unnamed:
+        if number % scenario.unnamed:
             headers.append(Header("message-id", name.encode()))
-        life_s = story.lives_s[number % len(story.lives_s)]
+        life_s = scenario.lives_s[number % len(scenario.lives_s)]
         if life_s is not None:
             headers.append(Header("expiration", b"%d" % (life_s * 1_000)))
-        priority = story.priorities[number % len(story.priorities)]
+        priority = scenario.priorities[number % len(scenario.priorities)]
         if priority:
             headers.append(Header("priority", b"%d" % priority))
-        self._books.sent[name] = qos
-        padding = _PADDING if story.large and number % 4 == 3 else b""
+        self._account.sent[name] = qos
+        padding = _PADDING if scenario.large and number % 4 == 3 else b""
         self._kafka.append_message(name, self._shared.now_ms, headers, name.encode() + padding)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from sinks.mqtt.codec.packets import Publish, PubRel
-from tests.properties.fast_path.books import Books
+from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.gateways import Gateways
-from tests.properties.fast_path.line import Line
-from tests.properties.fast_path.moves import Move, Shared
 from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevice, answer_packet, connect_packet
+from tests.properties.fast_path.simulated_connection import SimulatedConnection
+from tests.properties.fast_path.steps import Shared, Step
 
 _MOST_CONNECTIONS: Final = 6
 _QUOTA_EXCEEDED: Final = 0x97
@@ -17,43 +17,43 @@ _GIVES_UP_AFTER_MS: Final = 1_500
 
 
 class Device:
-    """line: its socket, None = it has none; also one that the gateway has closed without its knowledge.
+    """connection: its socket, None = it has none; also one that the gateway has closed without its knowledge.
 
     received_ids: the names of QoS 2 messages between PUBREC and PUBREL, by packet id. sessions: by the connection with which each
     has begun; session: that of what it has read last.
     """
 
-    def __init__(self, shared: Shared, books: Books, gateways: Gateways) -> None:
-        self._shared, self._books, self._gateways = shared, books, gateways
-        self.line: Line | None = None
+    def __init__(self, shared: Shared, account: Account, gateways: Gateways) -> None:
+        self._shared, self._account, self._gateways = shared, account, gateways
+        self.connection: SimulatedConnection | None = None
         self._received_ids: dict[int, str] = {}
         self._sessions: set[int] = set()
         self._session = 0
 
     # --- what can happen ------------------------------------------------------------------------------------------------------
 
-    def moves(self) -> Iterator[Move]:
-        line, story = self.line, self._shared.story
-        if line is not None and line.down:
-            yield Move(40, "the device reads and answers", lambda: self._read(line))
-            yield Move(1, "the device reads, its answer is lost", lambda: self._read(line, answers=False))
-            if story.refusals and line.version == 5:
-                yield Move(1, "the device refuses", lambda: self._read(line, reason_code=_QUOTA_EXCEEDED))
-        elif line is not None and line.is_over:
-            yield Move(8, "the device finds its socket closed", self.leave)
-        if len(self._gateways.lines) < _MOST_CONNECTIONS and (line is None or self._shared.faults_left):
-            for clean_start in (False, True) if story.clean_starts else (False,):
-                yield Move(
-                    8 if line is None else 2,
+    def next_steps(self) -> Iterator[Step]:
+        connection, scenario = self.connection, self._shared.scenario
+        if connection is not None and connection.down:
+            yield Step(40, "the device reads and answers", lambda: self._read(connection))
+            yield Step(1, "the device reads, its answer is lost", lambda: self._read(connection, answers=False))
+            if scenario.refusals and connection.version == 5:
+                yield Step(1, "the device refuses", lambda: self._read(connection, reason_code=_QUOTA_EXCEEDED))
+        elif connection is not None and connection.is_over:
+            yield Step(8, "the device finds its socket closed", self.leave)
+        if len(self._gateways.connections) < _MOST_CONNECTIONS and (connection is None or self._shared.faults_left):
+            for clean_start in (False, True) if scenario.clean_starts else (False,):
+                yield Step(
+                    8 if connection is None else 2,
                     f"the device connects, clean start {clean_start}",
                     lambda clean_start=clean_start: self.connect(clean_start=clean_start),
                 )
 
     def goes_on(self) -> bool:
         """Reads and answers. False: there is nothing to read."""
-        if self.line is None or not self.line.is_there or not self.line.down:
+        if self.connection is None or not self.connection.is_there or not self.connection.down:
             return False
-        self._read(self.line)
+        self._read(self.connection)
         return True
 
     # --- its connections ------------------------------------------------------------------------------------------------------
@@ -61,43 +61,43 @@ class Device:
     @property
     def is_cut_off(self) -> bool:
         """It has no connection that could serve it."""
-        return self.line is None or self.line.is_over
+        return self.connection is None or self.connection.is_over
 
     def connect(self, *, clean_start: bool, expiry_s: int | None = None) -> None:
-        """On a new socket; what it has not read on the one before is lost. expiry_s: None = the story's."""
-        story = self._shared.story
-        if self.line is not None:
+        """On a new socket; what it has not read on the one before is lost. expiry_s: None = the scenario's."""
+        scenario = self._shared.scenario
+        if self.connection is not None:
             self._shared.now_ms += _GIVES_UP_AFTER_MS
             self._shared.faults_left = max(0, self._shared.faults_left - 1)
-            self.line.down.clear()
+            self.connection.down.clear()
             self.leave()
-        version = story.versions[(len(self._gateways.lines) + 1) % len(story.versions)]
-        self.line = self._gateways.open(version)
-        self.line.up.append(
+        version = scenario.versions[(len(self._gateways.connections) + 1) % len(scenario.versions)]
+        self.connection = self._gateways.open(version)
+        self.connection.up.append(
             connect_packet(
                 version,
                 clean_start=clean_start,
-                expiry_s=story.expiry_s if expiry_s is None else expiry_s,
-                receive_maximum=story.receive_maximum,
+                expiry_s=scenario.expiry_s if expiry_s is None else expiry_s,
+                receive_maximum=scenario.receive_maximum,
             )
         )
 
     def leave(self) -> None:
-        if self.line is not None:
-            self.line.has_device = False
-            self.line = None
+        if self.connection is not None:
+            self.connection.has_device = False
+            self.connection = None
 
     def session_began(self, connection_id: int) -> None:
         """The engine has begun a new session with this connection."""
         self._sessions.add(connection_id)
 
-    def _keep_to_session(self, line: Line) -> None:
+    def _keep_to_session(self, connection: SimulatedConnection) -> None:
         """What it reads there may be of another session than what it had before, even if the CONNACK that says so never came.
 
         MQTT has no way to tell the client, at its next CONNECT, that the session it finds is not the one it knew. "Exactly once"
         holds for as long as the session lives.
         """
-        connection_id = line.connection.connection_id
+        connection_id = connection.real.connection_id
         session = max((began for began in self._sessions if began <= connection_id), default=0)
         if session != self._session:
             self._session = session
@@ -105,11 +105,11 @@ class Device:
 
     # --- what it reads --------------------------------------------------------------------------------------------------------
 
-    def _read(self, line: Line, *, answers: bool = True, reason_code: int = 0) -> None:
+    def _read(self, connection: SimulatedConnection, *, answers: bool = True, reason_code: int = 0) -> None:
         """The next packet. reason_code: with which it refuses a message that it does not have, 0 = it does not."""
-        self._keep_to_session(line)
+        self._keep_to_session(connection)
         answer = b""
-        packet = line.down.popleft()
+        packet = connection.down.popleft()
         match packet:
             case ConnAckToDevice():
                 if packet.reason_code:
@@ -122,25 +122,25 @@ class Device:
                 self._received_ids.pop(packet.packet_id, None)
                 answer = answer_packet(0x70, packet.packet_id)
                 if answers:
-                    line.unanswered.discard(packet.packet_id)
+                    connection.unanswered.discard(packet.packet_id)
             case Publish():
                 if not self._may_refuse(packet):
                     reason_code = 0
                 if reason_code:
-                    self._books.refused.add(_name(packet))
-                    line.unanswered.discard(packet.packet_id)
+                    self._account.refused.add(_name(packet))
+                    connection.unanswered.discard(packet.packet_id)
                 else:
                     self._take(packet)
                 if packet.qos:
                     answer = answer_packet(0x40 if packet.qos == 1 else 0x50, packet.packet_id, reason_code)
                 if packet.qos == 1 and answers:
-                    line.unanswered.discard(packet.packet_id)
+                    connection.unanswered.discard(packet.packet_id)
         if answer and answers:
-            line.up.append(answer)
+            connection.up.append(answer)
 
     def _may_refuse(self, publish: Publish) -> bool:
         """It has not accepted it before."""
-        return publish.qos > 0 and publish.packet_id not in self._received_ids and not self._books.got[_name(publish)]
+        return publish.qos > 0 and publish.packet_id not in self._received_ids and not self._account.got[_name(publish)]
 
     def _take(self, publish: Publish) -> None:
         name = _name(publish)
@@ -150,7 +150,7 @@ class Device:
             if held is not None:
                 return
             self._received_ids[publish.packet_id] = name
-        self._books.received(name)
+        self._account.received(name)
 
 
 def _name(publish: Publish) -> str:

@@ -17,11 +17,11 @@ from state.records.settings import RecordLimits
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
-from tests.properties.fast_path.books import Books
+from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.device import Device
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import PARTITION, Kafka, Record
-from tests.properties.fast_path.moves import CLIENT, Move, Shared
+from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 
 class MicroBatch(NamedTuple):
@@ -39,9 +39,9 @@ class Engine:
     Between two micro-batches there is nothing of the session but its blob.
     """
 
-    def __init__(self, shared: Shared, kafka: Kafka, books: Books, gateways: Gateways, device: Device) -> None:
-        self._shared, self._kafka, self._books, self._gateways, self._device = shared, kafka, books, gateways, device
-        self.settings = shared.story.session
+    def __init__(self, shared: Shared, kafka: Kafka, account: Account, gateways: Gateways, device: Device) -> None:
+        self._shared, self._kafka, self._account, self._gateways, self._device = shared, kafka, account, gateways, device
+        self.settings = shared.scenario.session
         self.deadline_ms: int | None = None
         self._blob: bytes | None = None
         self._events_read = self._messages_read = 0
@@ -49,28 +49,29 @@ class Engine:
 
     # --- what can happen ------------------------------------------------------------------------------------------------------
 
-    def moves(self) -> Iterator[Move]:
+    def next_steps(self) -> Iterator[Step]:
         uncommitted = self._uncommitted
         if uncommitted is not None:
-            yield Move(30, "the micro-batch is executed again", lambda: self._commit(uncommitted))
+            yield Step(30, "the micro-batch is executed again", lambda: self._commit(uncommitted))
             return
-        yield from self._reading_moves()
+        yield from self._reading_steps()
         if self.deadline_ms is not None:
-            yield Move(1, "time passes until the next timer", self.timer)
-        yield Move(2, "a second passes", self._second)
-        if self._shared.story.switches:
-            yield Move(1, "the fast path is switched", self._switch)
+            yield Step(1, "time passes until the next timer", self.timer)
+        yield Step(2, "a second passes", self._second)
+        if self._shared.scenario.switches:
+            yield Step(1, "the fast path is switched", self._switch)
 
-    def _reading_moves(self) -> Iterator[Move]:
+    def _reading_steps(self) -> Iterator[Step]:
         unread = self._all_unread()
         events, messages = unread.events, unread.messages
         for read in {(events, messages), (min(1, events), 0), (events, 0), (0, messages), (0, min(1, messages))}:
             if read == (0, 0):
                 continue
             batch, name = unread._replace(events=read[0], messages=read[1]), f"micro-batch {read[0]} {read[1]}"
-            yield Move(self._shared.story.haste if batch.messages else 6, name, lambda batch=batch: self._commit(batch))
+            weight = self._shared.scenario.message_reads if batch.messages else 6
+            yield Step(weight, name, lambda batch=batch: self._commit(batch))
             if self._shared.faults_left:
-                yield Move(1, f"{name}, not committed", lambda batch=batch: self._fail(batch))
+                yield Step(1, f"{name}, not committed", lambda batch=batch: self._fail(batch))
 
     def repeats(self) -> bool:
         """Executes a micro-batch again, which comes before anything else. False: there is none."""
@@ -118,7 +119,7 @@ class Engine:
         self._messages_read += batch.messages
         self._uncommitted = None
         self._write(commands, committed=True)
-        self._books.check(self._session(self.settings), self._kafka.messages[: self._messages_read])
+        self._account.check(self._session(self.settings), self._kafka.messages[: self._messages_read])
 
     def _session(self, settings: SessionSettings) -> Session:
         if self._blob is None:
@@ -158,7 +159,7 @@ class Engine:
             match command:
                 case SendReceipt():
                     if committed:
-                        self._books.ended(command.receipt)
+                        self._account.ended(command.receipt)
                 case AcceptConnection(session_present=False):
                     self._device.session_began(command.connection_id)
                 case SetRoute():

@@ -11,8 +11,8 @@ from sinks.mqtt.settings import GatewaySettings
 from state.commands import CloseConnection, Command, CommandBatch
 from state.records.commands import encode_command_batch
 from tests.properties.fast_path.kafka import Kafka
-from tests.properties.fast_path.line import Line
-from tests.properties.fast_path.moves import CLIENT, Move, Shared
+from tests.properties.fast_path.simulated_connection import SimulatedConnection
+from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 _MAX_PAYLOAD_BYTES: Final = 16
 _LATE_MS: Final = 50
@@ -24,24 +24,24 @@ class Gateways:
 
     def __init__(self, shared: Shared, kafka: Kafka) -> None:
         self._shared, self._kafka = shared, kafka
-        self.lines: list[Line] = []
+        self.connections: list[SimulatedConnection] = []
         self.counters = GatewayCounters()
 
-    def moves(self) -> Iterator[Move]:
-        for line in self.lines:
-            yield from line.moves()
+    def next_steps(self) -> Iterator[Step]:
+        for connection in self.connections:
+            yield from connection.next_steps()
 
     def goes_on(self) -> bool:
         """One of them does something that is to be done. False: there is nothing."""
-        return any(line.goes_on() for line in self.lines)
+        return any(connection.goes_on() for connection in self.connections)
 
-    def open(self, version: int) -> Line:
+    def open(self, version: int) -> SimulatedConnection:
         """A device has opened a socket. version: MQTT's."""
         self._shared.now_ms += 1
-        connection = WireConnection(_SETTINGS, self.counters, self._shared.now_ms)
-        line = Line(len(self.lines) + 1, connection, version, self._shared, self._kafka, self._register)
-        self.lines.append(line)
-        return line
+        real, number = WireConnection(_SETTINGS, self.counters, self._shared.now_ms), len(self.connections) + 1
+        connection = SimulatedConnection(number, real, version, self._shared, self._kafka, self._register)
+        self.connections.append(connection)
+        return connection
 
     def command(self, commands: Iterable[Command]) -> None:
         """The engine writes a batch for each connection to which it has something to say."""
@@ -49,21 +49,21 @@ class Gateways:
         for command in commands:
             if hasattr(command, "sequence"):
                 batches.setdefault(command.connection_id, []).append(command)
-        for line in self.lines:
-            if batch := batches.pop(line.connection.connection_id, None):
-                line.commands.append(encode_command_batch(CommandBatch(client_id=CLIENT, commands=tuple(batch), code="c")))
+        for connection in self.connections:
+            if batch := batches.pop(connection.real.connection_id, None):
+                connection.commands.append(encode_command_batch(CommandBatch(client_id=CLIENT, commands=tuple(batch), code="c")))
         for batch in batches.values():  # of an id that its gateway has replaced, because a later one is known
             assert all(isinstance(command, CloseConnection) for command in batch), "a command for a connection that never was"
 
-    def reached_by(self, route: int | None) -> list[Line]:
+    def reached_by(self, route: int | None) -> list[SimulatedConnection]:
         """The connection of a route, and the newest one, whose gateway is the router's own."""
-        return [line for line in self.lines if line.connection.connection_id == route or line is self.lines[-1]]
+        return [one for one in self.connections if one is self.connections[-1] or one.real.connection_id == route]
 
-    def _register(self, line: Line, request: Register) -> Registration:
+    def _register(self, connection: SimulatedConnection, request: Register) -> Registration:
         """The ids are times. A CONNECT has that of its coming, whenever its gateway reads it."""
         shared = self._shared
         if request.refusal is not None:  # refused although it was prompt, and registered again
             shared.now_ms += 1
             return Registration(shared.now_ms, request.client_id, 0, "lease")
-        is_late = shared.now_ms - line.opened_ms >= _LATE_MS
-        return Registration(line.opened_ms, request.client_id, 0, "lease", is_late=is_late)
+        is_late = shared.now_ms - connection.opened_ms >= _LATE_MS
+        return Registration(connection.opened_ms, request.client_id, 0, "lease", is_late=is_late)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from state.records.record import Header
-from tests.properties.fast_path.moves import Move, Shared
+from tests.properties.fast_path.steps import Shared, Step
 
 PARTITION: Final = 3
 _FIRST_OFFSET: Final = 100
@@ -55,7 +55,7 @@ class Kafka:
         offset = int(message_id.rpartition("-")[2])
         return next(record.name for record in self.messages if record.offset == offset)
 
-    def moves(self) -> Iterator[Move]:
+    def next_steps(self) -> Iterator[Step]:
         self.late = [late for late in self.late if late[0] >= self._shared.now_ms]
         for index in range(min(2, len(self.late))):
-            yield Move(2, "a late append lands", lambda index=index: self.events.append(self.late.pop(index)[1]))
+            yield Step(2, "a late append lands", lambda index=index: self.events.append(self.late.pop(index)[1]))

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from sinks.mqtt.codec.packets import Publish, PubRel
 from sinks.mqtt.connection.handshake import V5, V311, Codec
-from tests.properties.fast_path.moves import CLIENT
+from tests.properties.fast_path.steps import CLIENT
 from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, packet, text
 
 CODECS: dict[int, Codec] = {4: V311, 5: V5}

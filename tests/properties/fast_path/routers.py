@@ -7,7 +7,7 @@ from state.commands import OfferPublish
 from state.model import Position
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import PARTITION, Kafka, Record
-from tests.properties.fast_path.moves import CLIENT, Move, Shared
+from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 
 class Router:
@@ -20,14 +20,14 @@ class Router:
         self._reads_next: int | None = None
         """Index in the messages, None = no partition is assigned."""
 
-    def moves(self) -> Iterator[Move]:
+    def next_steps(self) -> Iterator[Step]:
         if not self.is_assigned:
-            yield Move(8 if self.number == 0 else 2, f"router {self.number} is assigned", self.assign)
+            yield Step(8 if self.number == 0 else 2, f"router {self.number} is assigned", self.assign)
             return
         if self.has_unread:
-            yield Move(40, f"router {self.number} reads", self.read)
+            yield Step(40, f"router {self.number} reads", self.read)
         if self._shared.faults_left:
-            yield Move(3, f"router {self.number} is revoked", self._revoke)
+            yield Step(3, f"router {self.number} is revoked", self._revoke)
 
     @property
     def is_assigned(self) -> bool:
@@ -59,10 +59,10 @@ class Router:
             self._offer(record, previous)
 
     def _offer(self, record: Record, previous: int) -> None:
-        for line in self._gateways.reached_by(self._kafka.routes[-1]):
-            line.offers.append(
+        for connection in self._gateways.reached_by(self._kafka.routes[-1]):
+            connection.offers.append(
                 OfferPublish(
-                    connection_id=line.connection.connection_id,
+                    connection_id=connection.real.connection_id,
                     position=Position(PARTITION, record.offset),
                     previous=previous,
                     timestamp_ms=record.timestamp_ms,

@@ -4,38 +4,38 @@ Real: the session with its blob, the connections with their bytes, the records, 
 promises of docs/protocol.md (7) allow: when what arrives, is confirmed, fails, is lost or comes twice; who freezes, crashes or
 loses a partition; how much of which topic a micro-batch reads, and whether it is executed again; what the device does.
 
-Each part says what can happen to it next (`moves`); most can also do, one by one, what is to be done when nothing goes wrong
-(`goes_on`). What must hold stands in books.py.
+Each part says what can happen to it next (`next_steps`); most can also do, one by one, what is to be done when nothing goes wrong
+(`goes_on`). What must hold stands in account.py.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.backend import Backend
-from tests.properties.fast_path.books import Books
 from tests.properties.fast_path.device import Device
 from tests.properties.fast_path.engine import Engine
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import Kafka
-from tests.properties.fast_path.moves import Move, Shared
 from tests.properties.fast_path.routers import Router
-from tests.properties.fast_path.story import Story
+from tests.properties.fast_path.scenario import Scenario
+from tests.properties.fast_path.steps import Shared, Step
 
 
 class World:
-    """told: what has happened so far. A promise that is broken is an AssertionError or InflightError of any method."""
+    """history: what has happened so far. A promise that is broken is an AssertionError or InflightError of any method."""
 
-    def __init__(self, story: Story) -> None:
-        self.told: list[str] = []
-        self.shared = Shared(story)
+    def __init__(self, scenario: Scenario) -> None:
+        self.history: list[str] = []
+        self.shared = Shared(scenario)
         self.kafka = Kafka(self.shared)
-        self.books = Books(story, self.kafka)
-        self.backend = Backend(self.shared, self.kafka, self.books)
+        self.account = Account(scenario, self.kafka)
+        self.backend = Backend(self.shared, self.kafka, self.account)
         self.gateways = Gateways(self.shared, self.kafka)
-        self.device = Device(self.shared, self.books, self.gateways)
-        self.engine = Engine(self.shared, self.kafka, self.books, self.gateways, self.device)
-        self.routers = [Router(number, self.shared, self.kafka, self.gateways) for number in range(story.routers)]
-        if story.begins_open:
+        self.device = Device(self.shared, self.account, self.gateways)
+        self.engine = Engine(self.shared, self.kafka, self.account, self.gateways, self.device)
+        self.routers = [Router(number, self.shared, self.kafka, self.gateways) for number in range(scenario.routers)]
+        if scenario.begins_open:
             self._begin_open()
 
     def _begin_open(self) -> None:
@@ -47,51 +47,51 @@ class World:
 
     # --- anything may happen --------------------------------------------------------------------------------------------------
 
-    def moves(self) -> Iterator[Move]:
-        yield from self.backend.moves()
-        yield from self.engine.moves()
+    def next_steps(self) -> Iterator[Step]:
+        yield from self.backend.next_steps()
+        yield from self.engine.next_steps()
         for router in self.routers:
-            yield from router.moves()
-        yield from self.gateways.moves()
-        yield from self.device.moves()
-        yield from self.kafka.moves()
+            yield from router.next_steps()
+        yield from self.gateways.next_steps()
+        yield from self.device.next_steps()
+        yield from self.kafka.next_steps()
 
     def step(self, choice: int) -> None:
-        """choice: any number; it picks one of the moves by their weights."""
-        moves = list(self.moves())
-        left = choice % sum(move.weight for move in moves)
-        for move in moves:
-            left -= move.weight
+        """choice: any number; it picks one of the steps by their weights."""
+        steps = list(self.next_steps())
+        left = choice % sum(step.weight for step in steps)
+        for step in steps:
+            left -= step.weight
             if left < 0:
-                self.told.append(move.name)
-                move.happens()
+                self.history.append(step.name)
+                step.run()
                 return
 
     # --- everybody behaves ----------------------------------------------------------------------------------------------------
 
     def come_to_rest(self) -> None:
         """From now on. All that was sent gets its outcome, and the path is open for the next message."""
-        story = self.shared.story
+        scenario = self.shared.scenario
         self.shared.faults_left = 0
-        self.engine.settings = replace(story.session, fast_path=True)
-        for line in self.gateways.lines:
-            line.wake()
+        self.engine.settings = replace(scenario.session, fast_path=True)
+        for connection in self.gateways.connections:
+            connection.wake()
         for _ in range(400):
             if self.device.is_cut_off:
-                self.told.append("the device comes back")
+                self.history.append("the device comes back")
                 self.device.leave()
                 self.device.connect(clean_start=False, expiry_s=3_600)
             self._let_all_happen()
             if self.device.is_cut_off:  # by what has just happened
                 continue
-            if not self.books.without_outcome:
+            if not self.account.without_outcome:
                 break
             if self.engine.deadline_ms is not None:
                 self.engine.timer()
-            elif self.device.line is not None:  # an answer of the device was lost, and nobody waits for it
-                self.device.line.hang_up()
-        assert not self.books.without_outcome, f"no outcome: {self.books.without_outcome}"
-        if story.session.delivery_limit < 0:  # else a message that was given up may hold a slot until it is answered
+            elif self.device.connection is not None:  # an answer of the device was lost, and nobody waits for it
+                self.device.connection.hang_up()
+        assert not self.account.without_outcome, f"no outcome: {self.account.without_outcome}"
+        if scenario.session.delivery_limit < 0:  # else a message that was given up may hold a slot until it is answered
             self._is_open_again()
 
     def _is_open_again(self) -> None:
@@ -104,12 +104,12 @@ class World:
             self.backend.submit(is_plain=True)
             while router.has_unread:
                 router.read()
-            line = self.device.line
-            assert line is not None
-            while line.offers:
-                line.read_offer()
+            connection = self.device.connection
+            assert connection is not None
+            while connection.offers:
+                connection.read_offer()
             self._let_all_happen()
-            if self.books.refused and self.engine.deadline_ms is not None:
+            if self.account.refused and self.engine.deadline_ms is not None:
                 # What the device has refused for want of room may be gone, and the wait that it asked for not over.
                 self.engine.timer()
                 self._let_all_happen()

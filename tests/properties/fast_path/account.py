@@ -1,4 +1,4 @@
-"""The books: what was sent, what the device got, and how each message has ended; and what must hold between these three."""
+"""Notes what was sent, what the device got and how each message ended, and checks what must hold between these."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,20 +9,20 @@ from state.records.receipts import Receipt
 from state.session import Session
 from state.settings import RetryMqtt5
 from tests.properties.fast_path.kafka import Kafka, Record
-from tests.properties.fast_path.story import Story
+from tests.properties.fast_path.scenario import Scenario
 
 _NEVER_RECEIVED: Final = (Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.TOO_LARGE, Outcome.INVALID)
 
 
-class Books:
+class Account:
     """Everything by the message's name. A method that finds a promise broken raises AssertionError.
 
     sent: with which QoS. got: how often the device's application got it; order: in which it came first. refused: the device has
     said no to it.
     """
 
-    def __init__(self, story: Story, kafka: Kafka) -> None:
-        self._story, self._kafka = story, kafka
+    def __init__(self, scenario: Scenario, kafka: Kafka) -> None:
+        self._scenario, self._kafka = scenario, kafka
         self.sent: dict[str, int] = {}
         self.outcomes: dict[str, Outcome] = {}
         self.got: Counter[str] = Counter()
@@ -51,10 +51,10 @@ class Books:
 
     def _was_refused_meanwhile(self, name: str) -> bool:
         """The refusal may have crossed a repetition on the same connection, where these are allowed (docs/guarantees.md)."""
-        return name in self.refused and self._story.session.retry_mqtt5 is RetryMqtt5.TIMER
+        return name in self.refused and self._scenario.session.retry_mqtt5 is RetryMqtt5.TIMER
 
     def _keeps_order(self) -> bool:
-        return set(self._story.priorities) == {0}
+        return set(self._scenario.priorities) == {0}
 
     def ended(self, receipt: Receipt) -> None:
         """The engine has written it."""

@@ -1,4 +1,4 @@
-"""A connection at its gateway, and what is on the way from and to it."""
+"""Simulates a connection at its gateway, and what is on the way from and to it."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,18 +17,19 @@ from state.model import ReasonCode
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from tests.properties.fast_path.kafka import Kafka
-from tests.properties.fast_path.moves import Move, Shared
 from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevice, ToDevice, read_packets
+from tests.properties.fast_path.steps import Shared, Step
 
 _OFFERS_REPEATED: Final = 3
 
 
-class Line:
-    """waiting: given to Kafka and not in the log. landed: in the log (None) or failed, which the gateway has not heard.
-    down: written, and not read by the device; up: the other way. unanswered: packet ids on the wire, by the device's own account.
-    has_device: the device is at the other end of the socket; it says so itself. offers_read: the last ones, which may come again.
+class SimulatedConnection:
+    """real: the product's connection. register: gives it an id. down: packets written and not read by the device; up: the
+    other way. unanswered: packet ids on the wire, by the device's own account. has_device: the device is at the other end of the
+    socket; it says so itself.
 
-    register: gives the connection an id.
+    _waiting: appends given to Kafka and not in the log. _landed: appends that are in the log (None) or failed, of which the
+    gateway has not heard. _offers_read: the newest offers read, which may come again.
 
     A gateway that is frozen does nothing; when its lease has passed, others speak for it. One that has crashed is gone.
     """
@@ -36,16 +37,16 @@ class Line:
     def __init__(
         self,
         number: int,
-        connection: WireConnection,
+        real: WireConnection,
         version: int,
         shared: Shared,
         kafka: Kafka,
-        register: Callable[["Line", Register], Registration],
+        register: Callable[["SimulatedConnection", Register], Registration],
     ) -> None:
         self._label = f"k{number}:"
         self._register = register
         self._shared, self._kafka = shared, kafka
-        self.connection, self.version = connection, version
+        self.real, self.version = real, version
         self.opened_ms = shared.now_ms
         self.has_device = True
         self.commands: deque[bytes] = deque()
@@ -66,52 +67,52 @@ class Line:
 
     @property
     def is_over(self) -> bool:
-        return self._has_crashed or self.connection.is_closed
+        return self._has_crashed or self.real.is_closed
 
     # --- what can happen ------------------------------------------------------------------------------------------------------
 
-    def moves(self) -> Iterator[Move]:
+    def next_steps(self) -> Iterator[Step]:
         if self._waiting:
-            yield self._move(30, "an append lands", self._land)
+            yield self._step(30, "an append lands", self._land)
             if self._shared.faults_left and self.is_there:
                 for index in range(min(3, len(self._waiting))):
-                    yield self._move(4, f"append {index} fails", lambda i=index: self._fail(i, lands_late=False))
-                    yield self._move(4, f"append {index} fails and lands late", lambda i=index: self._fail(i, lands_late=True))
+                    yield self._step(4, f"append {index} fails", lambda i=index: self._fail(i, lands_late=False))
+                    yield self._step(4, f"append {index} fails and lands late", lambda i=index: self._fail(i, lands_late=True))
         if self._others_speak and self.commands:
-            yield self._move(4, "another gateway reads a command", self._read_by_another)
+            yield self._step(4, "another gateway reads a command", self._read_by_another)
         if self._others_speak and not self._is_told_lost:
-            yield self._move(1, "its lease has expired", self._tell_lost)
+            yield self._step(1, "its lease has expired", self._tell_lost)
         if self._is_frozen:
             if not self._lease_has_passed:
-                yield self._move(2, "its lease passes", self._pass_lease)
-            yield self._move(4, "its gateway wakes up", self.wake)
+                yield self._step(2, "its lease passes", self._pass_lease)
+            yield self._step(4, "its gateway wakes up", self.wake)
         if self.is_there:
-            yield from self._moves_of_a_working_gateway()
+            yield from self._steps_of_a_working_gateway()
 
-    def _moves_of_a_working_gateway(self) -> Iterator[Move]:
+    def _steps_of_a_working_gateway(self) -> Iterator[Step]:
         if self._landed:
-            yield self._move(30, "hears of an append", self._confirm)
+            yield self._step(30, "hears of an append", self._confirm)
         if self.commands:
-            yield self._move(30, "reads commands", self._read_commands)
+            yield self._step(30, "reads commands", self._read_commands)
         if self.offers:
-            yield self._move(60, "reads an offer", self.read_offer)
-            yield self._move(8, "reads an offer, which comes again", lambda: self._hand_over(self.offers[0]))
-            yield self._move(1, "reads the newest offer first", lambda: self._hand_over(self.offers.pop()))
-            yield self._move(1, "an offer is lost", self.offers.popleft)
-            yield self._move(1, "is under pressure", lambda: self._hand_over(self.offers.popleft(), under_pressure=True))
-        if self._shared.story.late_offers and self._offers_read:
+            yield self._step(60, "reads an offer", self.read_offer)
+            yield self._step(8, "reads an offer, which comes again", lambda: self._hand_over(self.offers[0]))
+            yield self._step(1, "reads the newest offer first", lambda: self._hand_over(self.offers.pop()))
+            yield self._step(1, "an offer is lost", self.offers.popleft)
+            yield self._step(1, "is under pressure", lambda: self._hand_over(self.offers.popleft(), under_pressure=True))
+        if self._shared.scenario.late_offers and self._offers_read:
             for index, offer in enumerate(self._offers_read):
-                yield self._move(5, f"reads an offer of before, {index}", lambda offer=offer: self._hand_over(offer))
+                yield self._step(5, f"reads an offer of before, {index}", lambda offer=offer: self._hand_over(offer))
         if self.up:
-            yield self._move(30, "hears the device", self._hear)
+            yield self._step(30, "hears the device", self._hear)
         if not self.has_device:
-            yield self._move(3, "notices that the device has left", self.lose_device)
-        if self._shared.faults_left and self._shared.story.stops:
-            yield self._move(2, "its gateway freezes", self._freeze)
-            yield self._move(2, "its gateway crashes", self._crash)
+            yield self._step(3, "notices that the device has left", self.lose_device)
+        if self._shared.faults_left and self._shared.scenario.stops:
+            yield self._step(2, "its gateway freezes", self._freeze)
+            yield self._step(2, "its gateway crashes", self._crash)
 
-    def _move(self, weight: int, what: str, happens: Callable[[], object]) -> Move:
-        return Move(weight, f"{self._label} {what}", happens)
+    def _step(self, weight: int, what: str, run: Callable[[], object]) -> Step:
+        return Step(weight, f"{self._label} {what}", run)
 
     def goes_on(self) -> bool:
         """Does one thing that is to be done. False: there is nothing, but what the device may read."""
@@ -158,14 +159,14 @@ class Line:
 
     def _confirm(self) -> None:
         append, error = self._landed.popleft()
-        self._feed(self.connection.confirm, append, ReasonCode.SUCCESS if error is None else ReasonCode.SERVER_BUSY)
+        self._feed(self.real.confirm, append, ReasonCode.SUCCESS if error is None else ReasonCode.SERVER_BUSY)
 
     # --- the engine and the routers ---------------------------------------------------------------------------------------------
 
     def _read_commands(self) -> None:
         batch = decode_command_batch(self.commands.popleft())
         assert not any(isinstance(command, OfferPublish) for command in batch.commands)
-        self._feed(self.connection.apply, batch.commands, batch.code)
+        self._feed(self.real.apply, batch.commands, batch.code)
 
     def read_offer(self) -> None:
         """The oldest one; there must be one."""
@@ -173,12 +174,12 @@ class Line:
         self._hand_over(self.offers.popleft())
 
     def _hand_over(self, offer: OfferPublish, *, under_pressure: bool = False) -> None:
-        self._feed(self.connection.offer, offer, under_pressure, self._shared.now_ms)
+        self._feed(self.real.offer, offer, under_pressure, self._shared.now_ms)
 
     # --- the device -------------------------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        self._feed(self.connection.receive, self.up.popleft())
+        self._feed(self.real.receive, self.up.popleft())
 
     def lose_device(self) -> None:
         """The socket is gone, and what was on the way."""
@@ -187,7 +188,7 @@ class Line:
 
     def hang_up(self) -> None:
         """The gateway hears that the socket is closed."""
-        self._feed(self.connection.peer_closed)
+        self._feed(self.real.peer_closed)
 
     def _feed(self, call: Callable[..., Effects], *arguments: Any) -> None:
         """Calls the connection and carries its effects out, as a host does."""
@@ -203,9 +204,9 @@ class Line:
             self.up.clear()
         for request in effects.requests:
             if isinstance(request, Register):
-                self._feed(self.connection.registered, request, self._register(self, request), Turn.NOW)
+                self._feed(self.real.registered, request, self._register(self, request), Turn.NOW)
             elif isinstance(request, LogIn):
-                self._feed(self.connection.logged_in, EVERYTHING)
+                self._feed(self.real.logged_in, EVERYTHING)
 
     def _put_on_wire(self, publish: Publish) -> None:
         """For the first time on this connection."""
@@ -213,7 +214,7 @@ class Line:
         self._written.add(packet_id)
         assert publish.dup or packet_id not in self.unanswered, f"packet id {packet_id} twice on the wire"
         self.unanswered.add(packet_id)
-        limit = self._shared.story.receive_maximum
+        limit = self._shared.scenario.receive_maximum
         assert self.version < 5 or len(self.unanswered) <= limit, "more than the Receive Maximum"
 
     # --- gateways that stop -----------------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ class Line:
         self._is_frozen = False
         if self._lease_has_passed:
             passed = CloseReason("the lease of the gateway has passed", "gateway", ReasonCode.SERVER_BUSY)
-            effects = self.connection.close(passed, 0, self._shared.now_ms)
+            effects = self.real.close(passed, 0, self._shared.now_ms)
             self._waiting += effects.appends
             packets = read_packets(effects.write, self.version)
             assert all(isinstance(packet, DisconnectToDevice | ConnAckToDevice) for packet in packets), packets
@@ -257,4 +258,4 @@ class Line:
 
     def _tell_lost(self) -> None:
         self._is_told_lost = True
-        self._kafka.events.append(encode_event(ConnectionLost(connection_id=self.connection.connection_id, reason="gone")))
+        self._kafka.events.append(encode_event(ConnectionLost(connection_id=self.real.connection_id, reason="gone")))

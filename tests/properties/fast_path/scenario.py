@@ -7,14 +7,15 @@ from state.settings import Overflow, RetryMqtt5, SessionSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
+class Scenario:
     """What stays the same while a world lives.
 
-    qos, lives_s, priorities: of the messages, in turn. versions: MQTT's, of the connections in turn. lives_s: None = for ever.
-    faults: how many may happen. refusals: the device refuses messages; large: some are too large for the fast path; switches: the
-    fast path is switched off and on; stops: gateways freeze and crash. begins_open: the device is there and its path is open.
-    haste: of the engine: how often it reads messages. late_offers: a router that is behind offers what another one has offered.
-    unnamed: every message of so many has no message id of its own.
+    qos, lives_s, priorities: of the messages, in turn; None = for ever. versions: MQTT's, of the connections in turn.
+    faults: how many may happen. refusals: the device refuses messages. large: some are too large for the fast path.
+    switches: the fast path is switched off and on. stops: gateways freeze and crash.
+    begins_open: the device is connected and its path is open. message_reads: how often the engine reads messages.
+    late_offers: a router that is behind offers what another one has offered.
+    unnamed: every message whose number is a multiple of this has no message id of its own.
     """
 
     session: SessionSettings = field(default_factory=SessionSettings)
@@ -32,15 +33,15 @@ class Story:
     begins_open: bool = True
     routers: int = 1
     stops: bool = True
-    haste: int = 2
+    message_reads: int = 2
     late_offers: bool = False
     unnamed: int = 3
 
 
-def story_of(number: int) -> Story:
+def scenario_of(number: int) -> Scenario:
     """One of many, the same for the same number."""
     pick = random.Random(number).choice
-    return Story(
+    return Scenario(
         session=SessionSettings(
             max_inflight=pick([1, 2, 3]),
             prefetch=pick([0, 0, 2]),
@@ -65,7 +66,7 @@ def story_of(number: int) -> Story:
         begins_open=pick([True, True, True, False]),
         routers=pick([1, 1, 2]),
         stops=pick([True, True, False]),
-        haste=pick([1, 3, 10]),
+        message_reads=pick([1, 3, 10]),
         late_offers=pick([False, False, True]),
         unnamed=pick([3, 3, 1]),
     )

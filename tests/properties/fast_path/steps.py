@@ -3,24 +3,24 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from tests.properties.fast_path.story import Story
+from tests.properties.fast_path.scenario import Scenario
 
 CLIENT: Final = "device"
 _START_MS: Final = 1_700_000_000_000
 
 
-class Move(NamedTuple):
+class Step(NamedTuple):
     """Something that can happen next. weight: how often it does, compared with the others."""
 
     weight: int
     name: str
-    happens: Callable[[], object]
+    run: Callable[[], object]
 
 
 class Shared:
     """What all parts know of. faults_left: how many may still happen."""
 
-    def __init__(self, story: Story) -> None:
-        self.story = story
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
         self.now_ms = _START_MS
-        self.faults_left = story.faults
+        self.faults_left = scenario.faults
