@@ -56,7 +56,7 @@ def _no_foreign_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 GROUPS = {
-    "test_continues_0_1_0.py": "up",
+    "test_continues_written_data.py": "up",
     "test_refusing_devices.py": "up",
     "spark": "spark",
 }
@@ -64,7 +64,7 @@ GROUPS = {
 
 LONGEST_FIRST = (
     "tests/spark/",
-    "test_continues_0_1_0.py",
+    "test_continues_written_data.py",
     "test_refusing_devices.py",
     "gateway/test_fast_path.py",
     "test_gateway_kafka.py",

@@ -1,6 +1,6 @@
 """One `inflight up` for all tests that do not end it, also for those that run in other processes at the same time.
 
-It is started on what 0.1.0 has left behind (test_continues_0_1_0.py). Every test has client ids of its own.
+It is started on what 0.1.0 has left behind (test_continues_written_data.py). Every test has client ids of its own.
 """
 
 import tarfile
@@ -13,13 +13,10 @@ import pytest
 from inflight.demo.up import UpProcess
 from streaming.config.resources import conf_file
 from tests.integration.up.fixtures.written import WRITTEN
+from tests.integration.up.wire_device import Backend
 from tests.support.shared import shared
 
 PROFILES = """
-[[profiles]]
-clients = "refusing"
-[profiles.backoff]
-initial = "100ms"
 [[profiles]]
 clients = "window-2"
 max_inflight = 2
@@ -28,26 +25,8 @@ retry_interval = "10s"
 clients = "narrow-*"
 max_awaiting_rel = 2
 [[profiles]]
-clients = "wide-*"
-max_inflight = 0
-[[profiles]]
-clients = "short-*"
-max_mqueue_len = 2
-[[profiles]]
 clients = "brief-*"
 session_expiry_interval = "1s"
-[[profiles]]
-clients = "timer-*"
-retry_interval = "1s"
-retry_mqtt5 = "timer"
-[[profiles]]
-clients = "reconnect-*"
-retry_interval = "1s"
-retry_mqtt5 = "reconnect"
-[[profiles]]
-clients = "wait-*"
-retry_interval = "1s"
-retry_mqtt5 = "wait"
 [[profiles]]
 clients = "broken-*"
 delivery_limit = 5
@@ -88,6 +67,12 @@ def up(tmp_path_factory: pytest.TempPathFactory, stopped_at_last: None) -> Itera
     """Of a module, so that it ends with the last of the tests that use it: an idle engine takes a third of a processor."""
     with shared(tmp_path_factory, "up", _Addresses, start_up) as found:
         yield SharedUp(found.mqtt, found.kafka, Path(found.data_dir))
+
+
+@pytest.fixture(scope="module")
+def backend(up: SharedUp) -> Iterator[Backend]:
+    with Backend(up.kafka) as backend:
+        yield backend
 
 
 def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:

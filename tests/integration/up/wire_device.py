@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from sinks.kafka.kafka_python import subscribe
@@ -19,6 +20,7 @@ from tests.integration.gateway.gateway_fakes import RawClient
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
+both_versions = pytest.mark.parametrize("level", [4, 5], ids=["3.1.1", "5"])
 PATIENCE_S = DEADLINE_S
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 SESSION_EXPIRY, RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE = 0x11, 0x21, 0x27

@@ -1,15 +1,11 @@
 """docs/protocol.md on the sockets of devices: connections, the life of a session, wills, and what a device publishes."""
 
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from tests.integration.up.conftest import SharedUp
-from tests.integration.up.protocol.conftest import both_versions
 from tests.integration.up.wire_device import (
-    PATIENCE_S,
     PUBACK,
     PUBCOMP,
     PUBREC,
@@ -17,25 +13,11 @@ from tests.integration.up.wire_device import (
     Backend,
     WireDevice,
     acknowledgement,
+    both_versions,
 )
 from tests.unit.sinks.mqtt.mqtt_bytes import text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
-MALFORMED: dict[str, tuple[str, int]] = {
-    "a type that only servers send": ("9003000100", 0x82),
-    "a second CONNECT": ("100d 0004 4d515454 05 02 0000 00 0000", 0x82),
-    "PUBLISH with QoS 3": ("36 05 000161 0001", 0x81),
-    "PUBACK too short": ("400100", 0x81),
-    "PUBREC with reserved flags": ("51020001", 0x81),
-    "PUBREL with reserved flags": ("60020001", 0x81),
-    "PUBCOMP with packet id 0": ("70020000", 0x82),
-    "SUBSCRIBE with reserved flags": ("8000", 0x81),
-    "UNSUBSCRIBE with packet id 0": ("a2 06 0000 00 000161", 0x82),
-    "PINGREQ with a body": ("c00100", 0x81),
-    "DISCONNECT with reserved flags": ("e100", 0x81),
-    "AUTH": ("f000", 0x8C),
-}
 
 
 @both_versions
@@ -64,30 +46,6 @@ def test_a_session_ends_when_its_expiry_interval_has_passed(up: SharedUp, backen
         assert not device.session_present
 
 
-def test_a_disconnect_may_change_the_expiry_interval_but_not_from_zero(up: SharedUp, backend: Backend) -> None:
-    """MQTT 5, 3.14.2.2.2"""
-    in_a_second, in_an_hour = (bytes.fromhex("e0070005 11") + seconds.to_bytes(4, "big") for seconds in (1, 3_600))
-    with WireDevice(up.mqtt, "unlengthened", 5, expiry_s=0) as device:
-        device.send(in_an_hour)
-        device.expect_disconnect(0x82)
-    with WireDevice(up.mqtt, "lengthened", 5, expiry_s=1) as device:
-        device.send(in_an_hour)
-        device.expect_closed()
-    with WireDevice(up.mqtt, "shortened", 5, expiry_s=3_600) as device:
-        unfinished = backend.send("shortened", b"x")
-        device.receive()
-        device.send(in_a_second)
-        device.expect_closed()
-    assert backend.outcomes(unfinished) == ["session_ended"]  # more than a second after the one before had gone
-    (kept,) = backend.send("lengthened", b"x")
-    for name, is_kept in (("shortened", False), ("lengthened", True), ("unlengthened", False)):
-        with WireDevice(up.mqtt, name, 5) as device:
-            assert device.session_present is is_kept, name
-            if is_kept:
-                device.finish(device.receive())
-    assert backend.outcome(kept) == "delivered"
-
-
 def test_a_will_with_a_delay_is_published_unless_the_client_returns_in_time(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.1.2-8] [MQTT-3.1.3-9]"""
 
@@ -106,41 +64,6 @@ def test_a_will_with_a_delay_is_published_unless_the_client_returns_in_time(up: 
         returned.publish(b"end", qos=1, packet_id=1)
         returned.expect(acknowledgement(PUBACK, 1))
     assert backend.uplink("returning", last=b"end") == [b"end"]
-
-
-@both_versions
-def test_a_client_without_an_id_gets_one_and_can_be_written_to(up: SharedUp, backend: Backend, level: int) -> None:
-    """[MQTT-3.1.3-6] [MQTT-3.1.3-7]; MQTT 3.1.1 has no way to tell the id."""
-    with WireDevice(up.mqtt, "", level, expiry_s=None) as device:
-        if level == 5:
-            start = device.connack.index(b"\x12\x00") + 1
-            length = int.from_bytes(device.connack[start : start + 2], "big")
-            assigned = device.connack[start + 2 : start + 2 + length].decode()
-            backend.send(assigned, b"for you")
-            assert device.receive().payload == b"for you"
-        device.send("c000")
-        device.expect("d000")
-
-
-@both_versions
-def test_malformed_input_ends_its_own_connection_with_the_reason_of_the_standard_and_no_other(
-    up: SharedUp, backend: Backend, level: int
-) -> None:
-    """[MQTT-4.13.1-1]; test_gateway_packets.py has the whole list."""
-    connections: list[tuple[str, WireDevice]] = []
-
-    def open_one(name: str) -> None:
-        connections.append((name, WireDevice(up.mqtt, f"bad {name} {level}", level, expiry_s=None)))
-
-    in_parallel([lambda name=name: open_one(name) for name in MALFORMED])  # type: ignore[misc]
-    with WireDevice(up.mqtt, f"beside-{level}", level) as beside:
-        for name, device in connections:
-            with device:
-                device.send(MALFORMED[name][0])
-                device.expect_disconnect(MALFORMED[name][1])
-        backend.send(f"beside-{level}", b"untouched")
-        assert beside.receive().payload == b"untouched"
-    assert len(connections) == len(MALFORMED)
 
 
 @both_versions
@@ -183,11 +106,3 @@ def test_a_topic_alias_stands_for_its_topic_on_its_connection_only(up: SharedUp,
     with WireDevice(up.mqtt, "alias", 5) as device:
         device.send(bytes((0x30, len(by_alias_only))) + by_alias_only)
         device.expect_disconnect(0x82)
-
-
-def in_parallel(actions: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=action) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
