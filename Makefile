@@ -9,6 +9,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 INTEROP := .cache/interop
+MUTATION := .cache/mutation
 INSTALLED := .venv/.installed
 MINIMUM_JAVA := 17
 
@@ -123,8 +124,16 @@ properties: setup ## A thousand random histories for each property of the sessio
 	@$(call step,properties,HYPOTHESIS_PROFILE=thousand $(BIN)/pytest -q -n 2 --dist worksteal tests/properties)
 
 .PHONY: mutation
-mutation: setup ## Break each row of the transition tables and each rule of the fast path in turn: a test has to fail each time
+mutation: setup $(MUTATION)/bin/mutmut ## Break each row of the transition tables and each line of the fast path in turn: a test has to fail each time
 	@$(call step,mutation,$(BIN)/pytest -q -n 2 tests/mutation)
+	$(call step,mutmut,rm -rf mutants; $(MUTATION)/bin/python -m tests.mutation.survivors)
+
+# mutmut has an environment of its own, which sees what is in .venv: nothing else needs what it brings along.
+$(MUTATION)/bin/mutmut: | setup
+	@$(BIN)/python -m venv $(MUTATION)
+	$(MUTATION)/bin/python -m pip install --disable-pip-version-check --quiet 'mutmut==3.8.1'
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		>"$$($(MUTATION)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/of_the_project.pth"
 
 .PHONY: test-interop
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Chromium); installs them with apt-get
@@ -216,5 +225,5 @@ requirements: setup ## Compile requirements.txt from pyproject.toml (the only ta
 
 .PHONY: clean
 clean: ## Remove what was built and the data under var/; .venv and .cache stay
-	@rm -rf build dist var spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	@rm -rf build dist var mutants spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -not -path './.venv/*' -not -path './.cache/*' -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, grant, opened, pos
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_a_gateway_has_sent_is_in_the_window_and_completes_like_any_other(qos: int) -> None:
+def test_what_a_gateway_sent_completes_like_any_other_message(qos: int) -> None:
     s = opened().later(1).fast_sent("a", Y, at=at(1), previous=0, qos=qos, sent_ms=START_MS + 300, accepted_ms=START_MS + 100)
     assert (s.packet_ids, s.attempts) == ([Y], {"a": 1})
     if qos == 1:
@@ -60,19 +60,19 @@ def test_qos_0_is_over_when_the_session_hears_of_it() -> None:
 
 
 @pytest.mark.parametrize(("sent_ms", "first_sent_ms"), [(5, 100), (300, 300), (5_000, 1_000)])
-def test_the_clock_of_a_gateway_makes_no_message_older_than_it_is_or_younger_than_now(sent_ms: int, first_sent_ms: int) -> None:
+def test_the_clock_of_a_gateway_makes_no_message_older_or_younger(sent_ms: int, first_sent_ms: int) -> None:
     s = opened().later(1)
     s.fast_sent("a", Y, at=at(1), previous=0, sent_ms=START_MS + sent_ms, accepted_ms=START_MS + 100).puback(Y)
     assert s.receipt("a").first_sent_ms == START_MS + first_sent_ms
 
 
-def test_an_engine_that_was_away_waits_for_the_answer_before_it_sends_again() -> None:
+def test_an_engine_that_was_away_waits_before_it_sends_again() -> None:
     s = opened(version=5).later(600).fast_sent("a", Y, at=at(1), previous=0, sent_ms=START_MS, accepted_ms=START_MS)
     assert s.sees() == []
     assert s.puback(Y).outcomes["a"] is Outcome.DELIVERED
 
 
-def test_one_behind_another_that_is_missing_was_never_written_and_is_ignored() -> None:
+def test_a_fast_send_behind_a_missing_one_is_ignored() -> None:
     """Else that one, which is read as a message later, would come after it; and if it is older than what was handled, never."""
     s = opened().fast_sent("b", Y + 1, at=at(2), previous=1)
     assert s.packet_ids == []
@@ -80,7 +80,7 @@ def test_one_behind_another_that_is_missing_was_never_written_and_is_ignored() -
     assert s.sees() == ["CONNACK present", "PUBLISH 2 a", "PUBLISH 3 b", "OPEN 2"]
 
 
-def test_one_that_the_session_has_sent_itself_keeps_its_place_under_the_gateways_id() -> None:
+def test_what_the_session_sent_too_keeps_its_place_under_the_new_id() -> None:
     s = opened().submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(3))
     s.fast_sent("b", Y, at=at(2), previous=1)
     assert s.packet_ids == [2, Y, 4]
@@ -142,7 +142,7 @@ def test_a_record_that_kafka_has_twice_is_adopted_once() -> None:
     assert (s.packet_ids, s.outcomes["a"]) == ([], Outcome.DELIVERED)
 
 
-def test_after_the_loss_of_the_connection_it_still_counts_and_the_attempt_is_given_back() -> None:
+def test_a_fast_send_counts_after_the_loss_of_its_connection() -> None:
     """A frozen gateway may wake up and write to a device that never left."""
     s = opened().lose_connection().fast_sent("a", Y, at=at(1), previous=0)
     assert (s.packet_ids, s.attempts) == ([Y], {"a": 0})
@@ -158,7 +158,7 @@ def test_what_the_loss_has_given_back_is_not_given_back_twice() -> None:
     assert s.attempts == {"a": 0}
 
 
-def test_when_a_later_connection_was_accepted_it_does_not_count_and_its_message_is_new() -> None:
+def test_a_fast_send_does_not_count_after_a_later_connection() -> None:
     s = opened().connect(capabilities=FAST).fast_sent("a", Y, at=at(1), previous=0, connection_id=1)
     assert s.packet_ids == []
     s.sees()
@@ -177,7 +177,7 @@ def test_a_refused_connection_that_is_older_changes_nothing() -> None:
     assert s.packet_ids == [Y]
 
 
-def test_each_publish_names_its_position_until_the_session_has_read_its_fast_sent() -> None:
+def test_a_publish_names_its_position_until_its_fast_sent_is_read() -> None:
     s = opened(max_inflight=2).submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(3)).path_closed()
     s.after(RETRY_S)
     assert positions(s)[1:] == [("a", at(1)), ("b", at(2)), ("a", at(1)), ("b", at(2))]
@@ -196,7 +196,7 @@ def test_a_publish_of_what_was_adopted_has_none() -> None:
     assert s.packet_ids == [Y + 1, 3]
 
 
-def test_a_late_acknowledgement_from_before_the_packet_id_was_used_is_about_another_message() -> None:
+def test_a_late_acknowledgement_may_be_about_an_older_message() -> None:
     s = opened().fast_sent("a", Y, at=at(1), previous=0).puback(Y).connect(capabilities=FAST)
     s.fast_sent("b", Y, at=at(2), previous=1)
     s.puback(Y, connection_id=1)
@@ -205,7 +205,7 @@ def test_a_late_acknowledgement_from_before_the_packet_id_was_used_is_about_anot
     assert s.outcomes["b"] is Outcome.DELIVERED
 
 
-def test_a_session_is_not_forgotten_while_a_message_is_adopted_and_not_read() -> None:
+def test_a_session_stays_while_an_adopted_message_is_not_read() -> None:
     """Else it would be read as new."""
     s = Scenario().connect(expiry_s=0, clean_start=True, capabilities=FAST).submit("first", at=at(0))
     s.fast_sent("a", Y, at=at(1), previous=0).lose_connection()
@@ -217,7 +217,7 @@ def test_a_session_is_not_forgotten_while_a_message_is_adopted_and_not_read() ->
     assert s.submit("b", at=at(2)).sees() == ["PUBLISH 2 b", "OPEN 2"]
 
 
-def test_a_gateway_that_uses_a_packet_id_twice_is_an_error_that_changes_nothing() -> None:
+def test_a_packet_id_used_twice_is_an_error_that_changes_nothing() -> None:
     s = opened(delivery_limit=1).fast_sent("a", Y, at=at(1), previous=0).submit("b", at=at(2))
     for position, previous in ((at(2), 1), (at(3), 2)):
         with pytest.raises(SessionMisuse, match="for two messages"):
@@ -233,7 +233,7 @@ def test_the_id_of_an_adopted_message_is_remembered() -> None:
     assert len(s.session.outbound.recent_ids.digests) == 2, "taken before the gateway was told"
 
 
-def test_a_fast_send_on_a_connection_that_had_no_grant_is_adopted_all_the_same() -> None:
+def test_a_fast_send_without_a_grant_is_adopted_all_the_same() -> None:
     """Of a gateway that is wrong; what it has sent, it has sent."""
     s = Scenario().connect().submit("first", at=at(0)).fast_sent("a", Y, at=at(1), previous=0)
     assert s.packet_ids == [1, Y]
@@ -249,7 +249,7 @@ def test_a_late_pubrec_withdraws_the_replay_of_an_adopted_message() -> None:
     assert s.lose_connection().connect().sees() == ["CONNACK present", f"PUBREL {Y}"]
 
 
-def test_an_adopted_message_that_is_refused_waits_among_the_others_in_its_old_place() -> None:
+def test_a_refused_adopted_message_waits_in_its_old_place() -> None:
     s = opened(max_inflight=2).fast_sent("a", Y, at=at(1), previous=0).submit("a", at=at(1))
     s.submit("b", at=at(2)).submit("c", at=at(3)).submit("high", at=at(4), priority=9)
     s.puback(Y, reason_code=0x97)

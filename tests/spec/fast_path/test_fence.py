@@ -11,7 +11,7 @@ from tests.scenarios.scenario import START_MS, Scenario
 from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, opened
 
 
-def test_what_a_gateway_may_be_sending_does_not_expire_before_the_path_is_closed() -> None:
+def test_what_may_be_on_its_way_does_not_expire_before_the_path_closes() -> None:
     s = opened().submit("a", at=at(1), expires_at_ms=START_MS)
     assert (s.sees(), s.queued, s.outcomes.get("a")) == (["CLOSE PATH"], ["a"], None)
     assert s.path_closed().sees() == ["OPEN 1"]
@@ -40,14 +40,14 @@ def test_one_that_expires_in_the_queue_waits_too_and_nothing_passes_it() -> None
     assert s.outcomes["b"] is Outcome.EXPIRED
 
 
-def test_a_message_without_time_to_wait_does_not_pass_one_that_waits_for_the_path_either() -> None:
+def test_a_message_without_time_does_not_pass_one_behind_the_fence() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000).later(2).puback(2)
     s.submit("x", qos=0, at=at(3)).sees()
     assert s.submit("y", qos=0, expiration_ms=0, expires_at_ms=s.now_ms).sees() == []
     assert (s.queued, s.outcomes["y"]) == (["b", "x"], Outcome.EXPIRED)
 
 
-def test_what_comes_too_late_together_with_the_end_of_the_path_holds_nothing_back() -> None:
+def test_a_late_message_with_the_end_of_the_path_holds_nothing_back() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2))
     s.sees()
     with s.micro_batch():
@@ -97,7 +97,7 @@ def test_what_no_gateway_can_be_sending_ends_at_once() -> None:
     assert s.outcomes["b"] is Outcome.EXPIRED, "from another partition"
 
 
-def test_among_several_that_expire_only_those_wait_that_may_be_on_their_way() -> None:
+def test_of_expired_messages_only_those_on_their_way_wait() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
     s.submit("returned", expires_at_ms=START_MS + 1_000).later(2).puback(2)
     assert (s.queued, s.outcomes["returned"]) == (["b"], Outcome.EXPIRED)
@@ -116,6 +116,8 @@ def test_a_full_queue_grows_until_the_path_is_closed_and_is_cut_then(overflow: O
     assert sorted(s.queued) == left
     assert s.outcomes["x"] is Outcome.EXPIRED
     assert [name for name, outcome in s.outcomes.items() if outcome is Outcome.MAXLEN] == sorted({"b", "c", "high"} - set(left))
+    if overflow is Overflow.DROP_OLDEST:
+        assert s.receipt("b").detail == "dropped from a full queue when the fast path was closed"
 
 
 def test_the_cut_keeps_one_message_whatever_its_size() -> None:
@@ -151,7 +153,7 @@ def test_the_end_of_the_connection_cuts_the_queue_too() -> None:
     assert s.lose_connection().queued == ["c"]
 
 
-def test_a_message_that_has_used_up_its_attempts_is_not_given_up_before_the_path_is_closed() -> None:
+def test_the_last_attempt_is_given_up_after_the_path_is_closed() -> None:
     s = opened(delivery_limit=1).submit("a", at=at(1))
     s.sees()
     assert s.after(RETRY_S).sees() == ["CLOSE PATH"]
@@ -177,7 +179,7 @@ def test_nor_is_one_that_was_refused_and_waits_in_the_queue() -> None:
     assert s.outcomes["a"] is Outcome.DELIVERY_LIMIT
 
 
-def test_a_refusal_for_good_needs_no_fence_because_the_device_had_it_under_the_sessions_own_id() -> None:
+def test_a_refusal_for_good_needs_no_fence() -> None:
     s = opened().submit("a", at=at(1)).puback(2, reason_code=0x87)
     assert s.outcomes["a"] is Outcome.REJECTED
 
@@ -188,7 +190,7 @@ def test_a_pubrel_is_repeated_whatever_the_path_does() -> None:
     assert s.after(RETRY_S).sees() == ["PUBREL 2"]
 
 
-def test_what_the_client_cannot_take_is_judged_by_the_gateway_in_the_same_way_and_needs_no_fence() -> None:
+def test_what_the_client_cannot_take_needs_no_fence() -> None:
     s = Scenario().connect(version=5, maximum_packet_size_bytes=50, capabilities=FAST).submit("first", at=at(0))
     s.submit("a", at=at(1), payload=b"x" * 100)
     assert s.outcomes["a"] is Outcome.TOO_LARGE

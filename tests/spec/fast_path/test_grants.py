@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from state.commands import ClearRoute, OpenFastPath, SetRoute
+from state.commands import ClearRoute, CloseFastPath, OpenFastPath, SetRoute
 from state.connection import PathState
 from state.events import MessageReturned
 from state.model import Outcome, QoS, Subscription
@@ -22,7 +22,7 @@ def test_the_first_message_of_a_client_is_slow_and_opens_the_path() -> None:
     assert s.last[-1] == grant(s), "the last command of its activation"
 
 
-def test_a_client_whose_messages_are_known_has_its_path_open_as_soon_as_it_is_there() -> None:
+def test_a_known_client_has_its_path_open_as_soon_as_it_connects() -> None:
     s = Scenario().submit("a", at=at(4)).connect(capabilities=FAST)
     assert s.sees() == ["CONNACK", "PUBLISH 1 a", "OPEN 4"]
 
@@ -65,7 +65,7 @@ def test_ids_that_are_kept_for_an_owed_answer_are_not_free() -> None:
     assert grant(s).ids_in_use == (Y + 7,)
 
 
-def test_a_grant_is_renewed_when_there_is_something_new_and_not_in_every_activation() -> None:
+def test_a_grant_is_renewed_only_when_there_is_something_new() -> None:
     s = opened()
     assert s.fast_sent("a", Y, at=at(1), previous=0).puback(Y).submit("a", at=at(1)).after(5).sees() == []
     assert s.submit("b", at=at(2)).sees() == ["PUBLISH 2 b", "OPEN 2"]
@@ -98,7 +98,7 @@ def test_ids_of_messages_that_came_back_as_dead_letters_are_told() -> None:
     assert s.sees() == ["PUBLISH 2 back", "OPEN 0"], "the second is a repetition, and no news"
 
 
-def test_all_remembered_ids_are_told_anew_when_the_gateway_may_have_more_than_the_session() -> None:
+def test_all_ids_are_sent_anew_when_the_gateway_may_have_more() -> None:
     s = opened(deduplication_window=2)
     told = []
     for offset, name in enumerate("abcd", start=1):
@@ -114,6 +114,7 @@ def test_subscriptions_that_are_too_many_or_too_long_close_the_path(filters: int
         for number in range(filters):
             s.subscribe(f"{number}/" + "x" * (0 if filters > 1 else MAX_SUBSCRIPTION_BYTES), 0)
     assert s.sees() == ["CLOSE PATH"]
+    assert s.sent(CloseFastPath) == [CloseFastPath(connection_id=1, partition=PARTITION, sequence=4)]
     assert s.path_closed().submit("a", at=at(1)).sees() == ["PUBLISH 2 a"]
     with s.micro_batch():
         for number in range(filters):
@@ -121,7 +122,7 @@ def test_subscriptions_that_are_too_many_or_too_long_close_the_path(filters: int
     assert s.sees() == ["OPEN 1"]
 
 
-def test_what_waits_in_the_queue_closes_the_path_once_and_it_opens_when_the_queue_is_empty() -> None:
+def test_the_queue_closes_the_path_once_and_opens_it_when_empty() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(3))
     assert s.sees() == ["PUBLISH 2 a", "OPEN 1", "CLOSE PATH"]
     assert s.puback(2).puback(3).sees() == ["PUBLISH 3 b", "PUBLISH 4 c"], "an open path is not granted while it closes"
@@ -135,7 +136,7 @@ def test_a_path_that_has_closed_stays_closed_while_messages_wait() -> None:
     assert s.puback(2).sees() == ["PUBLISH 3 b", "OPEN 2"]
 
 
-def test_a_device_that_asks_for_a_pause_gets_nothing_by_the_fast_path_either() -> None:
+def test_a_device_that_asks_for_a_pause_has_no_fast_path() -> None:
     s = opened().submit("a", at=at(1), expires_at_ms=START_MS + 100)
     s.sees()
     s.puback(2, reason_code=0x97)
@@ -177,7 +178,7 @@ def test_routers_are_told_about_a_connection_once_and_when_it_is_over() -> None:
     assert Scenario().connect(capabilities=FAST).lose_connection().sent(ClearRoute) == []
 
 
-def test_a_client_whose_messages_come_from_another_partition_has_its_path_closed_and_opened_anew() -> None:
+def test_messages_from_another_partition_open_the_path_anew() -> None:
     s = opened().fast_sent("a", Y, at=at(50), previous=0).submit("b", at=at(3, partition=1))
     assert s.sees() == ["PUBLISH 2 b", "CLOSE PATH"]
     s.path_closed()

@@ -1,0 +1,66 @@
+"""Each number and each property that decides about the fast path is replaced in turn, and some scenario must fail.
+
+mutmut breaks the functions (survivors.py); it leaves module constants and properties as they are.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state import session_codec
+from state.connection import Connection
+from state.model import Position
+from state.outbound.fast_path import grants
+from state.outbound.fast_path.positions import Positions
+from state.outbound.inflight_window import InflightEntry
+from state.session import Session
+from tests.mutation.plain_tests import Suite, first_failure, plain_calls
+
+HUGE = 10**9
+
+
+def without_first_connection(**values: Any) -> InflightEntry:
+    return InflightEntry(**{**values, "first_connection_id": 0})
+
+
+def returning(value: Callable[[Any, property], Any]) -> Callable[[property], property]:
+    """Makes a property of what the original one would give."""
+    return lambda original: property(lambda self: value(self, original))
+
+
+MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
+    "grant: without a handled message": (Positions, "latest", returning(lambda self, old: old.fget(self) or Position(0, 0))),
+    "grant: with too many subscriptions": (grants, "MAX_SUBSCRIPTIONS", lambda _: HUGE),
+    "grant: with too long subscriptions": (grants, "MAX_SUBSCRIPTION_BYTES", lambda _: HUGE),
+    "grant: with too much unread": (grants, "MAX_UNREAD", lambda _: HUGE),
+    "grant: of fast sends not renewed": (grants, "GRANT_AFTER", lambda _: HUGE),
+    "grant: renewed all the time": (grants, "GRANT_AFTER", lambda _: 0),
+    "adoption: the session forgets what is unread": (
+        Session,
+        "is_empty",
+        returning(lambda self, _: self.connection is None and not self.established and not self.outbound.queue),
+    ),
+    "fence: none": (Connection, "fence", returning(lambda self, _: None)),
+    "fence: timers run while it falls": (Connection, "fast_path_closes", returning(lambda self, _: False)),
+    "blob: first connection forgotten": (session_codec, "InflightEntry", lambda _: without_first_connection),
+}
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return plain_calls([Path(__file__).parent.parent / "spec/fast_path"])
+
+
+def test_the_scenarios_pass_on_the_unbroken_values(suite: Suite) -> None:
+    assert len(suite) > 60
+    assert first_failure(suite) is None
+
+
+@pytest.mark.parametrize(("target", "name", "replaced"), MUTANTS.values(), ids=MUTANTS)
+def test_some_scenario_notices_another_value(
+    target: Any, name: str, replaced: Callable[[Any], Any], suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, name, replaced(vars(target)[name]))
+    assert first_failure(suite) is not None, "the mutant survives: write the test that it breaks"
