@@ -17,7 +17,7 @@ def test_the_first_wait_is_exactly_the_initial_one(key: str) -> None:
 
 
 @given(st.integers(2, 11), keys)
-def test_the_nth_wait_is_1_6_times_the_one_before_within_20_percent_that_never_compound(retry: int, key: str) -> None:
+def test_the_nth_wait_is_1_6_to_the_n_within_20_percent(retry: int, key: str) -> None:
     nominal_ms = min(1_000 * 1.6 ** (retry - 1), 120_000)
     assert 0.8 * nominal_ms - 1 <= backoff_wait_ms(retry, DEFAULT, jitter_key=key) <= 1.2 * nominal_ms + 1
 
@@ -49,7 +49,7 @@ def test_the_jitter_uses_its_whole_range() -> None:
     st.floats(0.0, 1.0),
     st.integers(1, 10**7),
 )
-def test_no_setting_makes_a_wait_negative_or_longer_than_the_cap_and_its_jitter(
+def test_no_wait_is_negative_or_longer_than_the_cap_and_its_jitter(
     retry: int, key: str, initial_ms: int, multiplier: float, jitter: float, max_ms: int
 ) -> None:
     settings = BackoffSettings(initial_ms=initial_ms, multiplier=multiplier, jitter=jitter, max_ms=max(initial_ms, max_ms))

@@ -193,7 +193,7 @@ def test_the_script_says_something() -> None:
     assert story.process.seen() == [(1, "m1", b"m1", False), (2, "m2", b"m2", False), (0, "m3", b"m3", False)]
 
 
-def test_a_late_command_for_a_connection_that_is_over_ends_nothing_that_lives() -> None:
+def test_a_late_command_for_an_ended_connection_ends_nothing_else() -> None:
     """Whoever reads it says that the connection is lost; the session knows, or is on a newer one."""
     story = Story(Bridge())
     story.micro_batch()

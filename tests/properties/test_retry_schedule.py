@@ -30,7 +30,7 @@ def sent_at(s: Scenario, calls: int) -> list[int]:
 
 
 @given(waits, st.integers(1, 10))
-def test_the_nth_resend_is_the_sum_of_the_first_n_waits_after_the_first_transmission(schedule: list[int], count: int) -> None:
+def test_the_nth_resend_comes_after_the_sum_of_the_first_n_waits(schedule: list[int], count: int) -> None:
     s = Scenario(settings=settings_of(schedule, delivery_limit=-1)).connect().submit("a")
     expected = accumulate(chain(schedule, repeat(schedule[-1])), initial=START_MS)
     assert [START_MS, *sent_at(s, count)] == [at_ms for at_ms, _ in zip(expected, range(count + 1), strict=False)]

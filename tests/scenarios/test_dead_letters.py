@@ -25,7 +25,7 @@ def direct(name: str, **destinations: str) -> Exchange:
     return Exchange(name=name, type=ExchangeType.DIRECT, bindings=bindings)
 
 
-def test_without_a_policy_everything_that_dies_goes_to_the_dead_letter_topic() -> None:
+def test_without_a_policy_all_deaths_go_to_the_dead_letter_topic() -> None:
     engine = EngineModel(max_mqueue_len=1)
     engine.send("a", "dropped").send("a", "rejected").connect("a", answer=REFUSED).lose_connection("a")
     engine.send("a", "expired", ("expiration", b"1000")).after(1)
@@ -52,7 +52,7 @@ def test_a_dead_letter_says_in_which_queue_it_died_and_why() -> None:
     assert "client refused it" in headers["x-detail"]
 
 
-def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then() -> None:
+def test_a_rejected_message_comes_back_three_times_and_is_then_parked() -> None:
     """Delayed retry without any code of its own: a queue with a time to live whose exchange leads back."""
     engine = EngineModel(
         policies=(
@@ -97,7 +97,7 @@ def test_a_retry_that_is_limited_where_it_waits_ends_with_equal_counts() -> None
     assert engine.received("lamp") == ["on"] * 3
 
 
-def test_a_message_that_is_accepted_on_its_return_is_delivered_and_both_queues_say_so() -> None:
+def test_a_message_that_is_accepted_on_its_return_is_delivered() -> None:
     engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="retry"),
@@ -187,13 +187,13 @@ def test_an_exchange_that_nobody_declared_drops_the_message_and_says_so() -> Non
     assert rows[-2:] == [("finished", "rejected"), ("dead_letter_dropped", "rejected")]
 
 
-def test_an_exchange_without_a_binding_for_the_key_drops_the_message_and_says_so() -> None:
+def test_an_exchange_without_a_binding_for_the_key_drops_the_message() -> None:
     engine = EngineModel(exchanges=(direct("x", other="topic:parking"),)).connect("a", answer=REFUSED)
     engine.send("a", "m", ("x-dead-letter-exchange", b"x"))
     assert engine.receipts[0]["detail"] == "rejected: the exchange 'x' has no binding for 'a'"
 
 
-def test_headers_of_the_message_override_the_policy_in_the_queue_it_was_sent_to_and_in_no_other() -> None:
+def test_headers_override_the_policy_of_the_first_queue_only() -> None:
     engine = EngineModel(
         policies=(
             Policy(clients="a", dead_letter_exchange="policy"),
@@ -212,7 +212,7 @@ def test_headers_of_the_message_override_the_policy_in_the_queue_it_was_sent_to_
     assert [(death["exchange"], death["routing-keys"]) for death in engine.deaths("parking")] == [("own", ["k"]), ("", ["a"])]
 
 
-def test_a_header_names_no_exchange_that_the_owner_of_the_policy_may_not_write_to() -> None:
+def test_a_header_names_no_exchange_that_the_owner_may_not_write_to() -> None:
     """Neither to bring the dead letter elsewhere nor to make one of what the policy lets go without."""
     policy = Policy(
         clients="a",
@@ -245,7 +245,7 @@ def test_the_end_of_a_session_is_a_death_unless_the_policy_says_otherwise() -> N
     assert [receipt["outcome"] for receipt in engine.receipts] == ["session_ended"] * 2
 
 
-def test_copies_by_cc_and_bcc_reach_their_bindings_and_bcc_is_shown_to_nobody() -> None:
+def test_copies_by_cc_and_bcc_arrive_and_bcc_is_shown_to_nobody() -> None:
     engine = EngineModel(
         policies=(Policy(dead_letter_exchange="x"),),
         exchanges=(direct("x", a="topic:own", c="topic:copy", s="topic:secret"),),
@@ -343,7 +343,7 @@ def test_a_forged_history_does_not_break_a_cycle_nor_make_one() -> None:
     assert engine.queued("b") == ["m"]
 
 
-def test_a_message_that_breaks_the_contract_never_gets_into_the_queue_of_a_client() -> None:
+def test_a_message_that_breaks_the_contract_gets_into_no_queue() -> None:
     engine = EngineModel(
         policies=(Policy(dead_letter_exchange="both"),), exchanges=(fanout("both", "client:b", "topic:parking"),)
     )
@@ -382,7 +382,7 @@ def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
 
 
 @pytest.mark.no_cover
-def test_a_crash_at_any_record_between_kafka_and_the_state_leaves_no_message_behind() -> None:
+def test_a_crash_at_any_record_leaves_no_message_behind() -> None:
     """Every micro-batch, every number of its records that reached Kafka: each message is delivered or dead-lettered."""
     undisturbed = _lives_and_deaths(None)
     assert {receipt["outcome"] for receipt in undisturbed.receipts} == {"maxlen", "expired", "rejected", "delivered"}
@@ -406,7 +406,7 @@ def _delivered(engine: EngineModel) -> set[str]:
     return {receipt["message_id"] for receipt in engine.receipts if receipt["outcome"] == "delivered"}
 
 
-def test_every_record_may_be_in_kafka_twice_and_no_queue_gets_a_message_twice() -> None:
+def test_records_that_are_in_kafka_twice_put_no_message_twice_in_a_queue() -> None:
     engine = EngineModel(
         policies=(
             Policy(clients="lamp", dead_letter_exchange="", dead_letter_routing_key="delay"),
@@ -420,7 +420,7 @@ def test_every_record_may_be_in_kafka_twice_and_no_queue_gets_a_message_twice() 
     assert engine.queued("b") == ["m"]
 
 
-def test_a_copy_of_a_dead_letter_is_known_also_when_the_first_one_has_left_the_queue() -> None:
+def test_a_copy_of_a_dead_letter_is_known_after_the_first_has_left() -> None:
     """A micro-batch was executed again, and what it has written is read in two others, a second apart."""
     engine = EngineModel(
         policies=(
@@ -464,7 +464,7 @@ def test_a_receipt_reaches_the_client_that_the_response_topic_names() -> None:
     assert engine.devices["lamp"].received[0].properties.response_topic == "client:app"
 
 
-def test_a_receipt_for_a_client_that_is_away_waits_like_any_message_and_comes_once() -> None:
+def test_a_receipt_for_an_absent_client_waits_and_comes_once() -> None:
     engine = EngineModel(copies=2).connect("lamp", answer=REFUSED)
     engine.send("lamp", "on", ("response-topic", b"client:app"))
     assert len(engine.queued("app")) == 1
@@ -483,7 +483,7 @@ def test_a_response_topic_that_names_no_client_sends_no_receipt_to_anybody() -> 
 
 
 @pytest.mark.no_cover
-def test_a_repeated_micro_batch_with_very_many_dead_letters_for_one_queue_delivers_each_once() -> None:
+def test_a_repeated_micro_batch_delivers_each_of_many_dead_letters_once() -> None:
     """More than any window of remembered ids; the engine dies after it has written most of them."""
     count = 300
     crowd = SessionSettings(max_mqueue_len=0, max_mqueue_bytes=0, deduplication_window=10)

@@ -7,7 +7,7 @@ from state.settings import RetryMqtt5
 from tests.scenarios.scenario import Scenario
 
 
-def test_the_documented_example_of_a_window_of_two_keeps_first_occurrences_in_order() -> None:
+def test_the_documented_example_keeps_first_occurrences_in_order() -> None:
     """[MQTT-4.6.0-1] Window 2, messages 1 to 4, the PUBACKs of 2 and 3 are lost: the device sees 1,2,3,2,3,4."""
     s = Scenario(max_inflight=2).connect()
     s.submit("1", "2", "3", "4")
@@ -111,7 +111,7 @@ def test_a_day_in_the_life_of_a_device_that_comes_and_goes() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_an_acknowledgement_in_the_same_batch_as_a_passed_deadline_prevents_the_resend(version: int) -> None:
+def test_an_acknowledgement_beside_a_passed_deadline_prevents_the_resend(version: int) -> None:
     s = Scenario(retry_mqtt5=RetryMqtt5.TIMER).connect(version=version).submit("a")
     s.sees()
     s.later(31).puback(1)

@@ -34,7 +34,7 @@ def test_a_refusal_for_good_is_a_dead_letter(reason_code: int, qos: int) -> None
     assert s.session.summary().inflight == 0
 
 
-def test_the_reason_string_of_a_refusal_reaches_receipt_dead_letter_and_ledger() -> None:
+def test_the_reason_string_reaches_receipt_dead_letter_and_ledger() -> None:
     s = Scenario().connect(version=5).submit("a", "b")
     s.puback(1, reason_code=0x87, reason="valve locked").puback(2, reason_code=0x80, reason="x" * 5_000)
     detail = "the client refused it with reason code 0x87: valve locked"
@@ -47,7 +47,7 @@ def test_the_reason_string_of_a_refusal_reaches_receipt_dead_letter_and_ledger()
 
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("reason_code", [0x80, 0x83, 0x91])
-def test_a_passing_refusal_is_sent_again_at_once_as_a_new_publish_under_another_id(reason_code: int, qos: int) -> None:
+def test_after_a_passing_refusal_a_new_publish_follows_at_once(reason_code: int, qos: int) -> None:
     s = Scenario().connect(version=5).submit("a", qos=qos)
     s.sees()
     if qos == 1:
@@ -65,7 +65,7 @@ def test_a_client_that_refuses_for_ever_meets_the_delivery_limit() -> None:
     assert s.outcomes == {"a": Outcome.DELIVERY_LIMIT}
 
 
-def test_refused_messages_keep_their_order_and_their_place_before_newer_ones() -> None:
+def test_refused_messages_keep_their_place_before_newer_ones() -> None:
     s = Scenario(max_inflight=3).connect(version=5).submit("a", "b", "c", "d")
     s.sees()
     with s.micro_batch():
@@ -111,7 +111,7 @@ def test_the_ledger_says_of_each_refusal_when_the_next_attempt_is_due() -> None:
     ]
 
 
-def test_a_refusal_that_arrives_when_the_wait_is_over_is_followed_by_the_next_attempt_at_once() -> None:
+def test_a_refusal_after_its_wait_is_followed_by_the_next_attempt() -> None:
     """The wait counts from the start of the attempt (docs/protocol.md, section 5)."""
     s = Scenario().connect(version=5).submit("a")
     s.sees()
@@ -127,7 +127,7 @@ def test_a_passing_refusal_during_a_backoff_waits_with_the_others() -> None:
     assert refusals(s)[1] == (1, 0x80, "next attempt 1000 ms after the start of this one, in 600 ms")
 
 
-def test_the_receipt_of_a_message_that_was_refused_to_the_end_has_the_reason_code_of_the_last_refusal() -> None:
+def test_the_receipt_has_the_reason_code_of_the_last_refusal() -> None:
     s = Scenario(delivery_limit=3).connect(version=5).submit("a")
     s.puback(1, reason_code=0x91).puback(2, 3, reason_code=0x80)
     assert refusals(s) == [
@@ -140,7 +140,7 @@ def test_the_receipt_of_a_message_that_was_refused_to_the_end_has_the_reason_cod
     assert receipt.detail == "not acknowledged in 3 attempts; the last refusal had reason code 0x80"
 
 
-def test_a_message_that_was_never_answered_is_given_up_without_a_reason_code() -> None:
+def test_an_unanswered_message_is_given_up_without_a_reason_code() -> None:
     s = Scenario(delivery_limit=1).connect().submit("a").after(30)
     assert (s.receipt("a").reason_code, s.receipt("a").detail) == (0, "not acknowledged in 1 attempt")
 
@@ -343,7 +343,7 @@ def test_an_attempt_that_a_gateway_still_held_back_is_given_back() -> None:
 
 
 @pytest.mark.parametrize(("qos", "received", "dead"), [(1, False, True), (2, False, True), (2, True, False)])
-def test_the_end_of_the_session_dead_letters_what_the_client_has_not_received(qos: int, received: bool, dead: bool) -> None:
+def test_the_end_of_the_session_dead_letters_what_was_not_received(qos: int, received: bool, dead: bool) -> None:
     s = Scenario().connect().submit("a", qos=qos)
     if received:
         s.pubrec(1)
@@ -360,7 +360,7 @@ def test_after_giving_up_a_late_acknowledgement_is_nobodys() -> None:
     assert s.outcomes == {"a": Outcome.DELIVERY_LIMIT}
 
 
-def test_a_pubrec_of_a_connection_that_the_engine_has_just_closed_still_counts() -> None:
+def test_a_pubrec_counts_after_the_engine_closed_its_connection() -> None:
     """[MQTT-4.3.3-6] the gateway has answered it with PUBREL, and the device may have handed the message on."""
     s = Scenario().connect(version=5).submit("a", qos=2)
     s.sees()
@@ -371,7 +371,7 @@ def test_a_pubrec_of_a_connection_that_the_engine_has_just_closed_still_counts()
     assert s.outcomes == {"a": Outcome.DELIVERED}
 
 
-def test_a_late_acknowledgement_finishes_a_message_while_the_device_is_away() -> None:
+def test_a_late_acknowledgement_counts_while_the_device_is_away() -> None:
     s = Scenario().connect().submit("a").lose_connection()
     s.handle(PubAckReceived(connection_id=1, packet_id=1))
     assert s.outcomes == {"a": Outcome.DELIVERED}

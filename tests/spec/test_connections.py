@@ -32,13 +32,13 @@ def test_a_first_connection_finds_no_session_and_the_next_one_does() -> None:
     assert s.sees() == ["CONNACK", "CONNACK present"]
 
 
-def test_messages_that_wait_for_a_client_are_not_a_session_that_it_can_resume() -> None:
+def test_waiting_messages_are_no_session_that_a_client_can_resume() -> None:
     """[MQTT-3.2.2-2]"""
     s = Scenario().submit("a").connect()
     assert s.sees() == ["CONNACK", "PUBLISH 1 a"]
 
 
-def test_a_clean_start_ends_the_session_and_everything_in_it_leaves_with_an_outcome() -> None:
+def test_a_clean_start_ends_the_session_with_an_outcome_for_all() -> None:
     """[MQTT-3.1.2-4] [MQTT-3.2.2-2]"""
     s = Scenario(max_inflight=3).connect().subscribe("t", 0)
     s.unsubscribe("t").submit("a").submit("b", qos=2).submit("c", qos=2).submit("d", "e").pubrec(2)
@@ -63,7 +63,7 @@ def test_a_kept_session_keeps_subscriptions_over_connections() -> None:
     assert [x.topic_filter for x in s.session.outbound.subscriptions] == ["t"]
 
 
-def test_the_gateway_is_told_which_topic_filters_exist_unless_they_are_too_many() -> None:
+def test_the_gateway_is_told_the_topic_filters_unless_too_many() -> None:
     s = Scenario(max_subscription_bytes=2_000).connect().subscribe("t/+", 0).subscribe("ü", 1).connect()
     assert [accepted.topic_filters for accepted in s.sent(AcceptConnection)] == [(), ("t/+", "ü")]
     s.subscribe("x" * 2_000, 0).connect()
@@ -79,7 +79,7 @@ def test_the_gateway_is_told_how_many_topic_filters_there_may_be() -> None:
 # --- expiry -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_when_its_expiry_interval_has_passed_after_the_disconnect() -> None:
+def test_a_session_ends_its_expiry_interval_after_the_disconnect() -> None:
     """[MQTT-3.1.2-23] [MQTT-4.1.0-2]"""
     s = Scenario().connect(version=5, expiry_s=60).submit("a")
     s.after(1).lose_connection()
@@ -98,7 +98,7 @@ def stalled() -> Scenario:
     return s
 
 
-def test_a_session_that_closes_its_connection_counts_from_when_that_was_done() -> None:
+def test_expiry_counts_from_the_closing_that_the_session_asked_for() -> None:
     """[MQTT-3.1.2-23] The gateway may be slow, and the device is not away before it has closed."""
     s = stalled().after(40).lose_connection(1).after(59.999)
     assert s.session.established
@@ -113,7 +113,7 @@ def test_only_the_first_word_about_the_end_counts_and_none_is_waited_for(late_s:
     assert stalled().after(60).session.is_empty
 
 
-def test_the_end_of_a_connection_means_nothing_to_the_next_one_of_the_session() -> None:
+def test_the_end_of_a_connection_means_nothing_to_the_next_one() -> None:
     s = stalled().after(10).connect(version=5, expiry_s=60).after(5).lose_connection(1)
     assert s.session.summary().connected
     s.lose_connection(2).after(5).lose_connection(1).after(55)
@@ -185,14 +185,14 @@ def test_a_client_that_is_connected_when_its_session_is_purged_keeps_it() -> Non
     assert s.ledger[-1] == "refused"
 
 
-def test_what_waits_for_a_client_that_never_came_is_purged_too_and_who_has_nothing_is_nothing() -> None:
+def test_what_waits_for_a_client_that_never_came_is_purged_too() -> None:
     assert Scenario().submit("a").purge().outcomes == {"a": Outcome.SESSION_ENDED}
     nobody = Scenario().purge()
     assert nobody.session.is_empty
     assert nobody.ledger == []
 
 
-def test_messages_for_a_client_that_never_comes_end_one_interval_after_the_last_of_them() -> None:
+def test_messages_for_an_unknown_client_end_an_interval_after_the_last() -> None:
     s = Scenario(session_expiry_interval_s=100).submit("a").after(50).submit("b").after(99.999)
     assert s.outcomes == {}
     s.after(0.001)
@@ -202,7 +202,7 @@ def test_messages_for_a_client_that_never_comes_end_one_interval_after_the_last_
     assert s.session.next_deadline_ms() == s.now_ms + 100_000  # counts anew
 
 
-def test_messages_for_a_client_that_never_comes_keep_their_own_time_to_live() -> None:
+def test_messages_for_an_unknown_client_keep_their_time_to_live() -> None:
     s = Scenario(session_expiry_interval_s=100)
     s.submit("a", expires_at_ms=s.now_ms + 120_000).after(90).submit("b").after(30)
     assert s.outcomes == {"a": Outcome.EXPIRED}
@@ -217,7 +217,7 @@ def test_a_message_that_was_not_taken_keeps_no_queue_alive() -> None:
     assert s.outcomes == {"a": Outcome.SESSION_ENDED, "b": Outcome.MAXLEN, "c": Outcome.MAXLEN}
 
 
-def test_a_returned_dead_letter_keeps_the_queue_of_a_client_that_never_came() -> None:
+def test_a_returned_dead_letter_keeps_the_queue_of_an_unknown_client() -> None:
     s = Scenario(session_expiry_interval_s=100).submit("a").after(60)
     s.handle(MessageReturned(message=message("b")))
     s.after(99)
@@ -262,7 +262,7 @@ def test_a_second_connection_takes_the_session_over(version: int) -> None:
     assert s.attempts == {"a": 1}  # the attempt on the first connection had no time
 
 
-def test_a_takeover_of_a_session_that_ends_with_its_connection_starts_a_new_one() -> None:
+def test_a_takeover_of_a_session_without_expiry_starts_a_new_one() -> None:
     """[MQTT-3.1.2-23]"""
     s = Scenario().connect(version=5, expiry_s=0).submit("a").connect(version=5, expiry_s=0)
     assert s.sees()[-2:] == ["CLOSE 0x8E", "CONNACK"]
@@ -281,7 +281,7 @@ def test_the_ending_of_an_older_connection_is_ignored() -> None:
     assert s.session.summary().connected
 
 
-def test_an_acknowledgement_of_an_older_connection_of_the_same_session_counts() -> None:
+def test_an_acknowledgement_of_an_older_connection_counts() -> None:
     s = Scenario().connect().submit("a").connect()
     s.sees()
     s.puback(1, connection_id=1)
@@ -318,7 +318,7 @@ def test_a_second_disconnect_changes_nothing() -> None:
 # --- the order of connections ------------------------------------------------------------------------------------------------
 
 
-def test_a_connect_that_is_older_than_the_newest_is_refused_and_told_which_that_is() -> None:
+def test_an_older_connect_is_refused_and_told_the_newest() -> None:
     s = Scenario().connect(connection_id=1_000).submit("a")
     s.sees()
     s.connect(connection_id=7)
@@ -332,7 +332,7 @@ def test_a_connect_that_is_older_than_the_newest_is_refused_and_told_which_that_
     assert s.sees() == ["CLOSE 0x8E", "CONNACK present", "PUBLISH 1 a DUP"]
 
 
-def test_an_older_connect_is_refused_also_when_the_newest_connection_has_ended() -> None:
+def test_an_older_connect_is_refused_after_the_newest_has_ended() -> None:
     s = Scenario().connect(connection_id=1_000).lose_connection()
     s.sees()
     s.connect(connection_id=999)
@@ -341,7 +341,7 @@ def test_an_older_connect_is_refused_also_when_the_newest_connection_has_ended()
     assert s.session.next_deadline_ms() == s.now_ms + 3_600_000  # it goes on expiring
 
 
-def test_a_late_connect_with_clean_start_does_not_end_the_session_of_the_connection_that_came_after_it() -> None:
+def test_a_late_clean_start_does_not_end_the_session_of_a_later_connect() -> None:
     """[MQTT-3.1.2-4] The CONNECT was read first (id 1), stood in a stalled gateway, and is in the log last."""
     s = Scenario().connect(connection_id=2).subscribe("t", 2).submit("a", qos=2)
     s.sees()
@@ -370,7 +370,7 @@ def test_two_connections_with_one_id_are_not_both_accepted() -> None:
 @pytest.mark.parametrize(
     "ids", [(1_000, 7), (7, 1_000)], ids=["from a fast clock to a slow one", "from a slow clock to a fast one"]
 )
-def test_no_clock_makes_a_session_forget_what_it_has_handed_on_or_been_told(ids: tuple[int, int]) -> None:
+def test_no_clock_makes_a_session_forget_what_it_knows(ids: tuple[int, int]) -> None:
     """[MQTT-4.3.3-10] The gateways of a device have different clocks; its next attempt has an id above the one told."""
     s = Scenario()
     for given in ids:
@@ -387,7 +387,7 @@ def test_no_clock_makes_a_session_forget_what_it_has_handed_on_or_been_told(ids:
     assert [x.topic_filter for x in s.session.outbound.subscriptions] == [f"t/{connection_id}" for connection_id in ids]
 
 
-def test_an_event_of_a_connection_above_the_newest_is_of_an_earlier_session() -> None:
+def test_an_event_above_the_newest_connection_is_of_an_older_session() -> None:
     """A frozen gateway with a fast clock held a session that has ended and was forgotten; it wakes up in the next one."""
     s = Scenario().connect(connection_id=7).subscribe("kept", 1)
     s.publish(3, "of the old session", connection_id=1_000).subscribe("t", 2, connection_id=1_000)
@@ -442,7 +442,7 @@ def test_a_stalled_pubrel_closes_an_mqtt_5_connection_too() -> None:
     assert s.connect(version=5).sees() == ["CONNACK present", "PUBREL 1"]
 
 
-def test_a_queue_that_had_dead_letters_is_kept_for_an_hour_because_copies_of_them_may_come() -> None:
+def test_a_queue_that_had_dead_letters_is_kept_for_an_hour() -> None:
     s = Scenario(policy=Policy(clients="*", message_ttl_ms=1_000))
     letter = returned("m", accepted_ms=s.now_ms)
     s.handle(letter)

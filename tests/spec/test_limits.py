@@ -56,7 +56,7 @@ def test_a_larger_receive_maximum_on_resume_opens_the_window_at_once() -> None:
     assert s.sees() == ["CONNACK present", "PUBLISH 1 a DUP", "PUBLISH 2 b", "PUBLISH 3 c"]
 
 
-def test_prefetch_widens_what_the_gateway_is_given_and_not_what_the_wire_carries() -> None:
+def test_prefetch_widens_what_the_gateway_gets_but_not_the_wire() -> None:
     s = Scenario(max_inflight=2, prefetch=3).connect().submit(*"abcdefg")
     assert len(s.packet_ids) == 5
     assert s.sent(AcceptConnection)[0].send_quota == 2
@@ -76,7 +76,7 @@ def test_a_message_that_the_gateway_holds_back_is_not_resent() -> None:
     assert s.after(60).sees() == ["PUBLISH 1 a DUP"] * 2
 
 
-def test_an_acknowledgement_with_room_on_the_wire_leaves_other_clocks_alone() -> None:
+def test_an_acknowledgement_leaves_the_clocks_of_others_alone() -> None:
     s = Scenario(max_inflight=3, prefetch=1).connect().submit("a").after(10).submit("b", "c", "d")
     s.sees()
     s.after(10).puback(2)  # d reaches the wire; a and c keep their clocks
@@ -90,7 +90,7 @@ def test_an_acknowledgement_with_room_on_the_wire_leaves_other_clocks_alone() ->
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_publish_larger_than_the_clients_maximum_is_a_dead_letter_and_the_queue_goes_on(version: int, qos: int) -> None:
+def test_a_publish_larger_than_the_maximum_is_a_dead_letter(version: int, qos: int) -> None:
     """[MQTT-3.1.2-24] [MQTT-3.1.2-25]"""
     s = Scenario().connect(version=version, maximum_packet_size_bytes=30)
     s.submit("large", payload=b"x" * 40, qos=qos).submit("small", qos=qos)
@@ -215,7 +215,7 @@ def test_a_resend_keeps_the_qos_of_the_first_transmission() -> None:
     assert [p.qos for p in s.sent(SendPublish)] == [2, 2]
 
 
-def test_a_subscription_that_is_in_the_log_counts_even_if_its_connection_is_history() -> None:
+def test_a_logged_subscription_of_an_older_connection_counts() -> None:
     """The gateway has answered SUBACK already; the next connection of the session relies on it. [MQTT-3.1.2-5]"""
     s = Scenario().connect().connect()
     s.subscribe("t", 0, connection_id=1).submit("a", qos=2)

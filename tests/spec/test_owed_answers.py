@@ -102,7 +102,7 @@ def test_each_row_of_what_is_owed_is_what_happens(phase: AbandonedPhase, event: 
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_message_that_was_given_up_keeps_its_slot_of_the_receive_maximum_until_it_is_answered(qos: int) -> None:
+def test_a_message_given_up_keeps_its_slot_until_it_is_answered(qos: int) -> None:
     """[MQTT-3.3.4-9]"""
     s = giving_up().connect(version=5, receive_maximum=1).submit("a", "b", qos=qos)
     s.sees()
@@ -139,7 +139,7 @@ def test_a_3_1_1_client_has_no_receive_maximum() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_the_id_of_a_qos_2_message_that_was_given_up_is_not_used_again_before_its_handshake_is_over(version: int) -> None:
+def test_the_id_of_a_qos_2_message_given_up_waits_for_its_handshake(version: int) -> None:
     s = giving_up().connect(version=version).submit("a", qos=2).after(RETRY_S).lose_connection().connect(version=version)
     s.session.outbound.packet_ids.last = 32_767
     s.submit("b")
@@ -158,14 +158,14 @@ def test_nor_is_that_of_one_that_was_given_up_in_place_of_its_replay() -> None:
     assert s.packet_ids == [3, 4]
 
 
-def test_a_pubrel_that_the_gateway_has_sent_for_what_was_given_up_is_not_sent_twice() -> None:
+def test_a_pubrel_for_a_message_given_up_is_not_sent_twice() -> None:
     s = giving_up().connect(version=5).submit("a", qos=2).after(RETRY_S)
     s.sees()
     assert s.pubrec(1, pubrel_sent=True).sees() == []
     assert owed_phase(s) is AbandonedPhase.AWAITING_PUBCOMP
 
 
-def test_an_answer_from_an_earlier_connection_counts_for_what_is_owed_unless_it_is_none() -> None:
+def test_an_answer_of_an_earlier_connection_counts_if_it_is_one() -> None:
     s = in_owed_phase(AbandonedPhase.AWAITING_PUBREC).lose_connection().connect(version=5)
     s.sees()
     s.handle(PubAckReceived(connection_id=1, packet_id=1))
@@ -178,7 +178,7 @@ def test_an_answer_from_an_earlier_connection_counts_for_what_is_owed_unless_it_
     assert s.sees() == []
 
 
-def test_an_answer_frees_the_slot_for_what_the_gateway_holds_back_and_starts_its_clock() -> None:
+def test_an_answer_frees_the_slot_and_starts_the_clock_of_the_next() -> None:
     s = giving_up(prefetch=1, delivery_limit=2).connect(version=5, receive_maximum=2)
     s.submit("a").after(10).submit("b", "c")
     s.sees()
@@ -199,7 +199,7 @@ def test_the_attempt_that_the_wire_had_no_slot_for_is_given_back() -> None:
 
 
 @pytest.mark.no_cover
-def test_no_more_messages_are_in_flight_than_there_are_ids_that_are_not_kept() -> None:
+def test_no_more_messages_are_in_flight_than_there_are_free_ids() -> None:
     s = giving_up(max_inflight=0, max_mqueue_len=0).connect(version=4).submit("a", qos=2).after(RETRY_S)
     with s.micro_batch():
         s.submit(*("m" for _ in range(32_767)), payload=b"")
@@ -207,7 +207,7 @@ def test_no_more_messages_are_in_flight_than_there_are_ids_that_are_not_kept() -
     assert len(s.session.outbound.queue) == 1
 
 
-def test_a_late_pubrec_withdraws_the_replay_that_a_gateway_may_still_hold_back() -> None:
+def test_a_late_pubrec_withdraws_the_replay_in_the_gateway() -> None:
     """[MQTT-4.3.3-6]"""
     s = Scenario(max_inflight=1, prefetch=1).connect().submit("a", "b", qos=2).lose_connection().connect()
     s.handle(PubRecReceived(connection_id=1, packet_id=2))

@@ -13,7 +13,7 @@ from tests.scenarios.scenario import Scenario, message
 # --- limits -----------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_for_an_offline_client_or_a_full_window_are_queued_first_in_first_out() -> None:
+def test_messages_that_cannot_be_sent_are_queued_first_in_first_out() -> None:
     s = Scenario(max_inflight=1).submit("a", "b").connect().submit("c")
     assert s.queued == ["b", "c"]
     assert s.ledger.count("queued") == 3
@@ -69,7 +69,7 @@ def test_a_newcomer_that_was_not_let_in_may_be_sent_again_under_its_id() -> None
     assert s.sees() == ["CONNACK", "PUBLISH 1 a", "PUBLISH 2 b"]
 
 
-def test_the_byte_limit_counts_payloads_and_holds_even_if_the_count_does_not() -> None:
+def test_the_byte_limit_counts_payloads_and_holds_by_itself() -> None:
     s = Scenario(max_mqueue_bytes=10).submit("a", "b", payload=b"12345")
     assert s.queued == ["a", "b"]
     s.submit("c", payload=b"1")
@@ -98,14 +98,14 @@ def test_zero_means_no_limit(limits: dict[str, int]) -> None:
     assert s.session.summary().queued_bytes == 3_000_000
 
 
-def test_with_overflow_reject_the_new_message_is_refused_and_the_old_ones_stay() -> None:
+def test_with_overflow_reject_the_new_message_is_refused() -> None:
     s = Scenario(max_mqueue_len=2, overflow=Overflow.REJECT).submit("a", "b", "c")
     assert s.queued == ["a", "b"]
     assert s.outcomes == {"c": Outcome.MAXLEN}
     assert "overflow = reject" in s.receipt("c").detail
 
 
-def test_a_message_that_a_full_queue_refused_may_be_sent_again_under_its_id() -> None:
+def test_a_message_refused_by_a_full_queue_may_come_again() -> None:
     s = Scenario(max_mqueue_len=1, overflow=Overflow.REJECT).submit("a").submit("b", explicit_id=True)
     assert s.outcomes == {"b": Outcome.MAXLEN}
     s.connect().puback(1).submit("b", explicit_id=True).puback(2)
@@ -125,7 +125,7 @@ def test_a_qos_0_message_that_found_nobody_may_be_sent_again_under_its_id() -> N
     assert s.sees()[-1] == "PUBLISH qos0 x"
 
 
-def test_refused_messages_do_not_push_accepted_ids_out_of_the_deduplication_window() -> None:
+def test_refused_messages_push_no_ids_out_of_the_deduplication_window() -> None:
     s = Scenario(max_mqueue_len=1, overflow=Overflow.REJECT, deduplication_window=1).submit("a", explicit_id=True)
     s.submit("b", "c", "d", explicit_id=True).submit("a", explicit_id=True)
     assert s.queued == ["a"]
@@ -143,7 +143,7 @@ def test_a_slot_freed_in_the_same_batch_is_used_before_anything_is_dropped() -> 
     assert s.outcomes == {"a": Outcome.DELIVERED}
 
 
-def test_messages_whose_time_is_over_make_room_before_live_ones_are_dropped() -> None:
+def test_expired_messages_make_room_before_live_ones_are_dropped() -> None:
     s = Scenario(max_mqueue_len=2)
     s.submit("a").submit("old", expires_at_ms=s.now_ms + 1_000).later(2).submit("b")
     assert s.queued == ["a", "b"]

@@ -84,7 +84,7 @@ def test_publications_are_handed_on_in_the_order_of_arrival() -> None:
 # --- across connections -----------------------------------------------------------------------------------------------------
 
 
-def test_a_repetition_on_the_next_connection_of_the_session_is_not_handed_on_again() -> None:
+def test_a_repetition_on_the_next_connection_is_not_handed_on_again() -> None:
     """[MQTT-4.4.0-1] A gateway died between log and answer; the device resends."""
     s = Scenario().connect().publish(5, "a").lose_connection().connect()
     assert s.sent(AcceptConnection)[-1].awaiting_rel == (5,)
@@ -104,7 +104,7 @@ def test_a_publication_of_an_older_connection_of_the_same_session_counts() -> No
     assert list(s.session.inbound.awaiting_rel.entries) == []
 
 
-def test_a_publication_that_its_repetition_has_overtaken_is_not_handed_on_again() -> None:
+def test_a_publication_overtaken_by_its_repetition_is_not_handed_on() -> None:
     """[MQTT-4.3.3-10] A gateway froze with it in a socket, and the device has finished it elsewhere meanwhile."""
     s = Scenario().connect().connect().publish(5, "a", dup=True).pubrel(5).publish(5, "a", connection_id=1)
     assert s.uplink == ["a"]
@@ -134,13 +134,13 @@ def test_what_was_not_repeated_is_new_also_on_an_older_connection() -> None:
     assert s.uplink == ["a", "a", "b"]
 
 
-def test_on_the_same_connection_what_was_released_is_new_whatever_was_repeated() -> None:
+def test_what_was_released_is_new_on_the_same_connection() -> None:
     """[MQTT-4.3.3-12]"""
     s = Scenario().connect().publish(5, "a", dup=True).pubrel(5).publish(5, "a").pubrel(5).publish(5, "a", dup=True)
     assert s.uplink == ["a", "a", "a"]
 
 
-def test_repetitions_are_remembered_for_the_await_rel_timeout_and_as_long_as_the_session() -> None:
+def test_repetitions_are_remembered_for_the_await_rel_timeout() -> None:
     s = Scenario(await_rel_timeout_ms=60_000).connect().connect().publish(5, "a", dup=True).pubrel(5)
     s.after(30).publish(6, "b", dup=True).pubrel(6)
 
@@ -164,7 +164,7 @@ def test_only_the_last_repetitions_are_remembered() -> None:
     assert [packet_id for packet_id, _ in s.session.inbound.awaiting_rel.repeated] == [*range(3, MAX_REPEATED + 2), 2]
 
 
-def test_a_publication_of_a_session_that_has_ended_is_handed_on_and_its_id_means_nothing_to_the_next_one() -> None:
+def test_a_publication_of_an_ended_session_means_nothing_to_the_next() -> None:
     s = Scenario().connect().connect(clean_start=True)
     s.publish(5, "old", connection_id=1).publish(5, "new")
     assert s.uplink == ["old", "new"]
@@ -172,7 +172,7 @@ def test_a_publication_of_a_session_that_has_ended_is_handed_on_and_its_id_means
     assert list(s.session.inbound.awaiting_rel.entries) == [5]
 
 
-def test_a_publication_that_arrives_after_its_session_has_ended_leaves_no_id_behind() -> None:
+def test_a_publication_after_the_end_of_its_session_leaves_no_id() -> None:
     """The next session would take the first publication under that id for a repetition, and lose it."""
     s = Scenario().connect(expiry_s=0).submit("x", qos=2).puback(1)  # wrong kind: the connection and its session end
     s.publish(5, "logged meanwhile", connection_id=1)
@@ -196,7 +196,7 @@ def test_a_clean_start_forgets_ids_and_tombstones() -> None:
 # --- a full set -------------------------------------------------------------------------------------------------------------
 
 
-def test_one_publication_more_than_the_receive_maximum_closes_the_connection_with_0x93() -> None:
+def test_a_publication_above_the_receive_maximum_closes_with_0x93() -> None:
     """[MQTT-3.3.4-7]; it is in the log and may be answered, so it is handed on all the same."""
     s = Scenario(max_awaiting_rel=2).connect(version=5)
     assert s.sent(AcceptConnection)[0].max_awaiting_rel == 2
@@ -232,7 +232,7 @@ def test_a_repetition_while_the_set_is_full_is_not_an_overflow() -> None:
     assert s.uplink == ["a", "b"]
 
 
-def test_after_an_overflow_the_repetitions_of_the_next_connection_are_not_overflows() -> None:
+def test_after_an_overflow_repetitions_are_no_overflows() -> None:
     """Else a device that obeys the standard could never come back: it has to resend before it can release."""
     s = Scenario(max_awaiting_rel=1).connect(version=5).publish(1, "a").publish(2, "b").connect(version=5)
     s.sees()
@@ -261,7 +261,7 @@ def test_a_maximum_of_zero_is_no_limit() -> None:
 # --- await_rel_timeout ------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_that_is_not_released_in_time_is_discarded_and_the_gateway_told() -> None:
+def test_an_unreleased_id_is_discarded_and_the_gateway_told() -> None:
     s = Scenario(await_rel_timeout_ms=60_000).connect().publish(5, "a").after(10).publish(6, "b")
     s.sees()
     assert s.session.next_deadline_ms() == s.now_ms + 50_000
@@ -303,7 +303,7 @@ def test_a_tombstone_does_not_swallow_the_same_content_published_anew() -> None:
     assert s.uplink == ["a", "a"]
 
 
-def test_after_a_late_pubrel_the_same_content_under_its_id_is_a_new_publication() -> None:
+def test_after_a_late_pubrel_the_same_content_is_a_new_publication() -> None:
     """[MQTT-4.3.3-12] Who has sent PUBREL does not repeat the publication: DUP=1 says only that the first try of the new one
     was lost."""
     s = Scenario().connect().publish(5, "a").after(300).pubrel(5)
@@ -312,7 +312,7 @@ def test_after_a_late_pubrel_the_same_content_under_its_id_is_a_new_publication(
     assert s.publish(5, "a", dup=True).uplink == ["a", "a"]
 
 
-def test_a_late_repetition_is_recognised_however_many_publications_were_abandoned() -> None:
+def test_a_late_repetition_is_recognised_among_many_abandoned() -> None:
     """As many as may await PUBREL; there is at most one for each packet id."""
     s = Scenario().connect()
     with s.micro_batch():

@@ -20,7 +20,7 @@ def next_wait(s: Scenario) -> tuple[int, list[str]]:
     return deadline_ms - before_ms, s.after((deadline_ms - before_ms) / 1_000).sees()
 
 
-def test_each_wait_is_as_long_as_the_schedule_says_and_the_last_one_repeats() -> None:
+def test_each_wait_is_that_of_the_schedule_and_the_last_repeats() -> None:
     s = connected().submit("a")
     assert [next_wait(s) for _ in range(4)] == [
         (30_000, ["PUBLISH 1 a DUP"]),
@@ -74,7 +74,7 @@ def test_what_is_due_together_is_resent_in_the_order_of_first_transmission() -> 
     assert [next_wait(s)[1] for _ in range(2)] == [["PUBLISH 1 a DUP", "PUBLISH 2 b DUP", "PUBLISH 3 c DUP"]] * 2
 
 
-def test_an_mqtt_5_connection_that_stalls_again_is_closed_after_the_next_wait() -> None:
+def test_an_mqtt_5_connection_that_stalls_again_waits_longer() -> None:
     """[MQTT-4.4.0-1] A device that never answers is not made to reconnect every 30 s for ever."""
     s = connected(version=5).submit("a")
     for wait_ms in (30_000, 60_000, 300_000, 300_000):
@@ -90,14 +90,14 @@ def test_a_connection_that_ends_before_its_time_is_no_step_of_the_schedule() -> 
     assert [next_wait(s)[0] for _ in range(2)] == [300_000, 300_000]
 
 
-def test_a_refusal_is_an_answer_so_the_new_attempt_begins_the_schedule_anew() -> None:
+def test_a_refusal_begins_the_schedule_anew() -> None:
     s = connected(version=5, retry_mqtt5=RetryMqtt5.TIMER).submit("a")
     assert [next_wait(s)[0] for _ in range(2)] == [30_000, 60_000]
     assert s.puback(1, reason_code=0x80).sees() == ["PUBLISH 2 a"]
     assert next_wait(s) == (30_000, ["PUBLISH 2 a DUP"])
 
 
-def test_the_delivery_limit_counts_attempts_whatever_the_waits_between_them() -> None:
+def test_the_delivery_limit_counts_attempts_whatever_the_waits() -> None:
     s = connected(delivery_limit=3).submit("a")
     assert [next_wait(s) for _ in range(3)] == [
         (30_000, ["PUBLISH 1 a DUP"]),
@@ -106,7 +106,7 @@ def test_the_delivery_limit_counts_attempts_whatever_the_waits_between_them() ->
     ]
 
 
-def test_a_schedule_that_is_configured_meanwhile_holds_for_what_is_waited_for_already() -> None:
+def test_a_new_schedule_holds_for_what_is_waited_for_already() -> None:
     """The state says how many waits have been in vain; how long they are is a setting of the day."""
     before = Scenario().connect().submit("a")
     assert [next_wait(before)[0] for _ in range(2)] == [30_000, 30_000]

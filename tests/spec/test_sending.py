@@ -45,7 +45,7 @@ def test_a_pubrec_lets_go_of_the_payload_and_keeps_the_id() -> None:
     assert entry.delivery.message.message_id == "a"
 
 
-def test_a_message_that_the_client_has_taken_over_keeps_what_its_receipt_needs() -> None:
+def test_a_message_past_pubrec_keeps_what_its_receipt_needs() -> None:
     properties = PublishProperties(content_type="c", response_topic="answers", correlation_data=b"42")
     s = Scenario().connect().submit("a", qos=2, properties=properties).pubrec(1)
     (entry,) = s.session.outbound.window
@@ -81,7 +81,7 @@ def test_commands_go_to_the_partition_of_the_connection_and_are_numbered() -> No
 # --- what is sent again, and when -------------------------------------------------------------------------------------------
 
 
-def test_an_unacknowledged_qos_1_publish_is_sent_again_after_the_retry_interval_with_dup_and_the_same_id() -> None:
+def test_a_qos_1_publish_is_sent_again_after_the_retry_interval() -> None:
     """[MQTT-3.3.1-1] [MQTT-4.4.0-1]; MQTT 3.1.1 leaves the timer to the server."""
     s = Scenario(retry_interval_ms=20_000).connect().submit("a")
     s.sees()
@@ -91,7 +91,7 @@ def test_an_unacknowledged_qos_1_publish_is_sent_again_after_the_retry_interval_
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_resent_publish_is_the_same_packet_but_for_dup_and_is_acknowledged_like_the_first(qos: int) -> None:
+def test_a_resent_publish_is_the_same_packet_but_for_dup(qos: int) -> None:
     """[MQTT-4.4.0-1] the original packet id; MQTT 5, 4.3"""
     s = Scenario().connect().submit("a", qos=qos, retain=True).after(30).connect()
     first, retried, replayed = s.sent(SendPublish)
@@ -112,7 +112,7 @@ def test_a_resent_publish_is_the_same_packet_but_for_dup_and_is_acknowledged_lik
     assert s.outcomes == {"a": Outcome.DELIVERED}
 
 
-def test_an_unacknowledged_qos_2_publish_and_its_pubrel_are_sent_again_and_nothing_else() -> None:
+def test_an_unanswered_qos_2_publish_and_its_pubrel_are_sent_again() -> None:
     """[MQTT-4.3.3-6] never PUBLISH after PUBREC."""
     s = Scenario().connect().submit("a", qos=2)
     s.sees()
@@ -154,7 +154,7 @@ def test_calling_early_does_nothing() -> None:
     assert s.last == ()
 
 
-def test_a_reconnect_replays_everything_unfinished_at_once_in_order_and_before_the_queue() -> None:
+def test_a_reconnect_replays_all_unfinished_before_the_queue() -> None:
     """[MQTT-4.4.0-1] [MQTT-4.6.0-1]"""
     s = Scenario(max_inflight=3).connect()
     s.submit("a", qos=2).submit("b").submit("c", qos=2).submit("d")
@@ -166,7 +166,7 @@ def test_a_reconnect_replays_everything_unfinished_at_once_in_order_and_before_t
     assert s.sees() == ["PUBLISH 4 d"]
 
 
-def test_a_replay_follows_the_order_of_first_transmission_after_packet_ids_have_wrapped_around() -> None:
+def test_a_replay_follows_first_transmissions_over_a_wraparound() -> None:
     """[MQTT-4.6.0-1] EMQX replays in packet-id order."""
     s = Scenario().connect()
     s.session.outbound.packet_ids.last = 32_765
@@ -186,7 +186,7 @@ def test_a_replay_follows_the_order_of_first_transmission_after_packet_ids_have_
 # --- retry_mqtt5 ------------------------------------------------------------------------------------------------------------
 
 
-def test_mqtt_5_reconnect_mode_closes_a_stalled_connection_and_replays_when_the_device_is_back() -> None:
+def test_mqtt_5_reconnect_mode_closes_a_stalled_connection() -> None:
     """[MQTT-4.4.0-1] no timed resend on a live connection."""
     s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5).submit("a")
     s.sees()
@@ -197,7 +197,7 @@ def test_mqtt_5_reconnect_mode_closes_a_stalled_connection_and_replays_when_the_
     assert s.attempts == {"a": 2}  # the first one had its time
 
 
-def test_mqtt_5_reconnect_mode_leaves_a_client_alone_whose_session_would_end_with_the_connection() -> None:
+def test_mqtt_5_reconnect_mode_spares_sessions_without_expiry() -> None:
     """[MQTT-4.4.0-1] closing would turn a late acknowledgement into `session_ended`."""
     s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=0).submit("a")
     s.sees()
@@ -212,7 +212,7 @@ def test_mqtt_5_timer_mode_resends_on_a_live_connection() -> None:
     assert s.after(30).sees() == ["PUBLISH 1 a DUP"]
 
 
-def test_mqtt_5_wait_mode_sends_nothing_again_until_the_device_comes_back() -> None:
+def test_mqtt_5_wait_mode_sends_nothing_again_until_the_reconnect() -> None:
     """[MQTT-4.4.0-1]"""
     s = Scenario(retry_mqtt5=RetryMqtt5.WAIT).connect(version=5).submit("a")
     s.sees()
@@ -305,7 +305,7 @@ def test_qos_0_passes_what_waits_for_a_backoff() -> None:
     assert s.queued == ["a"]
 
 
-def test_a_new_qos_0_message_goes_behind_what_leaves_the_queue_in_the_same_activation() -> None:
+def test_a_new_qos_0_message_goes_behind_what_leaves_the_queue() -> None:
     s = Scenario(max_inflight=1).connect().submit("a", "b")
     s.sees()
     with s.micro_batch():
@@ -314,7 +314,7 @@ def test_a_new_qos_0_message_goes_behind_what_leaves_the_queue_in_the_same_activ
     assert s.sees() == ["PUBLISH 2 b", "PUBLISH qos0 x"]
 
 
-def test_a_new_qos_0_message_goes_behind_a_stored_one_that_needs_no_slot_either() -> None:
+def test_a_new_qos_0_message_goes_behind_a_stored_one() -> None:
     s = Scenario(max_inflight=1).connect().submit("a").lose_connection().submit("x", qos=0)
     s.sees()
     with s.micro_batch():
@@ -328,9 +328,7 @@ def test_a_new_qos_0_message_goes_behind_a_stored_one_that_needs_no_slot_either(
     [({"mqueue_store_qos0": False}, {}), ({"max_mqueue_len": 1}, {}), ({}, {"expiration_ms": 0, "expires_at_ms": 0})],
     ids=["not stored", "the queue is full", "no time to wait"],
 )
-def test_behind_a_new_qos_0_message_that_cannot_wait_nothing_is_left_that_could_leave(
-    settings: dict[str, int], fields: dict[str, int]
-) -> None:
+def test_no_message_that_could_leave_stays_behind_a_new_qos_0_message(settings: dict[str, int], fields: dict[str, int]) -> None:
     s = Scenario(max_inflight=1, **settings).connect().submit("a", "b")
     s.sees()
     with s.micro_batch():

@@ -132,7 +132,7 @@ LATE = {
 @pytest.mark.parametrize("reason_code", [0, 0x92])
 @pytest.mark.parametrize("kind", [PubAckReceived, PubRecReceived, PubCompReceived])
 @pytest.mark.parametrize("phase", OutboundPhase, ids=lambda phase: phase.name)
-def test_a_late_acknowledgement_counts_only_where_it_takes_the_exchange_further(
+def test_a_late_acknowledgement_counts_where_it_leads_further(
     phase: OutboundPhase, kind: type[PubAckReceived | PubRecReceived | PubCompReceived], reason_code: int, online: bool
 ) -> None:
     s = in_outbound_phase(phase).lose_connection()

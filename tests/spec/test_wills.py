@@ -42,7 +42,7 @@ def test_any_other_disconnect_publishes_the_will(reason_code: int) -> None:
     assert s.uplink == ["gone"]
 
 
-def test_a_connection_that_we_close_for_a_protocol_error_publishes_the_will() -> None:
+def test_a_connection_closed_for_a_protocol_error_publishes_the_will() -> None:
     """[MQTT-3.1.2-8]"""
     s = Scenario().connect(will=will()).submit("a", qos=2).puback(1)
     assert s.uplink == ["gone"]
@@ -79,12 +79,12 @@ def test_the_end_of_the_session_publishes_a_delayed_will_early() -> None:
     assert s.session.is_empty
 
 
-def test_a_session_that_ends_with_its_connection_publishes_its_will_at_once() -> None:
+def test_a_session_without_expiry_publishes_its_will_at_once() -> None:
     s = Scenario().connect(version=5, expiry_s=0, will=will(delay_s=30)).lose_connection()
     assert s.uplink == ["gone"]
 
 
-def test_a_clean_start_publishes_a_delayed_will_because_the_session_has_ended() -> None:
+def test_a_clean_start_publishes_a_delayed_will() -> None:
     """[MQTT-3.1.2-8]"""
     s = Scenario().connect(version=5, will=will(delay_s=30)).lose_connection().connect(version=5, clean_start=True)
     assert s.uplink == ["gone"]
@@ -103,7 +103,7 @@ def test_each_connection_has_its_own_will() -> None:
     assert len({w.publication_id for w in s.sent(ForwardPublication)}) == 2
 
 
-def test_the_will_of_a_repeated_batch_has_the_same_id_so_that_readers_drop_the_copy() -> None:
+def test_the_will_of_a_repeated_batch_has_the_same_id() -> None:
     s = Scenario().connect(will=will()).lose_connection()
     assert s.sent(ForwardPublication)[0].publication_id == "sensor-1:1:will"
 

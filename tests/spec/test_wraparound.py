@@ -79,7 +79,7 @@ class FastDevice:
 
 
 @pytest.mark.parametrize(("qos", "stuck"), [(1, 1), (2, 100)])
-def test_two_rounds_of_ids_around_stuck_ones_lose_and_double_nothing_and_replay_in_order(qos: int, stuck: int) -> None:
+def test_two_rounds_of_ids_around_stuck_ones_lose_and_double_nothing(qos: int, stuck: int) -> None:
     """[MQTT-2.2.1-4] [MQTT-4.6.0-1]"""
     device = FastDevice(qos=qos, stuck=stuck)
     device.send(SENDS)

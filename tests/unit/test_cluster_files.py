@@ -43,7 +43,7 @@ def mounts() -> Iterator[tuple[str, str]]:
             yield source, target
 
 
-def test_the_cluster_is_three_brokers_two_workers_an_engine_and_two_gateways_behind_a_balancer() -> None:
+def test_the_cluster_has_the_documented_services() -> None:
     assert (len(BROKERS), len(GATEWAYS)) == (3, 2)
     others = {"topics", "spark-master", "spark-worker-1", "spark-worker-2", "engine", "balancer", "prometheus", "grafana"}
     assert SERVICES.keys() - {*BROKERS, *GATEWAYS} == others
@@ -89,7 +89,7 @@ def test_the_brokers_vote_for_each_other_and_replicate() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_process_has_a_command_and_a_configuration_that_inflight_takes(name: str) -> None:
+def test_each_process_has_a_valid_command_and_configuration(name: str) -> None:
     command = OURS[name]["command"][0]
     assert command == name.partition("-")[0]
     assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
@@ -124,7 +124,7 @@ def test_the_gateways_believe_the_balancer_and_keep_their_names() -> None:
         assert settings.gateway.group_instance_id == name
 
 
-def test_the_balancer_asks_who_is_ready_and_waits_longer_than_a_device_may_be_silent() -> None:
+def test_the_balancer_asks_who_is_ready_and_waits_for_silent_devices() -> None:
     text = (FOLDER / "haproxy.cfg").read_text(encoding="utf-8")
     settings = settings_of(GATEWAYS[0])
     (listener,) = settings.listeners

@@ -79,7 +79,7 @@ def test_no_object_is_there_twice_and_all_are_in_one_namespace() -> None:
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_each_pod_runs_a_command_with_the_configuration_and_logs_in_to_kafka(name: str, settings: Settings) -> None:
+def test_each_pod_runs_a_command_and_logs_in_to_kafka(name: str, settings: Settings) -> None:
     container = PROCESSES[name]
     command, *options = container["args"]
     assert name == f"inflight-{command}"
@@ -116,7 +116,7 @@ def user_of_the_image() -> int:
     return int(re.findall(r"^USER (\d+)$", (ROOT / "conf" / "Dockerfile").read_text(), flags=re.MULTILINE)[0])
 
 
-def test_files_that_the_configuration_names_are_mounted_where_they_are_read(settings: Settings) -> None:
+def test_files_of_the_configuration_are_mounted_where_they_are_read(settings: Settings) -> None:
     (listener,) = settings.listeners
     read = {
         "inflight-gateway": [listener.tls_certfile, listener.tls_keyfile, settings.gateway.login.password_file],
@@ -172,7 +172,7 @@ def test_there_is_time_to_stop(settings: Settings) -> None:
     assert NAMED["Deployment", "inflight-engine"]["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_spark_may_do_what_it_does_with_executors_and_nothing_in_other_namespaces() -> None:
+def test_spark_may_do_nothing_in_other_namespaces() -> None:
     binding = NAMED["RoleBinding", "inflight-engine"]
     assert ("Role", binding["roleRef"]["name"]) in NAMED
     (subject,) = binding["subjects"]

@@ -71,7 +71,7 @@ def test_each_alert_has_its_paragraph_of_what_to_do_and_names_it() -> None:
         assert alert["labels"]["severity"] in ("warning", "critical")
 
 
-def test_prometheus_in_containers_looks_where_the_processes_serve_their_numbers() -> None:
+def test_prometheus_in_containers_scrapes_where_metrics_are_served() -> None:
     configuration = yaml.safe_load((CONF / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     jobs = {job["job_name"]: job["static_configs"][0]["targets"] for job in configuration["scrape_configs"]}
     served = {

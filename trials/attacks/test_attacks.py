@@ -16,7 +16,7 @@ SECONDS = 4.0
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
-def test_good_devices_stay_connected_and_get_everything_once_and_the_gateway_stays_small(tmp_path: Path) -> None:
+def test_good_devices_get_everything_once_and_the_gateway_stays_small(tmp_path: Path) -> None:
     console = Console(width=200)
     result = measure(Settings(seconds=SECONDS, is_small=True, warm_up_s=5.0), tmp_path, Progress(console=console))
     show(result, console)

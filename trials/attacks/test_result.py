@@ -12,7 +12,7 @@ CALM = Phase(what="undisturbed", from_s=0.0, to_s=1.0, ended_s=2.0, lost=0, gate
 GOOD = Result(phases=[CALM], allowed_bytes=MIB, sent=1, twice=0, missing=0)
 
 
-def test_a_run_is_good_if_nobody_was_disconnected_nothing_lost_or_doubled_and_the_gateway_is_no_larger_than_it_may() -> None:
+def test_a_run_is_good_without_losses_and_below_the_memory_limit() -> None:
     assert failures(GOOD) == []
     for bad in (
         replace(GOOD, missing=1),
@@ -23,7 +23,7 @@ def test_a_run_is_good_if_nobody_was_disconnected_nothing_lost_or_doubled_and_th
         assert len(failures(bad)) == 1
 
 
-def test_every_limit_of_all_devices_together_is_part_of_what_a_gateway_may_take() -> None:
+def test_every_total_limit_is_part_of_what_a_gateway_may_take() -> None:
     limits = DeviceLimits()
     allowed = memory_allowed(GatewaySettings(device_limits=limits))
     for larger in (

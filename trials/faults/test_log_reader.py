@@ -11,7 +11,7 @@ def connected(connection_id: int) -> ClientConnected:
     return ClientConnected(connection_id=connection_id, commands_partition=0, will=will)
 
 
-def test_a_connection_with_a_smaller_id_is_one_and_the_same_record_once_more_is_none() -> None:
+def test_a_smaller_id_is_a_connection_and_a_repeated_record_is_none() -> None:
     lost = ConnectionLost(connection_id=100, reason="cut off")
     events = [(1.0, connected(100)), (1.0, connected(100)), (2.0, lost), (3.0, connected(90)), (3.5, connected(100))]
     first, second = connections_in("c", events, closed=set())

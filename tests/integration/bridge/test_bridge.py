@@ -44,7 +44,7 @@ def test_a_birth_message_connects_the_device_and_a_will_takes_it_offline() -> No
         assert lost.connection_id == connected.connection_id
 
 
-def test_a_retained_presence_connects_once_and_a_new_birth_starts_a_new_connection() -> None:
+def test_a_retained_presence_connects_once_and_a_new_birth_again() -> None:
     with running_bridge() as bridge:
         first = birth(bridge, retain=True)
         bridge.broker.deliver("devices/d1/presence", "online", retain=True)
@@ -53,7 +53,7 @@ def test_a_retained_presence_connects_once_and_a_new_birth_starts_a_new_connecti
         assert second.connection_id > first.connection_id
 
 
-def test_a_bridge_connects_only_the_devices_of_its_partitions_and_takes_over_those_of_new_ones() -> None:
+def test_a_bridge_connects_the_devices_of_its_partitions_only() -> None:
     ours = partition_of(b"d1", PARTITIONS)
     with running_bridge(owned=ALL - {ours}) as bridge:
         bridge.broker.deliver("devices/d1/presence", "online")
@@ -97,7 +97,7 @@ def test_always_there_are_those_of_the_list_and_whoever_is_heard_of() -> None:
         bridge.kafka.wait_for("d2", ClientConnected)
 
 
-def test_what_the_engine_believes_is_inherited_where_nobody_repeats_who_is_there() -> None:
+def test_a_bridge_takes_over_the_connections_that_nobody_repeats() -> None:
     with running_bridge(presence=Presence.EVENTS) as bridge:
         orphan(bridge, ConnectionKind.BRIDGE)
         bridge.kafka.wait_for("d1", ConnectionLost)
@@ -125,7 +125,7 @@ def test_the_device_acknowledges_a_qos_1_message_by_its_message_id() -> None:
         assert acknowledged == PubAckReceived(connection_id=connected.connection_id, packet_id=7)
 
 
-def test_a_device_that_speaks_mqtt_3_1_1_finds_the_message_id_in_the_topic_and_answers_in_json() -> None:
+def test_an_mqtt_3_1_1_device_finds_the_message_id_in_the_topic() -> None:
     with running_bridge(topic_template="devices/{client_id}/m/{message_id}/{topic}") as bridge:
         birth(bridge)
         send(bridge, "a/b +#%", 7, topic="cmd/go")
@@ -148,7 +148,7 @@ def test_one_answer_of_the_device_completes_a_qos_2_exchange() -> None:
         ]
 
 
-def test_a_pubrel_of_the_session_is_answered_for_a_device_that_has_already_taken_the_message() -> None:
+def test_a_pubrel_is_answered_for_a_device_that_has_the_message() -> None:
     with running_bridge() as bridge:
         birth(bridge)
         bridge.kafka.command("d1", SendPubRel, packet_id=9)
@@ -168,7 +168,7 @@ def test_a_refusal_of_the_device_carries_its_reason_code(qos: int, kind: type) -
         assert bridge.kafka.of("d1", PubCompReceived) == []
 
 
-def test_a_resend_carries_the_same_message_id_and_a_repeated_answer_counts_once() -> None:
+def test_a_resend_has_the_same_message_id_and_one_answer_counts() -> None:
     with running_bridge() as bridge:
         birth(bridge)
         send(bridge, "m-1", 7, qos=2)
@@ -266,7 +266,7 @@ def test_an_unreadable_acknowledgement_is_counted_and_harms_nobody() -> None:
 # --- a broker that throttles ---------------------------------------------------------------------------------------------------
 
 
-def test_0x97_of_the_broker_reaches_the_session_and_holds_off_everything_else_for_the_backoff() -> None:
+def test_0x97_of_the_broker_holds_everything_off_for_the_backoff() -> None:
     broker = FakeBroker()
     broker.answers = lambda publish: ReasonCode.QUOTA_EXCEEDED if len(broker.published) == 1 else 0
     with running_bridge(broker) as bridge:
@@ -287,7 +287,7 @@ def test_0x97_of_the_broker_reaches_the_session_and_holds_off_everything_else_fo
         wait_until(goes_out, "the backoff is over")
 
 
-def test_a_qos_2_refusal_that_paho_hides_counts_as_throttling_and_not_as_delivery() -> None:
+def test_a_qos_2_refusal_that_paho_hides_is_no_delivery() -> None:
     broker = FakeBroker()
     broker.answers = lambda publish: ReasonCode.QUOTA_EXCEEDED
     original = broker.handle
@@ -336,7 +336,7 @@ def test_what_is_too_large_for_the_broker_is_told_to_the_session() -> None:
         assert len(publish.payload) > 7_000
 
 
-def test_a_broker_that_refuses_connections_is_tried_again_after_the_backoff() -> None:
+def test_a_broker_that_refuses_is_tried_again_after_the_backoff() -> None:
     broker = FakeBroker()
     broker.connack = ConnAck(reason_code=ReasonCode.QUOTA_EXCEEDED)
     backoff = BackoffSettings(initial_ms=300, jitter=0.0)  # then 480 and 768
@@ -349,7 +349,7 @@ def test_a_broker_that_refuses_connections_is_tried_again_after_the_backoff() ->
         wait_until(bridge.ready.is_set, "ready")
 
 
-def test_a_broker_that_throws_the_bridge_out_because_it_has_too_much_to_do_is_left_alone_for_the_backoff() -> None:
+def test_an_overloaded_broker_is_left_alone_for_the_backoff() -> None:
     backoff = BackoffSettings(initial_ms=700, jitter=0.0)
     with running_bridge(backoff=backoff, connect_timeout_ms=500) as bridge:
         broker, since = bridge.broker, time.monotonic()
@@ -386,7 +386,7 @@ def test_a_silent_broker_is_left() -> None:
         bridge.broker.silent = False
 
 
-def test_a_publication_is_acknowledged_to_the_broker_only_after_kafka_has_it() -> None:
+def test_a_publication_is_acknowledged_after_kafka_has_it() -> None:
     with running_bridge() as bridge:
         bridge.kafka.holding = lambda record: record.topic.endswith("uplink")
         first = bridge.broker.deliver("devices/d9/up/a/b", b"\x00 1", properties=PublishProperties(content_type="text/plain"))
@@ -455,7 +455,7 @@ def test_a_gateway_next_to_it_keeps_quiet_about_connections_of_bridges() -> None
         assert gateway.counters.commands_without_connection == 1
 
 
-def test_a_device_that_has_gone_to_a_gateway_is_let_go_until_it_is_born_again() -> None:
+def test_a_device_that_went_to_a_gateway_is_let_go_until_its_birth() -> None:
     with running_bridge() as bridge:
         birth(bridge)
         bridge.kafka.command("d1", CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER)
@@ -469,7 +469,7 @@ def test_a_device_that_has_gone_to_a_gateway_is_let_go_until_it_is_born_again() 
         assert bridge.kafka.of("d1", ConnectionLost) == []
 
 
-def test_a_device_whose_connection_the_engine_closes_for_another_reason_is_connected_again() -> None:
+def test_a_device_whose_connection_the_engine_closes_connects_again() -> None:
     with running_bridge() as bridge:
         birth(bridge)
         bridge.kafka.command("d1", CloseConnection, reason_code=ReasonCode.PROTOCOL_ERROR)
@@ -498,7 +498,7 @@ def test_a_repeated_micro_batch_is_invisible_to_the_device() -> None:
         assert bridge.counters.unreadable_commands == 1
 
 
-def test_commands_that_come_again_from_other_code_end_the_connection_and_the_device_is_connected_anew() -> None:
+def test_repeated_commands_of_another_build_connect_the_device_anew() -> None:
     with running_bridge() as bridge:
         first = birth(bridge)
         for code in ("a", "b"):
@@ -511,7 +511,7 @@ def test_commands_that_come_again_from_other_code_end_the_connection_and_the_dev
         assert bridge.counters.closed_for_other_code == 1
 
 
-def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -> None:
+def test_a_refusal_lifts_the_next_ids_above_the_newest_connection() -> None:
     ahead = 1 << 61
     with running_bridge() as bridge:
         bridge.kafka.accepting.fields = None
@@ -521,7 +521,7 @@ def test_a_refusal_that_tells_a_newer_connection_lifts_the_next_ids_above_it() -
         assert bridge.kafka.wait_for("d1", ClientConnected, count=2)[-1].connection_id > ahead
 
 
-def test_a_lease_that_kafka_does_not_renew_takes_all_devices_offline_until_there_is_another() -> None:
+def test_without_a_lease_all_devices_are_offline() -> None:
     with running_bridge(lease_ms=1_000) as bridge:
         first = birth(bridge)
         bridge.kafka.failing = lambda record: record.topic.endswith("leases")

@@ -124,7 +124,7 @@ def test_the_mqtt_js_device_of_the_docs(mosquitto: Mosquitto) -> None:
 
 
 @pytest.mark.parametrize("bridge_version", [4, 5])
-def test_the_mqtt_3_1_1_device_of_the_docs_behind_bridges_of_either_version(mosquitto: Mosquitto, bridge_version: int) -> None:
+def test_the_mqtt_3_1_1_device_of_the_docs_behind_both_bridges(mosquitto: Mosquitto, bridge_version: int) -> None:
     name = f"paho-4-{bridge_version}"
     with (
         running_bridge(port=mosquitto.port, mqtt_version=bridge_version, topic_template=NAMED) as bridge,
@@ -140,7 +140,7 @@ def test_a_device_that_dies_goes_offline_by_its_will(mosquitto: Mosquitto) -> No
         bridge.kafka.wait_for("mortal", ConnectionLost)
 
 
-def test_a_bridge_that_comes_later_learns_from_retained_messages_who_is_there(mosquitto: Mosquitto) -> None:
+def test_a_later_bridge_learns_who_is_there_from_retained_messages(mosquitto: Mosquitto) -> None:
     with paho(mosquitto, "early"):
         with running_bridge(port=mosquitto.port) as first:
             first.kafka.wait_for("early", ClientConnected)
@@ -170,7 +170,7 @@ def test_publications_made_while_no_bridge_is_there_are_kept_by_the_broker(tmp_p
             assert [record.value for record in bridge.kafka.uplink()] == [b"0", b"1", b"2"]
 
 
-def test_publications_that_a_bridge_took_and_did_not_bring_to_kafka_come_to_the_next_one(tmp_path: Path) -> None:
+def test_publications_that_a_bridge_lost_come_to_the_next_one(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         with running_bridge(port=broker.port) as killed:
             killed.kafka.holding = lambda record: record.topic.endswith("uplink") and record.value != b"0"

@@ -259,7 +259,7 @@ def sides() -> Iterator[tuple[AtGateway, BehindBroker]]:
         yield sides
 
 
-def test_every_answer_leads_to_the_outcome_that_a_puback_with_its_reason_code_leads_to(
+def test_an_answer_has_the_outcome_of_a_puback_with_its_reason_code(
     sides: tuple[AtGateway, BehindBroker],
 ) -> None:
     for side in sides:

@@ -113,7 +113,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(stack, tmp_path_factory.mktemp("bridges"))
 
 
-def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other(site: Site) -> None:
+def test_two_bridges_share_the_devices_and_one_takes_over(site: Site) -> None:
     first, second = site.bridges
     wait_until(lambda: site.held(first) + site.held(second) == DEVICES, "every device is held once")
     assert site.held(first) > 0
@@ -131,7 +131,7 @@ def test_two_bridges_share_the_devices_and_one_that_dies_loses_them_to_the_other
     assert max(device.most_unacknowledged for device in site.devices) <= 4
 
 
-def test_the_publications_dealt_to_a_bridge_that_is_away_come_when_it_is_back(site: Site) -> None:
+def test_publications_for_an_absent_bridge_come_when_it_is_back(site: Site) -> None:
     first, second = site.bridges
     first.kill()
     site.publish(range(PUBLICATIONS))

@@ -82,7 +82,7 @@ class Topic:
         self._consumer.close()
 
 
-def test_every_message_is_delivered_or_dead_lettered_however_often_the_engine_dies(tmp_path: Path) -> None:
+def test_every_message_ends_once_however_often_the_engine_dies(tmp_path: Path) -> None:
     configuration = tmp_path / "kills.toml"
     configuration.write_text(CONFIGURATION, encoding="utf-8")
     dice = random.Random(SEED)

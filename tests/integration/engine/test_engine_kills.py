@@ -68,7 +68,7 @@ async def running(*jobs: Callable[[asyncio.Event], Awaitable[None]]) -> AsyncIte
 
 
 @pytest.mark.timeout(1800)
-def test_engine_killed_at_random_moments_loses_nothing_and_doubles_nothing_at_qos_2(tmp_path: Path) -> None:
+def test_a_killed_engine_loses_nothing_and_doubles_nothing_at_qos_2(tmp_path: Path) -> None:
     asyncio.run(_scenario(tmp_path))
 
 

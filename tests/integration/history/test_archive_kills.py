@@ -74,7 +74,7 @@ class Traffic(threading.Thread):
         self._producer.close(timeout=10)
 
 
-def test_killed_while_messages_expire_overflow_and_are_rejected_every_message_ends_once_and_is_archived_once(
+def test_every_message_ends_once_and_is_archived_once_over_kills(
     tmp_path: Path,
 ) -> None:
     dice = random.Random(SEED)

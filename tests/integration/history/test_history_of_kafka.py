@@ -33,7 +33,7 @@ def send(producer: KafkaProducer, client_id: str, message_id: str, payload: byte
     producer.send("inflight.messages", key=client_id.encode(), value=payload, headers=own).get(30)
 
 
-def test_a_message_that_was_rejected_is_traced_listed_shown_and_replayed_once(up: UpProcess, producer: KafkaProducer) -> None:
+def test_a_rejected_message_is_traced_listed_shown_and_replayed_once(up: UpProcess, producer: KafkaProducer) -> None:
     with AnsweringDevice(*up.mqtt, "moody", lambda topic, times: REJECTED if times == 1 else 0) as device:
         send(producer, "moody", "message-4711", b"open the door")
         device.await_count(1)
@@ -60,7 +60,7 @@ def test_a_message_that_was_rejected_is_traced_listed_shown_and_replayed_once(up
         assert device.received == [b"open the door"] * 2
 
 
-def test_what_cannot_be_answered_is_said_with_how_far_back_the_answer_reaches(up: UpProcess) -> None:
+def test_an_empty_answer_says_how_far_back_it_reaches(up: UpProcess) -> None:
     unknown = inflight(up, "trace", "never-sent", fails=True)
     assert "never-sent" in unknown.stderr
     assert "inflight.ledger: 4 partitions" in unknown.stderr

@@ -67,9 +67,7 @@ def test_a_message_is_found_in_all_partitions_or_in_that_of_its_client(settings:
     assert any(line.startswith(f"  {ledger}: partition {number}, ") for line in one.described())
 
 
-def test_the_end_of_a_transaction_is_no_record_and_what_was_aborted_was_never_sent(
-    settings: Settings, kafka: SharedKafka
-) -> None:
+def test_ends_of_transactions_and_aborted_messages_are_no_records(settings: Settings, kafka: SharedKafka) -> None:
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=f"tx-{uuid.uuid4().hex}")
     producer.init_transactions()
     for message_id, end in ("kept", producer.commit_transaction), ("dropped", producer.abort_transaction):
@@ -99,7 +97,7 @@ def test_bounds_leave_older_records_out_and_the_answer_says_so(settings: Setting
     assert "(--since)" in recent.described()[1]
 
 
-def test_what_retention_has_deleted_is_not_there_and_the_answer_says_since_when(
+def test_the_answer_says_since_when_retention_has_deleted(
     settings: Settings, producer: KafkaProducer, kafka: SharedKafka
 ) -> None:
     for age in (3, 2, 1):

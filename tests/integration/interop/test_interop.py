@@ -53,13 +53,13 @@ def test_mosquitto_sub_sees_what_inflight_send_sends(up: UpProcess, version: str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_offline_mosquitto_device_gets_its_messages_in_order_when_it_connects(up: UpProcess, version: str) -> None:
+def test_an_offline_mosquitto_device_gets_its_messages_in_order(up: UpProcess, version: str) -> None:
     for number in range(3):
         inflight_send(up, f"offline-{version}", "cmd/step", str(number))
     assert lines(mosquitto_sub(up, f"offline-{version}", version, count=3)) == [f"cmd/step {n} 1" for n in range(3)]
 
 
-def test_a_plain_kafka_producer_with_the_documented_headers_reaches_the_device(up: UpProcess) -> None:
+def test_a_plain_kafka_producer_with_the_headers_reaches_the_device(up: UpProcess) -> None:
     device = mosquitto_sub(up, "plain", "mqttv5", count=1)
     producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
     headers = [("mqtt-topic", b"cmd/plain"), ("mqtt-qos", b"2"), ("user-origin", b"plain"), ("message-id", b"4711")]
@@ -78,7 +78,7 @@ def test_what_mosquitto_pub_publishes_at_any_qos_is_in_the_uplink(up: UpProcess,
 
 
 @pytest.mark.parametrize("version", VERSIONS.values())
-def test_a_device_written_with_mqtt_js_gets_messages_of_every_qos_and_publishes(up: UpProcess, version: str) -> None:
+def test_an_mqtt_js_device_gets_messages_of_every_qos_and_publishes(up: UpProcess, version: str) -> None:
     name = f"js-{version}"
     host, port = up.mqtt
     command = ["node", str(DEVICE_JS), f"mqtt://{host}:{port}", name, version, "3"]

@@ -192,7 +192,7 @@ def test_the_delivery_limit(compare) -> None:
     assert letter.deaths[0].reason == "delivery_limit"
 
 
-def test_a_cycle_without_a_rejection_is_cut_and_the_other_target_gets_its_copy(compare) -> None:
+def test_a_cycle_without_a_rejection_is_cut_for_its_target_only(compare) -> None:
     setup = Setup(
         queues=(Queue("a", dlx="to-b", ttl_ms=TTL_MS), Queue("b", dlx="back", ttl_ms=TTL_MS), END),
         exchanges=(("to-b", "fanout"), ("back", "fanout")),
@@ -337,7 +337,7 @@ def test_a_queue_that_two_bindings_lead_to_gets_one_copy(compare) -> None:
     compare(setup, story)
 
 
-def test_an_exchange_that_does_not_exist_gets_nothing_and_the_queue_is_free(rabbit_with) -> None:
+def test_an_unknown_exchange_gets_nothing_and_frees_the_queue(rabbit_with) -> None:
     """Both drop the message. Inflight says so in receipt and ledger, RabbitMQ nowhere."""
     setup = Setup(queues=(Queue("q", dlx="nowhere"),))
     rabbit = rabbit_with(setup)
@@ -405,7 +405,7 @@ def test_rabbitmq_3_10_counts_a_history_from_outside_and_inflight_does_not(rabbi
     assert '"count":1' in inflight.others["x-received-death"]
 
 
-def test_rabbitmq_3_10_turns_the_order_of_older_deaths_around_and_overlooks_cycles_by_it(rabbit_with) -> None:
+def test_rabbitmq_3_10_reverses_older_deaths_and_overlooks_cycles(rabbit_with) -> None:
     """work rejects, then a and b expire, and b leads back to a: a way without a rejection, that nothing else would end.
 
     RabbitMQ 3.10 reverses the array each time before it puts the new entry in front, so it finds the rejection between b and a,
@@ -464,7 +464,7 @@ def test_only_inflight_tells_the_last_death_apart(rabbit_with) -> None:
     assert inflight.others["x-last-death-exchange"] == ""
 
 
-def test_without_an_exchange_rabbitmq_drops_and_inflight_keeps_the_dead_letter(rabbit_with) -> None:
+def test_without_an_exchange_only_inflight_keeps_the_dead_letter(rabbit_with) -> None:
     setup = Setup(queues=(Queue("q"),))
     rabbit, inflight = rabbit_with(setup), InflightBroker(setup)
     for broker in (rabbit, inflight):

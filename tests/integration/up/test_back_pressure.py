@@ -195,9 +195,7 @@ def test_the_next_engine_says_anew_who_has_to_wait(up: UpProcess, producer: Prod
     assert [attempt.error for attempt in producer.send("anybody", "t", b"x").attempts] == [None]
 
 
-def test_an_engine_that_is_behind_makes_all_backends_wait_until_it_is_below_its_low_mark(
-    up: UpProcess, producer: Producer
-) -> None:
+def test_an_engine_that_is_behind_makes_all_backends_wait(up: UpProcess, producer: Producer) -> None:
     flood = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
     for number in range(FLOOD):
         flood.send("inflight.messages", key=b"flood-%d" % (number % 40), value=b"x", headers=[("mqtt-topic", b"t")])
@@ -218,9 +216,7 @@ def test_an_engine_that_is_behind_makes_all_backends_wait_until_it_is_below_its_
     check_waited(held, "records behind", released.timestamp_ms)
 
 
-def test_a_disk_that_fills_up_makes_all_backends_wait_until_there_is_room_again(
-    up: UpProcess, producer: Producer, disk: Disk
-) -> None:
+def test_a_full_disk_makes_all_backends_wait_until_there_is_room(up: UpProcess, producer: Producer, disk: Disk) -> None:
     assert producer.send("somebody", "t", b"x").attempts[0].error is None
     disk.fill()
     try:

@@ -46,7 +46,7 @@ def test_a_session_ends_when_its_expiry_interval_has_passed(up: SharedUp, backen
         assert not device.session_present
 
 
-def test_a_will_with_a_delay_is_published_unless_the_client_returns_in_time(up: SharedUp, backend: Backend) -> None:
+def test_a_delayed_will_is_published_unless_the_client_returns(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.1.2-8] [MQTT-3.1.3-9]"""
 
     def with_will(name: str, *, delay_s: int) -> WireDevice:

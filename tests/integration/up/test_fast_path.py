@@ -45,7 +45,7 @@ def arrived(device: PahoDevice, message_id: str) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_message_to_a_device_that_is_online_goes_by_the_fast_path_and_its_receipt_says_so(up: SharedUp, qos: int) -> None:
+def test_the_receipt_of_a_fast_message_says_that_it_was_fast(up: SharedUp, qos: int) -> None:
     client_id = f"fast-{qos}"
     with PahoDevice(up, client_id, paho.MQTTv5) as device, backend(up) as producer:  # type: ignore[arg-type]
         first = send(producer, client_id, qos)

@@ -72,9 +72,7 @@ def test_the_device_is_told_what_is_left_of_a_messages_life(up: SharedUp, backen
 
 
 @both_versions
-def test_a_reconnect_is_answered_with_everything_unfinished_in_order_with_dup_and_the_same_ids(
-    up: SharedUp, backend: Backend, level: int
-) -> None:
+def test_a_reconnect_replays_all_unfinished_with_dup_and_its_ids(up: SharedUp, backend: Backend, level: int) -> None:
     """[MQTT-4.4.0-1] [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6]"""
     name = f"replay-{level}"
     with WireDevice(up.mqtt, name, level) as device:
@@ -130,9 +128,7 @@ def test_a_window_of_two_through_lost_acknowledgements(up: SharedUp, backend: Ba
 
 
 @pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5], ids=["3.1.1", "5"])
-def test_paho_that_loses_its_socket_gets_what_it_had_not_acknowledged_and_each_qos_2_message_once(
-    up: SharedUp, backend: Backend, version: int
-) -> None:
+def test_paho_that_loses_its_socket_gets_what_it_did_not_acknowledge(up: SharedUp, backend: Backend, version: int) -> None:
     name = f"paho-{version}"
     with PahoDevice(up, name, version) as device:
         backend.send(name, b"a", b"b", b"c")
@@ -190,9 +186,7 @@ def test_a_message_too_large_for_the_device_is_skipped_with_an_outcome(up: Share
         assert backend.outcomes([large, fitting]) == ["too-large", "delivered"]
 
 
-def test_one_unreleased_publication_too_many_ends_the_connection_and_a_repetition_is_not_too_many(
-    up: SharedUp, backend: Backend
-) -> None:
+def test_one_unreleased_publication_too_many_ends_the_connection(up: SharedUp, backend: Backend) -> None:
     """[MQTT-3.3.4-7]"""
     name, level = "narrow-5", 5
     with WireDevice(up.mqtt, name, level) as device:
@@ -211,7 +205,7 @@ def test_one_unreleased_publication_too_many_ends_the_connection_and_a_repetitio
 
 
 @pytest.mark.parametrize("name", ["many", "narrow-4"])
-def test_paho_with_mqtt_3_1_1_finishes_500_publications_that_it_sends_at_once(up: SharedUp, backend: Backend, name: str) -> None:
+def test_paho_with_mqtt_3_1_1_finishes_500_publications_at_once(up: SharedUp, backend: Backend, name: str) -> None:
     """By default, and with a `max_awaiting_rel` of 2: all PUBLISHes are on the wire before the first PUBREL."""
     with PahoDevice(up, name, paho.MQTTv311, max_inflight=1_000) as device:
         done: set[int] = set()

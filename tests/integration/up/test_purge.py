@@ -12,7 +12,7 @@ from tests.integration.up.wire_device import Backend, WireDevice
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 
-def test_sessions_of_absent_clients_are_purged_with_outcomes_and_those_of_connected_ones_go_on(up: SharedUp) -> None:
+def test_only_sessions_of_absent_clients_are_purged_with_outcomes(up: SharedUp) -> None:
     with Backend(up.kafka) as backend, WireDevice(up.mqtt, "purged-here", 5) as here:
         for name in ("purged-away", "kept-away"):
             WireDevice(up.mqtt, name, 5).socket.close()

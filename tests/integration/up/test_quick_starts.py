@@ -25,7 +25,7 @@ def test_the_archive_fits_the_java_of_this_machine_and_the_jars_of_kafka(jars: J
     subprocess.run([find_java().executable, *options, "-version"], check=True, timeout=60)
 
 
-def test_a_jvm_that_the_archive_does_not_fit_starts_without_it_and_says_nothing(jars: Jars) -> None:
+def test_a_jvm_that_the_archive_does_not_fit_starts_without_it(jars: Jars) -> None:
     ensure_class_archives(jars, print)
     options = [*archive_options("kafka", jars), "-cp", "elsewhere.jar"]
     done = subprocess.run([find_java().executable, *options, "-version"], check=True, timeout=60, capture_output=True, text=True)

@@ -67,9 +67,7 @@ def dead_letter(up: SharedUp, message_id: str) -> dict[str, str]:
     return {name: value.decode() for name, value in headers.items()}
 
 
-def test_a_device_that_answers_0x97_gets_new_attempts_after_1_s_and_1_6_times_as_long_and_nobody_else_waits(
-    up: SharedUp, producer: Producer
-) -> None:
+def test_0x97_backs_one_device_off_by_1_s_and_1_6_times_as_long(up: SharedUp, producer: Producer) -> None:
     refusals = 4
 
     def answer(topic: str, times: int) -> int:
@@ -115,7 +113,7 @@ def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) ->
     assert waits_ms == again, "the jitter is not that of the client, the message and the attempt"
 
 
-def test_a_device_that_answers_0x80_gets_it_again_at_once_up_to_the_delivery_limit(up: SharedUp, producer: Producer) -> None:
+def test_0x80_is_answered_at_once_up_to_the_delivery_limit(up: SharedUp, producer: Producer) -> None:
     def answer(topic: str, times: int) -> int:
         return 0x80 if topic == "bad" else 0
 
@@ -167,9 +165,7 @@ def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: SharedUp, 
             assert dead_letter(up, f"secret-{qos}")["x-first-death-reason"] == "rejected"
 
 
-def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_one_is_delivered_whole(
-    up: SharedUp, producer: Producer, registry: CollectorRegistry
-) -> None:
+def test_a_transaction_is_delivered_whole_or_not_at_all(up: SharedUp, producer: Producer, registry: CollectorRegistry) -> None:
     doors = ("door-1", "door-2", "door-3")
 
     def in_the_log(*message_ids: str) -> bool:
@@ -211,7 +207,7 @@ def test_an_aborted_transaction_leaves_nothing_to_be_delivered_and_a_committed_o
     assert [ledger_of(up, f"aborted-{door}") for door in doors] == [[], [], []]
 
 
-def test_a_rejected_message_comes_back_after_the_delay_three_times_and_is_parked_then(up: SharedUp, producer: Producer) -> None:
+def test_a_rejected_message_comes_back_three_times_and_is_then_parked(up: SharedUp, producer: Producer) -> None:
     arrivals: dict[str, list[float]] = defaultdict(list)
 
     def stubborn(topic: str, times: int) -> int:

@@ -28,7 +28,7 @@ def module(source: Path) -> str:
 
 
 @pytest.mark.processes
-def test_a_fresh_interpreter_that_imports_all_of_state_has_loaded_nothing_of_the_world() -> None:
+def test_importing_state_loads_no_input_or_output() -> None:
     modules = [module(source) for source in SOURCES]
     script = f"""
 import sys
@@ -43,7 +43,7 @@ print(*sorted(sys.modules))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=module)
-def test_no_module_of_state_imports_a_clock_or_chance_or_calls_what_differs_between_processes(source: Path) -> None:
+def test_no_module_of_state_uses_a_clock_or_chance(source: Path) -> None:
     for node in ast.walk(ast.parse(source.read_text())):
         match node:
             case ast.Import(names=names):

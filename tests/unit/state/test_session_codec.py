@@ -209,14 +209,14 @@ def test_what_is_owed_is_kept() -> None:
     assert (waiting.message.message_id, waiting.message.qos, waiting.qos) == ("e", 2, 1)
 
 
-def test_the_qos_of_a_message_that_an_older_version_stored_is_decided_when_it_is_read() -> None:
+def test_the_qos_of_an_older_stored_message_is_decided_when_read() -> None:
     record = msgspec.msgpack.decode(encode_session(owing_session())[1:])
     del record[12][0][6:]  # of the delivery in the queue: `qos`
     session = decode_session(b"\x01" + msgspec.msgpack.encode(record), client_id=CLIENT, settings=SessionSettings())
     assert [waiting.qos for waiting in session.outbound.queue] == [QoS.AT_LEAST_ONCE]
 
 
-def test_how_far_a_message_is_in_its_schedule_and_how_it_was_refused_is_kept() -> None:
+def test_place_in_the_schedule_and_refusals_of_a_message_are_kept() -> None:
     s = Scenario(retry_mqtt5=RetryMqtt5.TIMER).connect(version=5).submit("a").after(60).puback(1, reason_code=0x80)
     s.after(90)
     session = decode_session(encode_session(s.session), client_id=CLIENT, settings=s.settings)
@@ -234,7 +234,7 @@ def test_a_session_of_version_1_with_a_lease_is_still_readable() -> None:
     assert encode_session(session) == encode_session(leased_session())
 
 
-def test_a_session_of_version_1_with_repetitions_is_still_readable_and_one_without_has_none() -> None:
+def test_a_session_of_version_1_with_repetitions_is_readable() -> None:
     session = decode_session(FIXTURE_V1_REPEATED.read_bytes(), client_id=CLIENT, settings=SessionSettings())
     awaiting = session.inbound.awaiting_rel
     assert ([packet_id for packet_id, _ in awaiting.repeated], list(awaiting.entries)) == ([5, 6], [6])
@@ -262,7 +262,7 @@ def test_the_fast_path_is_kept_and_a_session_from_before_has_none() -> None:
     assert (older.outbound.positions.latest, older.outbound.positions.unread) == (None, {})
 
 
-def test_that_the_end_of_a_connection_is_unheard_is_kept_and_a_session_from_before_has_heard() -> None:
+def test_an_unheard_end_of_a_connection_is_kept() -> None:
     session = decode_session(FIXTURE_V1_UNHEARD.read_bytes(), client_id=CLIENT, settings=SessionSettings())
     assert session.connection is None
     assert session.close_unconfirmed
@@ -279,7 +279,7 @@ def test_a_state_of_the_path_that_does_not_exist_is_damage(state: int) -> None:
         decode_session(b"\x01" + msgspec.msgpack.encode(record), client_id=CLIENT, settings=SessionSettings())
 
 
-def test_a_connection_of_a_version_without_leases_has_none_and_is_the_newest() -> None:
+def test_a_connection_stored_without_leases_has_none_and_is_newest() -> None:
     settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
     connected, offline = FIXTURE_V1.read_bytes().split(b"\n--\n")
     session = decode_session(connected, client_id=CLIENT, settings=settings)

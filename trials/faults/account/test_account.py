@@ -243,7 +243,7 @@ def test_a_session_that_is_kept_never_ends() -> None:
     assert any("a session that is kept has ended" in violation for violation in scenario.reported())
 
 
-def test_a_delayed_will_may_be_cancelled_by_the_next_connection_and_by_nothing_else() -> None:
+def test_a_delayed_will_is_cancelled_by_the_next_connection_only() -> None:
     scenario = Scenario(Keeping.SHORT)
     scenario.device.character = replace(scenario.device.character, will_delay_s=10)
     scenario.lose_uplink(b"will/short/0")
@@ -260,7 +260,7 @@ def test_a_goodbye_that_no_gateway_has_read_is_none() -> None:
     assert scenario.reported() == []
 
 
-def test_a_clean_start_that_was_answered_and_then_refused_has_neither_session_nor_will() -> None:
+def test_a_refused_clean_start_has_neither_session_nor_will() -> None:
     scenario = Scenario(Keeping.SHORT)
     first, second = scenario.device.attempts
     scenario.facts.connections.pop(0)

@@ -98,7 +98,5 @@ def test_an_answer_of_the_wrong_kind_and_a_foreign_packet_are_odd(session: Devic
         (PUBACK, b"\x89", False),
     ],
 )
-def test_the_goodbye_of_a_gateway_that_stood_still_says_nothing_of_the_session(
-    kind: int, body: bytes, says_nothing: bool
-) -> None:
+def test_the_goodbye_of_a_stalled_gateway_says_nothing(kind: int, body: bytes, says_nothing: bool) -> None:
     assert says_nothing_of_the_session(kind, body) == says_nothing

@@ -22,7 +22,7 @@ while line := sys.stdin.readline():
 
 
 @pytest.mark.processes
-def test_the_wall_clock_of_a_process_jumps_and_its_monotonic_clock_does_not(tmp_path: Path) -> None:
+def test_the_wall_clock_of_a_process_jumps_but_not_its_monotonic_one(tmp_path: Path) -> None:
     clock = Clock(tmp_path / "clock")
     environment = {**os.environ, **clock.environment}
     with subprocess.Popen(

@@ -79,7 +79,7 @@ def test_the_command_line_starts_without_heavy_imports() -> None:
 
 
 @pytest.mark.processes
-def test_help_takes_no_more_than_twice_the_time_of_the_libraries_that_print_it() -> None:
+def test_help_takes_at_most_twice_the_time_of_its_libraries() -> None:
     # In turn, and of processor time, because the machine may be busy; the best, because caches may be cold.
     spent_s = [(_cpu_s("-m", "inflight", "--help"), _cpu_s("-c", "import typer.main, typer.rich_utils")) for _ in range(3)]
     ours_s, theirs_s = (min(times) for times in zip(*spent_s, strict=True))
@@ -103,7 +103,7 @@ def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path, main_with: 
 
 
 @pytest.mark.parametrize("command", ["up", "engine", "gateway", "topics"])
-def test_every_command_with_settings_refuses_a_wrong_key_before_anything_starts(
+def test_every_command_refuses_a_wrong_key_before_anything_starts(
     command: str, main_with: Callable[..., tuple[object, str, str]]
 ) -> None:
     code, output, errors = main_with(command, "--set", "max_inflihgt=7")
@@ -139,7 +139,7 @@ def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("command", ["gateway", "bridge"])
 @pytest.mark.processes
-def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(command: str) -> None:
+def test_a_process_without_a_kafka_says_which_one_did_not_answer(command: str) -> None:
     server = f"127.0.0.1:{free_port()}"
     options = [f"kafka.bootstrap_servers={server}", "kafka.options.bootstrap_timeout_ms=500", "gateway.port=0"]
     result = run(command, *(word for option in options for word in ("--set", option)))
@@ -150,7 +150,7 @@ def test_a_gateway_and_a_bridge_without_a_kafka_say_which_one_did_not_answer(com
 
 
 @pytest.mark.parametrize("command", ["restore", "drop"])
-def test_the_end_of_a_quarantine_is_asked_for_by_client_or_for_all_with_the_options_behind_it(command: str) -> None:
+def test_the_end_of_a_quarantine_names_clients_or_all(command: str) -> None:
     for arguments in ((), ("lamp", "--all")):
         result = RUNNER.invoke(app, ["sessions", command, *arguments])
         assert result.exit_code == 2
@@ -258,7 +258,7 @@ def test_every_command_in_compose_is_a_command_of_inflight() -> None:
         assert accepted.exit_code == 0, accepted.output
 
 
-def test_compose_asks_each_process_whether_it_is_ready_on_the_port_that_it_serves() -> None:
+def test_compose_asks_each_process_on_its_port_whether_it_is_ready() -> None:
     for name in ("engine", "gateway"):
         service = compose_services()[name]
         port = service["environment"][f"INFLIGHT__METRICS__{name.upper()}_PORT"]

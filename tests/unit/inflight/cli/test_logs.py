@@ -45,7 +45,7 @@ def test_each_line_is_written_once(tmp_path: Path, json: bool) -> None:
     assert [("ours" in line and "value" in line, "theirs" in line) for line in lines] == [(True, False), (False, True)] * 3
 
 
-def test_a_library_says_the_same_a_few_times_in_ten_seconds_and_what_is_left_out_is_counted() -> None:
+def test_a_repeated_sentence_of_a_library_is_counted_and_left_out() -> None:
     now_s = 0.0
     repeat_filter = RepeatFilter(lambda: now_s)
 

@@ -38,7 +38,7 @@ def test_a_look_that_fails_is_followed_by_others() -> None:
         wait_until(lambda: live.view().newest is not None, "a look")
 
 
-def test_rates_are_between_two_looks_and_metrics_of_all_processes_are_added_up() -> None:
+def test_rates_are_between_two_looks_and_over_all_processes() -> None:
     gateways = tuple(ProcessStatus(name="gateway", address=f"g:{n}", values={"x": n}) for n in (1, 2))
     seen = Seen(replace(WELL, kafka=kafka_at(10.0, 100), processes=gateways))
     live = Live(seen)

@@ -89,7 +89,7 @@ def test_a_kafka_that_is_away_is_a_page_that_says_so(tmp_path: Path) -> None:
     assert facts(text)["records waiting"] == "0"
 
 
-def test_what_was_sent_again_is_counted_by_what_it_was_for_in_the_time_of_the_plots(tmp_path: Path) -> None:
+def test_what_was_sent_again_is_counted_by_its_cause(tmp_path: Path) -> None:
     now = datetime.now(UTC).isoformat()
     write_progress(
         tmp_path,

@@ -33,9 +33,7 @@ def test_a_page_says_that_it_reads_until_its_answer_is_there(path: str, query: d
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
-def test_what_somebody_has_looked_at_is_not_read_a_second_time_until_it_is_asked_for(
-    path: str, query: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_answer_is_read_again_only_when_asked_for(path: str, query: dict[str, str], tmp_path: Path) -> None:
     desk = Desk(tmp_path, Told())
     desk.get(path, **query)
     asked = len(desk.history.asked)

@@ -5,7 +5,7 @@ import pytest
 from inflight.console.plots import BOTTOM, LEFT, RIGHT, TOP, ceiling, plot, short
 
 
-def test_the_newest_moment_is_at_the_right_edge_and_the_largest_value_below_the_top() -> None:
+def test_the_newest_moment_is_at_the_right_edge() -> None:
     drawn = plot("t", "u", [("a", [(40.5, 0.0), (50.0, 5.0), (100.0, 1.0)])], until_s=100.0, window_s=60.0, max_gap_s=60.0)
     (line,) = drawn.lines
     first, second, last = (tuple(map(float, point.split(","))) for point in line.segments[0].split())

@@ -67,7 +67,7 @@ def test_a_kafka_that_refuses_is_not_one_that_is_away(
     assert seen.refused is refused
 
 
-def test_metrics_are_looked_for_where_the_configuration_says_and_where_the_user_says(tmp_path: Path) -> None:
+def test_metrics_are_read_where_the_configuration_or_the_user_says(tmp_path: Path) -> None:
     settings = Settings(engine={"data_dir": str(tmp_path)}, metrics={"engine_port": 9461, "gateway_port": 0, "host": "0.0.0.0"})
     assert metrics_addresses(settings, ["gateway=10.0.0.7:9462", "10.0.0.8:1"]) == [
         ("engine", "127.0.0.1:9461"),
@@ -87,7 +87,7 @@ def test_the_processes_of_a_gateway_are_looked_for_one_by_one(tmp_path: Path) ->
     ]
 
 
-def test_the_sums_of_the_sessions_are_known_without_a_checkpoint_where_the_engine_serves_them() -> None:
+def test_the_metrics_of_the_engine_have_the_sums_of_the_sessions() -> None:
     values = {sample.name: sample.value for family in full_engine().collect() for sample in family.samples}
     seen = Measurements(kafka=WELL.kafka, limits=WELL.limits, processes=(ProcessStatus(name=ENGINE, address="", values=values),))
     found = totals_from_metrics(seen.process(ENGINE), now_s=lambda: 2_010.0)

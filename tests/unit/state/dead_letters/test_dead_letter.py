@@ -59,7 +59,7 @@ def test_the_first_death_is_the_whole_history() -> None:
     )
 
 
-def test_a_repetition_counts_and_moves_to_the_front_and_keeps_what_it_said_first() -> None:
+def test_a_repeated_death_counts_and_moves_to_the_front() -> None:
     message = died(MESSAGE, ("q", Outcome.EXPIRED), ("r", Outcome.EXPIRED), ("q", Outcome.REJECTED), ("q", Outcome.EXPIRED))
     found = history(message)
     assert [(death.queue, death.reason, death.count) for death in found.deaths] == [
@@ -81,7 +81,7 @@ def test_the_time_to_live_goes_with_the_first_death() -> None:
 
 
 @pytest.mark.parametrize("reason", [Outcome.REJECTED, Outcome.MAXLEN, Outcome.DELIVERY_LIMIT, Outcome.SESSION_ENDED])
-def test_a_time_to_live_that_the_message_did_not_die_of_is_not_in_the_history(reason: Outcome) -> None:
+def test_the_history_has_no_time_to_live_without_an_expiry(reason: Outcome) -> None:
     message = died(MESSAGE, ("q", reason))
     assert (message.expiration_ms, history(message).deaths[0].original_expiration_ms) == (None, None)
 
@@ -91,7 +91,7 @@ def test_copies_are_shown_in_the_history_and_blind_copies_are_not() -> None:
     assert history(died(message, ("q", Outcome.MAXLEN))).deaths[0].routing_keys == ("a/b", "c", "d")
 
 
-def test_the_next_death_says_the_exchange_and_the_key_of_the_last_publishing() -> None:
+def test_the_next_death_has_exchange_and_key_of_the_last_publishing() -> None:
     message = msgspec.structs.replace(MESSAGE, headers=(("CC", b'["c"]'), ("other", b"1")))
     message = with_death(message, queue="q", reason=Outcome.MAXLEN, time_ms=1, exchange="x", override="k")
     assert message.headers == (("other", b"1"),)

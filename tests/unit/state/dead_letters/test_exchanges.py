@@ -90,7 +90,7 @@ def test_a_fanout_exchange_does_not_look_at_keys() -> None:
     assert exchange(ExchangeType.FANOUT, ("k", A), ("", B)).route("x", ["other"], queue="q") == (A, B)
 
 
-def test_a_destination_gets_one_copy_however_many_keys_and_bindings_lead_to_it() -> None:
+def test_a_destination_gets_one_copy_whatever_leads_to_it() -> None:
     exchanges = exchange(ExchangeType.TOPIC, ("a", A), ("#", A), ("b", B), ("*", B))
     assert exchanges.route("x", ["a", "b"], queue="q") == (A, B)
 
@@ -105,13 +105,13 @@ def test_the_default_exchange_routes_to_the_client_of_that_name() -> None:
     assert Exchanges().route(DEFAULT_EXCHANGE, ["x", "", "y", "x"], queue="q") == clients
 
 
-def test_the_exchange_of_the_dead_letter_topic_is_always_there_and_can_be_replaced() -> None:
+def test_the_exchange_of_the_dead_letter_topic_can_be_replaced() -> None:
     assert Exchanges().route(DEAD_LETTERS, ["k"], queue="q") == (DEAD_LETTER_TOPIC,)
     mine = Exchange(name=DEAD_LETTERS, type=ExchangeType.FANOUT, bindings=(Binding(destination=A),))
     assert Exchanges(declared=(mine,)).route(DEAD_LETTERS, ["k"], queue="q") == (A,)
 
 
-def test_what_is_declared_nowhere_leads_nowhere_and_can_be_told_from_what_does_not_match() -> None:
+def test_an_undeclared_exchange_leads_nowhere() -> None:
     exchanges = exchange(ExchangeType.DIRECT, ("k", A))
     assert exchanges.route("y", ["k"], queue="q") == exchanges.route("x", ["other"], queue="q") == ()
     assert exchanges.exists("x")
@@ -119,7 +119,7 @@ def test_what_is_declared_nowhere_leads_nowhere_and_can_be_told_from_what_does_n
     assert exchanges.exists("")
 
 
-def test_a_client_destination_may_contain_the_queue_that_the_message_dies_in() -> None:
+def test_a_client_destination_may_contain_the_queue_of_the_death() -> None:
     exchanges = exchange(
         ExchangeType.FANOUT, ("", parse_destination("client:delay/{client}")), ("", parse_destination("client:z"))
     )

@@ -112,7 +112,7 @@ def test_an_error_has_the_same_text_whenever_it_happens() -> None:
     assert len(error_text(ValueError("x" * 10_000))) == 500
 
 
-def test_the_blob_becomes_a_dead_letter_and_a_connection_that_is_known_is_closed() -> None:
+def test_the_blob_becomes_a_dead_letter_and_the_connection_is_closed() -> None:
     held = held_of(Scenario().connect())
     row, letter, close = begin(held, client_id=CLIENT, settings=SETTINGS)
     assert isinstance(row, RecordTransition)
@@ -139,7 +139,7 @@ def received(held: Quarantine, *events: Any) -> tuple[Quarantine, tuple[Command,
 
 
 @pytest.mark.parametrize("kind", [MessageSubmitted, MessageReturned])
-def test_a_message_ends_with_a_dead_letter_and_a_receipt_whatever_the_policy_says(kind: Any) -> None:
+def test_a_message_ends_with_dead_letter_and_receipt_in_any_policy(kind: Any) -> None:
     held, commands = received(UNREADABLE, kind(message=message("m")))
     assert held == UNREADABLE
     assert said(commands) == [Transition.FINISHED, Transition.DEAD_LETTERED]
@@ -162,7 +162,7 @@ def test_a_connect_is_answered_and_not_kept() -> None:
     assert said(commands) == [Transition.REFUSED]
 
 
-def test_what_a_device_says_is_kept_in_order_and_its_connection_closed_once_wherever_it_is() -> None:
+def test_what_a_device_says_is_kept_and_its_connection_closed_once() -> None:
     events = (PUBLICATION, Subscribed(connection_id=1, subscriptions=()), ConnectionLost(connection_id=1))
     held, commands = received(UNREADABLE, *events)
     assert held.events == events
@@ -193,7 +193,7 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         received(held, PubAckReceived(connection_id=1, packet_id=2))
 
 
-def test_a_restored_session_has_heard_everything_and_its_connection_is_over() -> None:
+def test_a_restored_session_has_every_event_and_no_connection() -> None:
     s = Scenario().connect(version=5).submit("a").submit("b", qos=2)
     kept = (
         PubAckReceived(connection_id=1, packet_id=1),
@@ -307,7 +307,7 @@ def test_a_message_that_was_adopted_before_the_quarantine_has_one_outcome() -> N
     )
 
 
-def test_what_a_gateway_sent_is_adopted_when_the_session_is_restored_and_its_message_is_ignored() -> None:
+def test_what_a_gateway_sent_is_adopted_when_the_session_is_restored() -> None:
     sent = fast_sent("sent", 3, previous=2)
     held, told = after(held_of(fast()), sent, read("adopted", 2), read("sent", 3), fast_sent("slow", 1, previous=0))
     assert told == {}
@@ -320,7 +320,7 @@ def test_what_a_gateway_sent_is_adopted_when_the_session_is_restored_and_its_mes
     assert (session.outbound.positions.handled, session.outbound.positions.unread) == ({0: 3}, {})
 
 
-def test_a_message_that_has_ended_in_quarantine_is_not_adopted_afterwards_and_the_next_one_is() -> None:
+def test_a_message_that_ended_in_quarantine_is_not_adopted() -> None:
     held, told = after(held_of(fast()), read("ended", 3), fast_sent("ended", 3, previous=2), fast_sent("sent", 4, previous=3))
     assert told == {"ended": Outcome.QUARANTINED}
     held, told = after(held, fast_sent("missing before it", 6, previous=5), read("refused", 7))
@@ -354,7 +354,7 @@ def test_a_session_that_fails_at_its_end_gives_up_what_was_sent_too() -> None:
     }
 
 
-def test_the_session_that_comes_after_a_drop_does_not_take_a_message_as_new_that_had_its_outcome() -> None:
+def test_after_a_drop_a_message_with_an_outcome_is_not_new() -> None:
     held, _ = after(held_of(fast()), fast_sent("sent", 3, previous=2))
     session = session_after(held, client_id=CLIENT, settings=SETTINGS)
     assert not session.is_empty

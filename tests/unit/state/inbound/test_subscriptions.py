@@ -65,7 +65,7 @@ def test_what_is_not_needed_is_not_read() -> None:
         subscriptions.capped_qos("a", QoS.AT_LEAST_ONCE)
 
 
-def test_a_change_of_one_session_changes_no_other_with_the_same_subscriptions() -> None:
+def test_a_change_of_one_session_changes_no_other() -> None:
     encoded = many().encoded()
     one, other = Subscriptions(encoded), Subscriptions(encoded)
     assert one.capped_qos("dev/1/x", QoS.EXACTLY_ONCE) == other.capped_qos("dev/1/x", QoS.EXACTLY_ONCE) == QoS.AT_LEAST_ONCE

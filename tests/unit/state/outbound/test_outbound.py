@@ -64,7 +64,7 @@ def test_a_queue_at_its_high_watermark_throttles_and_says_how_long_it_is() -> No
     assert client.throttle == SetThrottle(since_ms=1_000, reason="8 messages (8 bytes) wait for the client")
 
 
-def test_it_stays_throttled_down_to_the_low_watermark_and_one_record_says_so() -> None:
+def test_a_client_stays_throttled_down_to_the_low_watermark() -> None:
     client = Client(max_mqueue_len=10, max_inflight=1)
     client.submit(8)
     client.connect()
@@ -126,9 +126,7 @@ def test_a_queue_without_a_limit_throttles_nobody() -> None:
     st.lists(st.tuples(st.sampled_from(["submit", "connect", "acknowledge"]), st.integers(1, 12)), max_size=30),
     st.sampled_from(list(Overflow)),
 )
-def test_a_client_is_throttled_above_the_high_mark_and_never_below_the_low_one(
-    steps: list[tuple[str, int]], overflow: Overflow
-) -> None:
+def test_a_client_is_throttled_between_its_watermarks_only(steps: list[tuple[str, int]], overflow: Overflow) -> None:
     client = Client(max_mqueue_len=20, max_inflight=2, overflow=overflow)
     for step, count in steps:
         before = client.throttle

@@ -25,7 +25,7 @@ def test_the_last_free_id_is_found_wherever_it_is() -> None:
         assert PacketIds(2).allocate(set(range(1, 65_536)) - {free}) == free
 
 
-def test_after_an_id_of_a_version_that_had_them_all_comes_one_of_the_sessions_half() -> None:
+def test_after_an_old_id_comes_one_of_the_sessions_half() -> None:
     for last in (32_767, 32_768, 65_534, 65_535):
         assert 1 <= PacketIds(last).allocate(()) <= 32_767
 

@@ -45,7 +45,7 @@ def test_no_batch_of_commands_is_larger_than_a_record_may_be(sizes: list[int]) -
     assert [command for record in records for command in decode_command_batch(record.value).commands] == commands
 
 
-def test_commands_without_a_payload_are_divided_by_the_packet_ids_that_they_name() -> None:
+def test_commands_without_a_payload_are_divided_by_their_packet_ids() -> None:
     ids = tuple(range(1, 60_001))
     commands = [
         AcceptConnection(connection_id=1, partition=3, sequence=1, awaiting_rel=ids),
@@ -68,7 +68,7 @@ def test_the_topic_filters_of_a_session_count_with_their_length() -> None:
     assert all(len(record.value) <= 150_000 for record in records)
 
 
-def test_a_grant_counts_with_its_packet_ids_its_message_ids_and_its_topic_filters() -> None:
+def test_a_grant_counts_with_its_ids_and_its_topic_filters() -> None:
     grant = OpenFastPath(
         connection_id=1,
         partition=3,

@@ -72,7 +72,7 @@ def test_what_is_no_history_reads_as_none(value: bytes) -> None:
     assert parse_death_headers([Header("x-death", value)]) is None
 
 
-def test_foreign_histories_are_set_apart_and_replace_the_ones_that_were_set_apart_before() -> None:
+def test_foreign_histories_are_set_apart_and_replace_older_ones() -> None:
     carried = carried_headers(
         [
             ("x-received-death", b"older"),
@@ -96,7 +96,7 @@ def dead_letter(message: Message, detail: str = "") -> SinkRecord:
     return dead_letter_record(letter, client_id="ü", topics=Topics(), limits=LIMITS)
 
 
-def test_a_dead_letter_has_its_history_and_is_the_message_again_when_it_is_sent_again() -> None:
+def test_a_dead_letter_has_its_history_and_becomes_the_message_again() -> None:
     properties = PublishProperties(content_type="text/plain", correlation_data=b"\xff", user_properties=(("a", "b"),))
     message = Message(
         message_id="id-1", topic="a/b", payload=b"\x00", qos=QoS.EXACTLY_ONCE, retain=True, priority=7, accepted_ms=5,
@@ -120,7 +120,7 @@ def test_a_dead_letter_has_its_history_and_is_the_message_again_when_it_is_sent_
     )
 
 
-def test_what_was_too_large_to_be_a_message_is_cut_to_a_record_that_kafka_takes() -> None:
+def test_what_was_too_large_is_cut_to_a_record_that_kafka_takes() -> None:
     huge = tuple((f"h{number}", b"v" * 9_000) for number in range(90))
     record = dead_letter(Message(message_id="m", topic="t", payload=b"p" * 5_000_000, headers=huge))
     headers = record.headers or ()
@@ -149,7 +149,7 @@ def test_a_history_can_be_cut_to_a_size_and_keeps_the_newest_death(max_bytes: in
     assert fitted(cut, max_bytes) == cut
 
 
-def test_a_history_that_is_too_long_loses_the_routing_keys_of_its_oldest_deaths_first() -> None:
+def test_a_long_history_loses_routing_keys_of_its_oldest_deaths_first() -> None:
     message = MESSAGE
     for queue in "abc":
         message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=0, exchange="x", override="k" * 100)
@@ -159,7 +159,7 @@ def test_a_history_that_is_too_long_loses_the_routing_keys_of_its_oldest_deaths_
     assert [bool(death.routing_keys) for death in cut.deaths] == [True, True, False]
 
 
-def test_a_history_that_is_still_too_long_without_its_routing_keys_gives_up_its_oldest_deaths() -> None:
+def test_a_long_history_without_routing_keys_loses_its_oldest_deaths() -> None:
     message = MESSAGE
     for number, name in enumerate("abc"):
         message = with_death(message, queue=name * 100, reason=Outcome.EXPIRED, time_ms=1_000 * (number + 1), exchange="x")
@@ -184,13 +184,13 @@ def headers_of(record: SinkRecord) -> dict[str, bytes | None]:
     return {header.key: header.value for header in record.headers or ()}
 
 
-def test_a_dead_letter_for_the_queue_of_a_client_is_an_event_with_its_history() -> None:
+def test_a_dead_letter_for_a_client_is_an_event_with_its_history() -> None:
     record = record_of(letter(Destination(kind=DestinationKind.CLIENT, name="ü")))
     assert (record.topic, record.key, record.headers) == ("inflight.events", "ü".encode(), None)
     assert decode_events(record.value or b"") == (MessageReturned(message=message()),)
 
 
-def test_a_dead_letter_for_a_client_that_cannot_exist_says_so_in_the_dead_letter_topic() -> None:
+def test_a_dead_letter_for_an_impossible_client_says_so_in_the_topic() -> None:
     nobody = Destination(kind=DestinationKind.CLIENT, name="x" * (CLIENT_LIMIT + 1))
     for detail, begins in (("", "the exchange routed it"), ("late", "late; the exchange routed it")):
         record = record_of(letter(nobody, detail=detail))

@@ -48,7 +48,7 @@ def test_an_event_is_completed_by_what_its_record_says(event: LoggedEvent, expec
 
 
 @pytest.mark.parametrize(("kafka_ms", "accepted_ms"), [(3, 3), (0, 5), (-1, 5), (9, 5)])
-def test_what_a_gateway_sent_was_accepted_when_kafka_took_it_and_not_after_the_event(kafka_ms: int, accepted_ms: int) -> None:
+def test_what_a_gateway_sent_was_accepted_when_kafka_took_it(kafka_ms: int, accepted_ms: int) -> None:
     def sent(accepted_ms: int, expires_at_ms: int | None) -> FastSent:
         expiration_ms = None if expires_at_ms is None else 10
         message = msgspec.structs.replace(

@@ -16,7 +16,7 @@ def records_of(*commands: RecordTransition) -> list[SinkRecord]:
     return list(ledger_records("l", "ü", rows, max_record_bytes=LIMITS.max_record_bytes))
 
 
-def test_all_rows_of_a_client_are_one_ledger_record_unless_it_gets_too_large() -> None:
+def test_rows_of_a_client_are_one_ledger_record_unless_too_large() -> None:
     rows = [RecordTransition(transition=Transition.SENT, time_ms=NOW, message_id="m" * 400) for _ in range(5_000)]
     (small,) = records_of(rows[0], RecordTransition(transition=Transition.CONNECTED, time_ms=NOW))
     assert json.loads(small.value) == [

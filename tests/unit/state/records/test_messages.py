@@ -165,7 +165,7 @@ def test_a_message_that_is_too_large_is_told_so_with_its_size(
     assert words in refused.detail
 
 
-def test_what_is_written_of_a_message_is_what_is_read_but_for_its_time_to_live() -> None:
+def test_a_written_message_is_read_back_but_for_its_time_to_live() -> None:
     properties = PublishProperties(
         payload_format=1,
         content_type="text",

@@ -37,7 +37,7 @@ def test_every_receipt_has_every_field_of_the_schema() -> None:
         assert decode_receipt(record.value or b"") == receipt
 
 
-def test_the_engines_own_dead_letter_topic_is_named_when_the_record_is_written() -> None:
+def test_a_receipt_names_the_dead_letter_topic_of_the_engine() -> None:
     (record,) = records_of(msgspec.structs.replace(RECEIPT, destinations=("client:app", OWN_TOPIC)))
     assert decode_receipt(record.value or b"").destinations == ("client:app", "topic:inflight.dead-letters")
 
@@ -57,7 +57,7 @@ def test_what_is_no_receipt_is_unreadable(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("response_topic", ["client:app", "client:a/b:c"])
-def test_the_client_that_a_response_topic_names_gets_the_receipt_as_a_message(response_topic: str) -> None:
+def test_the_client_of_a_response_topic_gets_the_receipt(response_topic: str) -> None:
     receipt = msgspec.structs.replace(RECEIPT, correlation_data=b"c")
     record, to_client = records_of(receipt, response_topic)
     assert (to_client.topic, to_client.key.decode()) == ("inflight.messages", response_topic.removeprefix("client:"))

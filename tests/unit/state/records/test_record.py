@@ -6,7 +6,7 @@ from state.errors import NewerRecord, UnreadableRecord
 from state.records.record import NEWER_MARK, accepted_at, position, without_version
 
 
-def test_a_value_is_read_without_its_version_byte_and_no_other_version_is_read() -> None:
+def test_a_value_is_read_without_its_version_byte() -> None:
     assert bytes(without_version(b"\x01abc")) == b"abc"
     with pytest.raises(UnreadableRecord, match="record version 2, expected 1"):
         without_version(b"\x02abc")

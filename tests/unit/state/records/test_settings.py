@@ -5,7 +5,7 @@ import pytest
 from state.records.settings import RecordLimits
 
 
-def test_a_record_has_to_take_a_message_of_the_largest_size_with_its_headers_twice() -> None:
+def test_a_record_takes_the_largest_message_with_its_headers_twice() -> None:
     RecordLimits(max_payload_bytes=100, max_headers_bytes=10, max_record_bytes=120)
     with pytest.raises(ValueError, match="max_record_bytes is 119, but a message of the largest size needs 120"):
         RecordLimits(max_payload_bytes=100, max_headers_bytes=10, max_record_bytes=119)

@@ -55,7 +55,7 @@ def test_a_property_that_is_not_given_has_no_header(properties: PublishPropertie
     assert headers[5:] == [header]
 
 
-def test_the_engine_writes_the_payload_under_the_clients_key_with_the_same_headers() -> None:
+def test_the_engine_writes_payload_key_and_the_same_headers() -> None:
     publication = ForwardPublication(publication_id="events-0-1", topic="t", payload=b"p", qos=QoS.EXACTLY_ONCE, retain=True)
     headers = uplink_headers(client_id="ü", inflight_id="events-0-1", topic="t", qos=QoS.EXACTLY_ONCE, retain=True)
     assert uplink_record("up", "ü", publication) == SinkRecord(

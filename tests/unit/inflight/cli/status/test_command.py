@@ -8,7 +8,7 @@ import pytest
 from inflight.cli.status.command import _interrupts
 
 
-def test_an_interrupt_is_kept_until_the_look_is_over_and_the_second_one_is_not() -> None:
+def test_an_interrupt_is_kept_until_the_look_is_over() -> None:
     before = signal.getsignal(signal.SIGINT)
     with _interrupts() as interrupted:
         assert not interrupted(0.0)

@@ -4,7 +4,7 @@ from state.model import Position
 from state.outbound.fast_path.positions import Positions
 
 
-def test_the_latest_is_the_highest_offset_in_the_partition_of_the_message_that_was_handled_last() -> None:
+def test_the_latest_position_is_in_the_partition_handled_last() -> None:
     positions = Positions()
     assert positions.latest is None
     for partition, offset in ((3, 7), (3, 5), (0, 2)):
