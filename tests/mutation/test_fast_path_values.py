@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from state import session_codec
-from state.connection import Connection
+from state.connection import SessionConnection
 from state.model import Position
 from state.outbound.fast_path import grants
 from state.outbound.fast_path.positions import Positions
@@ -42,8 +42,8 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
         "is_empty",
         returning(lambda self, _: self.connection is None and not self.established and not self.outbound.queue),
     ),
-    "fence: none": (Connection, "fence", returning(lambda self, _: None)),
-    "fence: timers run while it falls": (Connection, "fast_path_closes", returning(lambda self, _: False)),
+    "fence: none": (SessionConnection, "fence", returning(lambda self, _: None)),
+    "fence: timers run while it falls": (SessionConnection, "fast_path_closing", returning(lambda self, _: False)),
     "blob: first connection forgotten": (session_codec, "InflightEntry", lambda _: without_first_connection),
 }
 
