@@ -167,7 +167,7 @@ $(INTEROP)/node_modules/mqtt/package.json: | interop-tools
 
 .PHONY: pictures
 pictures: jars interop-tools ## Take the pictures in docs/ anew: console, status, top; four minutes
-	@$(BIN)/python -m tests.integration.interop.pictures
+	@$(BIN)/python docs/take_pictures.py
 
 .PHONY: bench
 bench: jars ## Measure latency and throughput on this machine

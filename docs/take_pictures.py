@@ -31,7 +31,7 @@ from inflight.local.endpoints import Endpoints
 from tests.support.browser import browse
 from tests.support.waiting import wait_until
 
-DOCS: Final = Path(__file__).parents[3] / "docs"
+DOCS: Final = Path(__file__).parent
 SIZE: Final = (1280, 960)
 COLUMNS, LINES = 118, 44
 LASTS_S: Final = 120.0
