@@ -145,37 +145,6 @@ def test_a_cycle_without_a_rejection_ends_at_once_and_is_reported_once() -> None
     ]
 
 
-def test_a_queue_that_leads_to_itself_gives_a_message_up_the_first_time() -> None:
-    engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange="", message_ttl_ms=1_000),)).send("a", "m").after(10)
-    assert engine.queued("a") == []
-    assert [receipt["outcome"] for receipt in engine.receipts] == ["dead_letter_unroutable"]
-
-
-def test_only_the_target_that_closes_a_cycle_is_dropped() -> None:
-    engine = EngineModel(
-        policies=(
-            Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),
-            Policy(clients="b", dead_letter_exchange="both", message_ttl_ms=1_000),
-        ),
-        exchanges=(fanout("both", "client:a", "topic:parking", "client:c"),),
-    )
-    engine.send("a", "m").after(10)
-    assert engine.read("parking") == ["m"]
-    assert engine.queued("c") == ["m"]
-    assert engine.queued("a") == []
-
-
-def test_a_cycle_with_a_rejection_in_it_goes_on() -> None:
-    engine = EngineModel(
-        policies=(
-            Policy(clients="lamp", dead_letter_exchange="", dead_letter_routing_key="delay"),
-            Policy(clients="delay", dead_letter_exchange="", dead_letter_routing_key="lamp", message_ttl_ms=1_000),
-        )
-    )
-    engine.connect("lamp", answer=REFUSED).send("lamp", "m").after(20)
-    assert engine.received("lamp") == ["m"] * 21
-
-
 def test_an_exchange_that_nobody_declared_drops_the_message_and_says_so() -> None:
     engine = EngineModel().connect("a", answer=REFUSED).send("a", "m", ("x-dead-letter-exchange", b"nowhere"))
     assert engine.read() == []
@@ -256,17 +225,6 @@ def test_copies_by_cc_and_bcc_arrive_and_bcc_is_shown_to_nobody() -> None:
         assert engine.deaths(topic)[0]["routing-keys"] == ["a", "c"]
         assert engine.headers(topic)["CC"] == '["c"]'
         assert "BCC" not in engine.headers(topic)
-
-
-def test_an_overriding_key_takes_the_copies_away() -> None:
-    engine = EngineModel(
-        policies=(Policy(dead_letter_exchange="x", dead_letter_routing_key="k"),),
-        exchanges=(direct("x", a="topic:wrong", c="topic:wrong", s="topic:wrong", k="topic:own"),),
-    )
-    engine.connect("a", answer=REFUSED).send("a", "m", ("CC", b'["c"]'), ("BCC", b'["s"]'))
-    assert (engine.read("own"), engine.read("wrong")) == (["m"], [])
-    assert not {"CC", "BCC"} & engine.headers("own").keys()
-    assert engine.deaths("own")[0]["routing-keys"] == ["a", "c"]
 
 
 def test_a_dead_letter_has_no_time_to_live_and_remembers_the_one_it_had() -> None:

@@ -1,4 +1,4 @@
-"""One language for RabbitMQ and Inflight, so that a scenario is written once and run on both (test_rabbitmq_comparison.py).
+"""One language for RabbitMQ and Inflight, so that steps are written once and played on both (test_rabbitmq_comparison.py).
 
 A queue of RabbitMQ is the queue of a client of Inflight; where a scenario ends, RabbitMQ has a queue that nobody dead-letters
 from and Inflight a topic of Kafka. Inflight's side is its engine without Spark and Kafka (tests/scenarios/engine_model.py).

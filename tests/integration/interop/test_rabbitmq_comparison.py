@@ -5,7 +5,7 @@ RabbitMQ is Debian's, started by the test. Inflight is its engine in this proces
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -35,7 +35,30 @@ pytestmark = [
 
 TTL_MS = 150
 END = Queue("end", end=True)
-Story = Callable[[Broker], list[DeadLetterSeen]]
+Step = Callable[[Broker], DeadLetterSeen | None]
+Compare = Callable[..., list[DeadLetterSeen]]
+
+
+def step(name: str) -> Callable[..., Step]:
+    """Makes a function that makes steps of a method of Broker: `reject("q")` is a step."""
+    return lambda *arguments, **options: lambda broker: getattr(broker, name)(*arguments, **options)
+
+
+publish, reject, fail, wait, read = map(step, ("publish", "reject", "fail", "wait", "read"))
+
+
+def has(count: int, *queues: str) -> Step:
+    """Checks how many messages are in each of these queues."""
+
+    def check(broker: Broker) -> None:
+        assert [broker.waiting(queue) for queue in queues] == [count] * len(queues)
+
+    return check
+
+
+def play(broker: Broker, steps: Sequence[Step]) -> list[DeadLetterSeen]:
+    """Carries the steps out; returns the dead letters that were read."""
+    return [seen for step in steps if (seen := step(broker)) is not None]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +76,7 @@ def channel(rabbitmq: RabbitMq) -> Iterator["pika.adapters.blocking_connection.B
 
 @pytest.fixture
 def rabbit_with(rabbitmq: RabbitMq) -> Iterator[Callable[[Setup], RabbitBroker]]:
-    """RabbitMQ, set up for one story."""
+    """Makes a RabbitMQ with the queues and exchanges of one test."""
     channel = rabbitmq.channel()
     made: list[RabbitBroker] = []
 
@@ -69,16 +92,16 @@ def rabbit_with(rabbitmq: RabbitMq) -> Iterator[Callable[[Setup], RabbitBroker]]
 
 
 @pytest.fixture
-def compare(rabbit_with: Callable[[Setup], RabbitBroker]) -> Callable[[Setup, Story], list[DeadLetterSeen]]:
-    """Runs a story on both, on Inflight once with policies and once with headers of the message; all must see the same."""
+def compare(rabbit_with: Callable[[Setup], RabbitBroker]) -> Compare:
+    """Plays steps on both, on Inflight once with policies and once with headers of the message; all must see the same."""
 
-    def run(setup: Setup, story: Story) -> list[DeadLetterSeen]:
-        rabbit = _times_to_live_of_expired_ones(_older_deaths_sorted(story(rabbit_with(setup))))
-        assert rabbit, "the story saw nothing"
-        inflight = story(InflightBroker(setup))
+    def run(setup: Setup, *steps: Step) -> list[DeadLetterSeen]:
+        rabbit = _times_to_live_of_expired_ones(_older_deaths_sorted(play(rabbit_with(setup), steps)))
+        assert rabbit, "the steps have read nothing"
+        inflight = play(InflightBroker(setup), steps)
         assert _older_deaths_sorted(inflight) == rabbit
         if sum(queue.dlx is not None for queue in setup.queues) == 1:
-            assert _older_deaths_sorted(story(InflightBroker(replace(setup, arguments=True)))) == rabbit
+            assert _older_deaths_sorted(play(InflightBroker(replace(setup, arguments=True)), steps)) == rabbit
         return inflight
 
     return run
@@ -107,146 +130,76 @@ def one_exchange(*queues: Queue, kind: str = "fanout", key: str = "") -> Setup:
     return Setup(queues=(*queues, END), exchanges=(("dlx", kind),), bindings=(("dlx", key, "end"),))
 
 
-def test_reject(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m")
-        broker.reject("q")
-        return [broker.read("end")]
-
-    (letter,) = compare(one_exchange(Queue("q", dlx="dlx")), story)
+def test_reject(compare: Compare) -> None:
+    (letter,) = compare(one_exchange(Queue("q", dlx="dlx")), publish("q", "m"), reject("q"), read("end"))
     assert (letter.deaths[0].reason, letter.first) == ("rejected", ("rejected", "q", ""))
 
 
-def test_the_time_to_live_of_a_message(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m", ttl_ms=TTL_MS)
-        broker.wait(TTL_MS)
-        return [broker.read("end")]
-
-    (letter,) = compare(one_exchange(Queue("q", dlx="dlx")), story)
-    assert letter.deaths[0].original_expiration == str(TTL_MS)
+@pytest.mark.parametrize(
+    ("own_ms", "queue_ms", "original"),
+    [(TTL_MS, None, str(TTL_MS)), (None, TTL_MS, None), (60_000, TTL_MS, "60000"), (TTL_MS, 60_000, str(TTL_MS)), (0, None, "0")],
+    ids=["of the message", "of the queue", "the queue's is shorter", "the message's is shorter", "0 with nobody there"],
+)
+def test_times_to_live(compare: Compare, own_ms: int | None, queue_ms: int | None, original: str | None) -> None:
+    setup = one_exchange(Queue("q", dlx="dlx", ttl_ms=queue_ms))
+    passed_ms = min(ms for ms in (own_ms, queue_ms) if ms is not None)
+    (letter,) = compare(setup, publish("q", "m", ttl_ms=own_ms), wait(passed_ms), read("end"))
+    assert (letter.deaths[0].reason, letter.deaths[0].original_expiration) == ("expired", original)
     assert not letter.has_expiration
 
 
-def test_the_time_to_live_of_a_queue(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m")
-        broker.wait(TTL_MS)
-        return [broker.read("end")]
-
-    (letter,) = compare(one_exchange(Queue("q", dlx="dlx", ttl_ms=TTL_MS)), story)
-    assert (letter.deaths[0].reason, letter.deaths[0].original_expiration) == ("expired", None)
-
-
-@pytest.mark.parametrize(("own_ms", "queue_ms"), [(60_000, TTL_MS), (TTL_MS, 60_000)])
-def test_both_times_to_live_and_the_shorter_one_counts(compare, own_ms: int, queue_ms: int) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m", ttl_ms=own_ms)
-        broker.wait(TTL_MS)
-        return [broker.read("end")]
-
-    (letter,) = compare(one_exchange(Queue("q", dlx="dlx", ttl_ms=queue_ms)), story)
-    assert letter.deaths[0].original_expiration == str(own_ms)
-
-
-def test_a_time_to_live_of_0_with_nobody_there(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m", ttl_ms=0)
-        broker.wait(0)
-        return [broker.read("end")]
-
-    assert compare(one_exchange(Queue("q", dlx="dlx")), story)[0].deaths[0].reason == "expired"
-
-
-def test_a_full_queue_drops_its_oldest_message(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        for text in ("one", "two", "three"):
-            broker.publish("q", text, ttl_ms=60_000)
-        seen = [broker.read("end"), broker.read("end")]
-        assert broker.waiting("q") == 1
-        return seen
-
-    letters = compare(one_exchange(Queue("q", dlx="dlx", max_len=1)), story)
+def test_a_full_queue_drops_its_oldest_message(compare: Compare) -> None:
+    setup = one_exchange(Queue("q", dlx="dlx", max_len=1))
+    sent = [publish("q", text, ttl_ms=60_000) for text in ("one", "two", "three")]
+    letters = compare(setup, *sent, read("end"), read("end"), has(1, "q"))
     assert [letter.text for letter in letters] == ["one", "two"]
     assert letters[0].deaths[0].reason == "maxlen"
 
 
-def test_a_full_queue_that_refuses_the_new_message(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "one")
+def test_a_full_queue_that_refuses_the_new_message(compare: Compare) -> None:
+    def publish_to_a_full_queue(broker: Broker) -> None:
         with contextlib.suppress(pika.exceptions.NackError):  # RabbitMQ tells its publisher; Inflight's tells by receipt
             broker.publish("q", "two")
-        return [broker.read("end")]
 
-    (letter,) = compare(one_exchange(Queue("q", dlx="dlx", max_len=1, refuses_when_full=True)), story)
+    setup = one_exchange(Queue("q", dlx="dlx", max_len=1, refuses_when_full=True))
+    (letter,) = compare(setup, publish("q", "one"), publish_to_a_full_queue, read("end"))
     assert (letter.text, letter.deaths[0].reason) == ("two", "maxlen")
 
 
-def test_the_delivery_limit(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("limited", "m")
-        broker.fail("limited")
-        return [broker.read("end")]
-
-    (letter,) = compare(one_exchange(Queue("limited", dlx="dlx", delivery_limit=2)), story)
+def test_the_delivery_limit(compare: Compare) -> None:
+    setup = one_exchange(Queue("limited", dlx="dlx", delivery_limit=2))
+    (letter,) = compare(setup, publish("limited", "m"), fail("limited"), read("end"))
     assert letter.deaths[0].reason == "delivery_limit"
 
 
-def test_a_cycle_without_a_rejection_is_cut_for_its_target_only(compare) -> None:
+def test_a_cycle_without_a_rejection_is_cut_for_its_target_only(compare: Compare) -> None:
     setup = Setup(
         queues=(Queue("a", dlx="to-b", ttl_ms=TTL_MS), Queue("b", dlx="back", ttl_ms=TTL_MS), END),
         exchanges=(("to-b", "fanout"), ("back", "fanout")),
         bindings=(("to-b", "", "b"), ("back", "", "a"), ("back", "", "end")),
     )
-
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("a", "m")
-        broker.wait(2 * TTL_MS)
-        seen = [broker.read("end")]
-        assert broker.waiting("a") == broker.waiting("b") == broker.waiting("end") == 0
-        return seen
-
-    (letter,) = compare(setup, story)
+    (letter,) = compare(setup, publish("a", "m"), wait(2 * TTL_MS), read("end"), has(0, "a", "b", "end"))
     assert [(death.queue, death.exchange) for death in letter.deaths] == [("b", "to-b"), ("a", "")]
 
 
-def test_a_cycle_with_a_rejection_goes_round_and_counts(compare) -> None:
+def test_a_cycle_with_a_rejection_goes_round_and_counts(compare: Compare) -> None:
     setup = Setup(
         queues=(Queue("work", dlx="retry"), Queue("delay", dlx="", key="work", ttl_ms=TTL_MS), END),
         exchanges=(("retry", "fanout"),),
         bindings=(("retry", "", "delay"), ("retry", "", "end")),
     )
-
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("work", "m", ttl_ms=60_000)
-        seen = []
-        for _ in range(3):
-            broker.reject("work")
-            seen.append(broker.read("end"))
-            broker.wait(TTL_MS)
-        return seen
-
-    letters = compare(setup, story)
+    letters = compare(setup, publish("work", "m", ttl_ms=60_000), *[reject("work"), read("end"), wait(TTL_MS)] * 3)
     assert [(death.queue, death.count) for death in letters[-1].deaths] == [("work", 3), ("delay", 2)]
 
 
-def test_two_reasons_in_one_queue_are_two_entries(compare) -> None:
+def test_two_reasons_in_one_queue_are_two_entries(compare: Compare) -> None:
     setup = Setup(
         queues=(Queue("a", dlx="", key="b", ttl_ms=3 * TTL_MS), Queue("b", dlx="x"), END),
         exchanges=(("x", "fanout"),),
         bindings=(("x", "", "a"), ("x", "", "end")),
     )
-
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("a", "m")
-        broker.wait(3 * TTL_MS)
-        broker.reject("b")
-        seen = [broker.read("end")]
-        broker.reject("a")
-        broker.reject("b")
-        return [*seen, broker.read("end")]
-
-    letters = compare(setup, story)
+    expires = (publish("a", "m"), wait(3 * TTL_MS))
+    letters = compare(setup, *expires, reject("b"), read("end"), reject("a"), reject("b"), read("end"))
     assert [(death.queue, death.reason, death.count) for death in letters[-1].deaths] == [
         ("b", "rejected", 2),
         ("a", "rejected", 1),
@@ -254,20 +207,13 @@ def test_two_reasons_in_one_queue_are_two_entries(compare) -> None:
     ]
 
 
-def test_a_chain_of_two_exchanges(compare) -> None:
+def test_a_chain_of_two_exchanges(compare: Compare) -> None:
     setup = Setup(
         queues=(Queue("a", dlx="first", key="one", ttl_ms=TTL_MS), Queue("b", dlx="second"), END),
         exchanges=(("first", "direct"), ("second", "topic")),
         bindings=(("first", "one", "b"), ("second", "#", "end")),
     )
-
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("a", "m", ttl_ms=60_000)
-        broker.wait(TTL_MS)
-        broker.reject("b")
-        return [broker.read("end")]
-
-    (letter,) = compare(setup, story)
+    (letter,) = compare(setup, publish("a", "m", ttl_ms=60_000), wait(TTL_MS), reject("b"), read("end"))
     assert [(death.exchange, death.routing_keys) for death in letter.deaths] == [("first", ("one",)), ("", ("a",))]
     assert (letter.exchange, letter.routing_key, letter.first) == ("second", "one", ("expired", "a", ""))
 
@@ -281,60 +227,36 @@ def _copies(key: str | None) -> Setup:
     )
 
 
-def test_copies_and_blind_copies_are_routed_and_blind_ones_not_shown(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m", cc=["c", "d"], bcc=["s"])
-        broker.reject("q")
-        return [broker.read("own"), broker.read("copy"), broker.read("secret")]
-
-    for letter in compare(_copies(None), story):
+def test_copies_and_blind_copies_are_routed_and_blind_ones_not_shown(compare: Compare) -> None:
+    steps = (publish("q", "m", cc=["c", "d"], bcc=["s"]), reject("q"), read("own"), read("copy"), read("secret"))
+    for letter in compare(_copies(None), *steps):
         assert (letter.cc, letter.has_bcc, letter.deaths[0].routing_keys) == (("c", "d"), False, ("q", "c", "d"))
 
 
-def test_an_overriding_key_removes_copies(compare) -> None:
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m", cc=["c"], bcc=["s"])
-        broker.reject("q")
-        seen = [broker.read("overridden")]
-        assert broker.waiting("own") == broker.waiting("copy") == broker.waiting("secret") == 0
-        return seen
-
-    (letter,) = compare(_copies("k"), story)
+def test_an_overriding_key_removes_copies(compare: Compare) -> None:
+    steps = (publish("q", "m", cc=["c"], bcc=["s"]), reject("q"), read("overridden"), has(0, "own", "copy", "secret"))
+    (letter,) = compare(_copies("k"), *steps)
     assert (letter.cc, letter.deaths[0].routing_keys, letter.routing_key) == ((), ("q", "c"), "k")
 
 
-def test_copies_still_count_at_the_second_death(compare) -> None:
+def test_copies_still_count_at_the_second_death(compare: Compare) -> None:
     ends = tuple(Queue(name, end=True) for name in ("copy", "secret"))
     setup = Setup(
         queues=(Queue("a", dlx="x"), Queue("b", dlx="y"), *ends),
         exchanges=(("x", "fanout"), ("y", "direct")),
         bindings=(("x", "", "b"), ("y", "c", "copy"), ("y", "s", "secret")),
     )
-
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("a", "m", cc=["c"], bcc=["s"])
-        broker.reject("a")
-        broker.reject("b")
-        return [broker.read("copy"), broker.read("secret")]
-
-    assert [letter.deaths[0].routing_keys for letter in compare(setup, story)] == [("a", "c")] * 2
+    letters = compare(setup, publish("a", "m", cc=["c"], bcc=["s"]), reject("a"), reject("b"), read("copy"), read("secret"))
+    assert [letter.deaths[0].routing_keys for letter in letters] == [("a", "c")] * 2
 
 
-def test_a_queue_that_two_bindings_lead_to_gets_one_copy(compare) -> None:
+def test_a_queue_that_two_bindings_lead_to_gets_one_copy(compare: Compare) -> None:
     setup = Setup(
         queues=(Queue("q", dlx="dlx"), END),
         exchanges=(("dlx", "topic"),),
         bindings=(("dlx", "#", "end"), ("dlx", "q", "end"), ("dlx", "c", "end")),
     )
-
-    def story(broker: Broker) -> list[DeadLetterSeen]:
-        broker.publish("q", "m", cc=["c"])
-        broker.reject("q")
-        seen = [broker.read("end")]
-        assert broker.waiting("end") == 0
-        return seen
-
-    compare(setup, story)
+    compare(setup, publish("q", "m", cc=["c"]), reject("q"), read("end"), has(0, "end"))
 
 
 def test_an_unknown_exchange_gets_nothing_and_frees_the_queue(rabbit_with) -> None:
@@ -388,18 +310,24 @@ def test_every_pattern_fits_the_same_keys(channel) -> None:
 # --- differences on purpose: docs/dead_letters.md says why ----------------------------------------------------------------------
 
 
+def seen_by_both(
+    rabbit_with: Callable[[Setup], RabbitBroker], setup: Setup, *steps: Step
+) -> tuple[DeadLetterSeen, DeadLetterSeen]:
+    """Returns what RabbitMQ shows last, and what Inflight shows."""
+    return play(rabbit_with(setup), steps)[-1], play(InflightBroker(setup), steps)[-1]
+
+
 def test_rabbitmq_3_10_counts_a_history_from_outside_and_inflight_does_not(rabbit_with) -> None:
     """RabbitMQ stopped believing foreign histories with version 4.0."""
     setup = one_exchange(Queue("q", dlx="dlx"))
-
-    def story(broker: Broker) -> DeadLetterSeen:
-        broker.publish("q", "m")
-        broker.reject("q")
-        broker.republish("q", broker.read("end"))
-        broker.reject("q")
-        return broker.read("end")
-
-    rabbit, inflight = story(rabbit_with(setup)), story(InflightBroker(setup))
+    steps = (
+        publish("q", "m"),
+        reject("q"),
+        lambda broker: broker.republish("q", broker.read("end")),
+        reject("q"),
+        read("end"),
+    )
+    rabbit, inflight = seen_by_both(rabbit_with, setup, *steps)
     assert (rabbit.deaths[0].count, inflight.deaths[0].count) == (2, 1)
     assert replace(inflight, deaths=rabbit.deaths) == rabbit
     assert '"count":1' in inflight.others["x-received-death"]
@@ -416,15 +344,9 @@ def test_rabbitmq_3_10_reverses_older_deaths_and_overlooks_cycles(rabbit_with) -
         exchanges=(("x", "fanout"), ("y", "fanout"), ("z", "fanout")),
         bindings=(("x", "", "a"), ("y", "", "b"), ("z", "", "a"), ("z", "", "work"), ("z", "", "end")),
     )
-
-    def story(broker: Broker) -> DeadLetterSeen:
-        broker.publish("work", "m")
-        broker.reject("work")
-        broker.wait(2 * TTL_MS)
-        return broker.read("end")
-
     rabbit, inflight = rabbit_with(setup), InflightBroker(setup)
-    seen = story(rabbit), story(inflight)
+    steps = (publish("work", "m"), reject("work"), wait(2 * TTL_MS), read("end"))
+    seen = [play(broker, steps)[0] for broker in (rabbit, inflight)]
     assert _older_deaths_sorted([seen[0]]) == _older_deaths_sorted([seen[1]])
     assert [[death.queue for death in letter.deaths] for letter in seen] == [["b", "work", "a"], ["b", "a", "work"]]
     assert [death.count for death in rabbit.read("end").deaths[:1]] == [2]
@@ -436,32 +358,17 @@ def test_rabbitmq_3_10_reverses_older_deaths_and_overlooks_cycles(rabbit_with) -
 def test_only_rabbitmq_tells_the_time_to_live_of_what_has_not_died_of_it(rabbit_with) -> None:
     """Its documentation says the opposite: only if the message was dead-lettered due to its time to live."""
     setup = one_exchange(Queue("q", dlx="dlx"))
-
-    def story(broker: Broker) -> DeadLetterSeen:
-        broker.publish("q", "m", ttl_ms=60_000)
-        broker.reject("q")
-        return broker.read("end")
-
-    rabbit, inflight = story(rabbit_with(setup)), story(InflightBroker(setup))
-    assert [letter.deaths[0].original_expiration for letter in (rabbit, inflight)] == ["60000", None]
-    assert not rabbit.has_expiration
-    assert not inflight.has_expiration
+    letters = seen_by_both(rabbit_with, setup, publish("q", "m", ttl_ms=60_000), reject("q"), read("end"))
+    assert [letter.deaths[0].original_expiration for letter in letters] == ["60000", None]
+    assert [letter.has_expiration for letter in letters] == [False, False]
 
 
 def test_only_inflight_tells_the_last_death_apart(rabbit_with) -> None:
     """RabbitMQ has x-last-death-… since 3.13."""
     setup = one_exchange(Queue("q", dlx="dlx"))
-
-    def story(broker: Broker) -> DeadLetterSeen:
-        broker.publish("q", "m")
-        broker.reject("q")
-        return broker.read("end")
-
-    rabbit, inflight = story(rabbit_with(setup)), story(InflightBroker(setup))
+    rabbit, inflight = seen_by_both(rabbit_with, setup, publish("q", "m"), reject("q"), read("end"))
     assert not [name for name in rabbit.others if name.startswith("x-last-death")]
-    assert inflight.others["x-last-death-reason"] == "rejected"
-    assert inflight.others["x-last-death-queue"] == "q"
-    assert inflight.others["x-last-death-exchange"] == ""
+    assert [inflight.others[f"x-last-death-{name}"] for name in ("reason", "queue", "exchange")] == ["rejected", "q", ""]
 
 
 def test_without_an_exchange_only_inflight_keeps_the_dead_letter(rabbit_with) -> None:

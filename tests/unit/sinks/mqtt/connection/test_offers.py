@@ -163,8 +163,8 @@ class TestRefusing:
     def test_what_the_session_may_judge_in_another_way_is_left_to_it(self, reason: str, how: dict[str, Any]) -> None:
         harness = granted(fast_path=FastPathSettings(max_payload_bytes=100))
         grant(harness, 4, recent_ids=message_digest("known"))
-        headers = how.pop("headers", ())
-        assert offer(harness, how.pop("offset", 5), *headers, **how) == b""
+        options = {"offset": 5, "headers": (), **how}
+        assert offer(harness, options.pop("offset"), *options.pop("headers"), **options) == b""
         assert refusals(harness) == {reason: 1}
         assert fast_sents(harness) == []
 
