@@ -54,7 +54,7 @@ ToDevice = GatewayCommand | PubRecToDevice | PubCompToDevice
 
 @dataclass
 class Publication:
-    """What the device publishes at QoS 2; content is unique."""
+    """A QoS 2 publication of the device; content is unique."""
 
     packet_id: int
     content: bytes

@@ -198,7 +198,7 @@ class SessionModel(RuleBasedStateMachine):
         receive_maximum=st.sampled_from([1, 2, 65_535]),
     )
     def connect(self, version: int, clean_start: bool, expiry_s: int, receive_maximum: int, number: int = 0) -> None:
-        """Also while connected: a takeover, whose old socket dies here. number: which process it connects to."""
+        """Connects; while connected it is a takeover, whose old socket dies here. number: which process it connects to."""
         if self.gateway is not None and self.gateway.open:
             self.gateway.lose()
         connection_id = self.ids[number].next()
@@ -371,7 +371,7 @@ class SessionModel(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "session") and not self.log and not (self.gateway and self.gateway.wire))
     @rule()
     def packet_ids_come_round(self) -> None:
-        """As if 32,767 others had been used: nothing of them is under way any more."""
+        """Pretends that 32,767 other ids were used and are free again."""
         if not self.session.outbound.window:
             self.session.outbound.packet_ids.last = 0
 
@@ -397,7 +397,7 @@ class SessionModel(RuleBasedStateMachine):
         assert deadline_ms is None or deadline_ms > self.now_ms
 
     def _expected_grants(self, events: list[Event]) -> None:
-        """What the subscriptions of before grant to new messages, where no other event can change them on the way."""
+        """Notes what the present subscriptions grant to new messages, if no other event can change them on the way."""
         if all(isinstance(event, MessageSubmitted | DeadlineReached) for event in events):
             for event in events:
                 if isinstance(event, MessageSubmitted) and event.message.message_id not in self.taken:

@@ -105,7 +105,7 @@ class EngineModel:
         self._append(EVENTS, client_id, encode_event(event))
 
     def repeat(self, record: SinkRecord) -> Self:
-        """What the engine has written is in its log once more, and read only now."""
+        """Puts a record that the engine has written into its log once more, to be read now."""
         self._deliver(record)
         return self.run()
 
@@ -152,7 +152,7 @@ class EngineModel:
             self._blobs[client_id] = blob
 
     def _execute(self, client_id: str, records: list[SourceRecord]) -> tuple[list[SinkRecord], bytes | None]:
-        """What the activation writes, and the state it leaves; None = none."""
+        """Returns what the activation writes, and the state it leaves; None = none."""
         settings, blob = self._settings_of(client_id), self._blobs.get(client_id)
         session = Session(client_id=client_id, settings=settings)
         if blob is not None:
@@ -212,7 +212,7 @@ class EngineModel:
         return [record.value.decode() for record in self.records(topic)]
 
     def headers(self, topic: str = "inflight.dead-letters", index: int = -1) -> dict[str, str]:
-        """Of one record."""
+        """Returns the headers of one record."""
         return {header.key: (header.value or b"").decode() for header in self.records(topic)[index].headers or ()}
 
     def deaths(self, topic: str = "inflight.dead-letters", index: int = -1) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ class EngineModel:
         return {(death["queue"], death["reason"]): death["count"] for death in self.deaths(topic)}
 
     def received(self, client_id: str) -> list[str]:
-        """What the device of this connection got."""
+        """Returns the payloads that the device of this client got, in order."""
         return [publish.payload.decode() for publish in self.devices[client_id].received]
 
     def queued(self, client_id: str) -> list[str]:

@@ -127,7 +127,7 @@ class Scenario:
 
     @contextmanager
     def micro_batch(self) -> Iterator[None]:
-        """What is done inside arrives in one activation."""
+        """Collects what is done inside for one activation."""
         self._batch = events = []
         yield
         self._batch = None
@@ -291,7 +291,7 @@ class Scenario:
     # --- what can be seen from outside --------------------------------------------------------------------------------------
 
     def sees(self) -> list[str]:
-        """What has been sent towards the device since the last look."""
+        """Returns what has been sent towards the device since the last call."""
         new, self._seen = self.commands[self._seen :], len(self.commands)
         return [line for command in new if (line := on_wire(command)) is not None]
 

@@ -128,7 +128,7 @@ def test_a_message_that_is_accepted_on_its_return_is_delivered() -> None:
 
 
 def test_a_cycle_without_a_rejection_ends_at_once_and_is_reported_once() -> None:
-    """Both queues have a time to live and lead to each other."""
+    """The two queues have a time to live and lead to each other."""
     engine = EngineModel(
         policies=(
             Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),

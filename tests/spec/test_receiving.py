@@ -313,7 +313,7 @@ def test_after_a_late_pubrel_the_same_content_is_a_new_publication() -> None:
 
 
 def test_a_late_repetition_is_recognised_among_many_abandoned() -> None:
-    """As many as may await PUBREL; there is at most one for each packet id."""
+    """There are as many as may await PUBREL, at most one for each packet id."""
     s = Scenario().connect()
     with s.micro_batch():
         for packet_id in range(1, 501):

@@ -109,7 +109,7 @@ def test_the_will_of_a_repeated_batch_has_the_same_id() -> None:
 
 
 class TestGrace:
-    """Of a connection that its gateway has ended for a reason of its own: a server that stops may defer it (MQTT 5, 3.1.2.5)."""
+    """A gateway that ends a connection for a reason of its own may defer the will (MQTT 5, 3.1.2.5)."""
 
     def test_a_client_that_is_back_in_time_has_no_will_published(self) -> None:
         s = Scenario().connect(will=will()).lose_connection(reconnect_grace_ms=30_000).after(29.999).connect().after(3_600)

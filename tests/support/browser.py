@@ -23,5 +23,5 @@ def browse(directory: Path, address: str, *options: str, size: tuple[int, int] =
 
 
 def document_of(directory: Path, address: str, *options: str) -> str:
-    """What the browser has made of the page."""
+    """Returns what the browser has made of the page."""
     return browse(directory, address, *options, "--dump-dom")

@@ -93,7 +93,7 @@ class KafkaCluster:
         self._processes[number].wait()
 
     def alive(self) -> set[int]:
-        """What the cluster says."""
+        """Returns the numbers of the brokers that the cluster says are alive."""
         try:
             admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, bootstrap_timeout_ms=5_000)
         except KafkaError:

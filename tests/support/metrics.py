@@ -35,7 +35,7 @@ def every_metric() -> dict[str, str]:
 
 
 def full_engine() -> Collector:
-    """Of an engine that knows everything there is to know."""
+    """Makes the metrics of an engine that has a value for each."""
     collector = EngineCollector(hangs=1, free_disk_bytes=lambda: 10**9)
     collector.observe(
         BatchProgress(
@@ -63,7 +63,7 @@ def full_engine() -> Collector:
 
 
 def counting(counters: Counters) -> Counters:
-    """With something under each label."""
+    """Sets each counter, with a value under each label, and returns the counters."""
     for name in counters.__dataclass_fields__:
         value = getattr(counters, name)
         if isinstance(value, Counter):

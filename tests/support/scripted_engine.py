@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Accepting:
-    """What the engine answers to ClientConnected; None = nothing."""
+    """Holds the engine's answer to ClientConnected; None = no answer."""
 
     fields: dict[str, Any] | None = field(default_factory=lambda: {"max_awaiting_rel": 100, "send_quota": 32})
 

@@ -28,7 +28,7 @@ OURS = {name: service for name, service in SERVICES.items() if service["image"] 
 
 
 def settings_of(name: str) -> Settings:
-    """As the service has them."""
+    """Returns the settings of the service."""
     command = OURS[name]["command"]
     assert command[1:3] == ["--config", "/etc/inflight.toml"]
     assert set(command[3::2]) <= {"--set"}

@@ -1,4 +1,4 @@
-"""The drawn structure: sizes of folders, no circle between modules, no import of a room above, and which Kafka client is where."""
+"""The drawn structure: sizes of folders, no circle between modules, no import of a room above, which Kafka client is where."""
 
 import ast
 import re
@@ -76,7 +76,7 @@ def test_no_room_imports_one_above_it() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """What a module imports for type checking only counts, too: a reader follows those arrows as well."""
+    """Imports for type checking count too, because a reader follows those arrows as well."""
     assert circles(IMPORTS) == []
 
 

@@ -1,4 +1,4 @@
-"""What hostile and broken devices do, each as one function, and the process that does it.
+"""Has one function for each kind of hostile or broken device, and the process that runs one of them.
 
     python -m trials.attacks.attackers half_open --host 127.0.0.1 --port 1883 --seconds 20 <<< go
 
@@ -131,7 +131,7 @@ async def headers(address: Address, size: int, done: Done) -> None:
 
 
 async def qos0_flood(address: Address, size: int, done: Done) -> None:
-    """As fast as it is taken."""
+    """Sends as fast as the gateway reads."""
     many = publish("attack", bytes(100)) * 100
 
     async def one() -> None:
@@ -180,7 +180,7 @@ async def _on_a_thread(run: Callable[[Address, int, Done, Event], None], address
 
 
 async def _at_once(size: int, one: Callable[[], Awaitable[None]], done: Done, *, pause_s: float = _PAUSE_S) -> None:
-    """So many of them, each again when it was closed, after a pause."""
+    """Keeps so many of them, and starts each again after a pause when it was closed."""
 
     async def again_and_again() -> None:
         while True:
@@ -234,7 +234,7 @@ ATTACKS: Final = {
 
 
 def send_to_deaf(bootstrap_servers: str, attack: Attack, size: int, done: Done, stop: Event) -> None:
-    """What a backend does, until it is done or to stop."""
+    """Writes messages as a backend does, until all are written or `stop` is set."""
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
     headers = [("mqtt-topic", b"attack"), ("mqtt-qos", b"1")]
     for number in range(attack.messages):
@@ -253,7 +253,10 @@ class Said(msgspec.Struct, frozen=True):
 
 
 async def attack(name: str, address: Address, size: int, seconds: float, *, kafka: str = "") -> Done:
-    """What was done in that time. size: as of `Attack`. kafka: where backends write; empty = there are no messages."""
+    """Runs an attack and returns what was done, by kind.
+
+    size: as of `Attack`. kafka: where backends write; empty = there are no messages.
+    """
     done: Done = Counter()
     stop = Event()
     sending = Thread(target=send_to_deaf, args=(kafka, ATTACKS[name], size, done, stop))

@@ -1,4 +1,4 @@
-"""What a backend sends to the good devices while their gateway is attacked: a steady stream."""
+"""Sends a steady stream to the good devices while their gateway is attacked."""
 
 import threading
 import time

@@ -20,7 +20,7 @@ _ACCEPTED: Final = b"\x20\x02\x00\x00"
 
 
 class _Flood:
-    """Of one thread. A client is forgotten as soon as its socket has an answer or is closed."""
+    """The state of one thread. A client is forgotten as soon as its socket has an answer or is closed."""
 
     def __init__(self, address: tuple[str, int], done: Counter[str]) -> None:
         self._address = address
@@ -67,7 +67,7 @@ class _Flood:
 
 
 def flood_with_connects(address: tuple[str, int], size: int, done: Counter[str], stop: Event) -> None:
-    """Until `stop`. size: CONNECTs a second, each of another client."""
+    """Runs until `stop`. size: CONNECTs a second, each of another client."""
     flood, began_s, begun = _Flood(address, done), time.monotonic(), 0
     while not stop.wait(_PAUSE_S):
         now_s = time.monotonic()

@@ -71,7 +71,7 @@ class Device:
         await self.writer.drain()
 
     async def until_closed(self) -> None:
-        """What comes is read and forgotten."""
+        """Reads what comes and forgets it."""
         while await self.reader.read(65_536):
             pass
 

@@ -33,7 +33,7 @@ def client_ids(size: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Of a message. sent_s: time.time()."""
+    """The arrival of a message. sent_s: time.time()."""
 
     sent_s: float
     latency_ms: float
@@ -63,7 +63,7 @@ class GoodDevices:
         self._reading.join(_STOP_S)
 
     def latencies_ms(self, from_s: float, to_s: float) -> list[float]:
-        """Of what has arrived, of the messages that were sent between these."""
+        """Returns the latencies of messages that were sent between these times."""
         return [arrival.latency_ms for arrival in list(self.arrivals) if from_s <= arrival.sent_s < to_s]
 
     def wait_until_ready(self, within_s: float) -> None:

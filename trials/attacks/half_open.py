@@ -15,7 +15,7 @@ _MOST_AT_ONCE: Final = 50
 
 
 class _HalfOpen:
-    """Of one thread."""
+    """The sockets of one thread."""
 
     def __init__(self, address: tuple[str, int], size: int, done: Counter[str]) -> None:
         self._address = address
@@ -55,7 +55,7 @@ class _HalfOpen:
 
 
 def hold_half_open(address: tuple[str, int], size: int, done: Counter[str], stop: Event) -> None:
-    """Until `stop`. size: sockets at the same time, as many as the victim lets."""
+    """Runs until `stop`. size: sockets at the same time, as many as the gateway accepts."""
     sockets = _HalfOpen(address, size, done)
     while not stop.wait(_PAUSE_S):
         now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a run has found out, and what of it must not be."""
+"""Holds what a run has measured, and judges it."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from trials.attacks.gateway_watch import Usage
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """What the good devices and the gateway went through. from_s, to_s: of the attack, time.time(); ended_s: of the pause after
+    """The measurements of one phase. from_s, to_s: of the attack, time.time(); ended_s: of the pause after
     it. latencies_ms: of the messages that were sent during the attack; messages: until the pause was over. lost: connections of
     good devices that have ended."""
 
@@ -24,7 +24,7 @@ class Phase:
 
     @property
     def fast_share(self) -> float:
-        """Of the messages, those that took the fast path, which does not wait for a micro-batch."""
+        """Returns the share of messages that took the fast path, which does not wait for a micro-batch."""
         return self.gateway.fast_publishes / max(1, self.messages)
 
 
@@ -40,7 +40,7 @@ class Result:
 
 
 def failures(result: Result) -> list[str]:
-    """What must not be, whatever the machine."""
+    """Returns what must not be, whatever the machine."""
     found = [f"{phase.lost} good devices were disconnected: {phase.what}" for phase in result.phases if phase.lost]
     found += [
         f"{phase.gateway.most_bytes:,} bytes of memory: {phase.what}"

@@ -22,7 +22,7 @@ AnyDevice = Device | DeviceBehindBroker
 
 @dataclass(kw_only=True)
 class Progress:
-    """What a run looks at while it goes on. phase, incident: for people."""
+    """Everything that shows the progress of a run. phase, incident: for people."""
 
     devices: Sequence[AnyDevice]
     backend: Backend

@@ -181,7 +181,7 @@ class LogReader:
         ]
 
     def refused(self) -> frozenset[bytes]:
-        """As Facts.refused says; without those that the same CONNECT was accepted under another id."""
+        """Returns `Facts.refused`, without CONNECTs that were accepted under another id."""
         wills = {
             (record.client_id, event.connection_id): event.will.payload
             for record, event in self._events()

@@ -204,7 +204,7 @@ class _Run:
             await asyncio.sleep(_LOOK_S)
 
     async def _until_settled(self) -> None:
-        """What is kept arrives, and every exchange is finished."""
+        """Waits until all messages for kept sessions have arrived and every exchange is finished."""
 
         def left() -> int:
             kept = [device for device in self._devices if device.facts.character.keeping is Keeping.KEPT]
@@ -284,7 +284,7 @@ def main() -> int:
 
 
 def judge(directory: Path) -> int:
-    """What the account of today says of a run that was kept."""
+    """Judges a run that was kept by the account of today."""
     facts: Facts = pickle.loads(lzma.decompress((directory / FACTS).read_bytes()))
     violations = account.violations(facts)
     for violation in violations:
@@ -294,9 +294,7 @@ def judge(directory: Path) -> int:
 
 
 def keep(result: Result, directory: Path) -> None:
-    """What must not have happened, all records of whom it happened to, and what the account has judged: Kafka's log goes with its
-    small disk.
-    """
+    """Writes the facts, the violations, and all records of the clients concerned: Kafka's log goes with its small disk."""
     (directory / FACTS).write_bytes(lzma.compress(pickle.dumps(result.facts)))
     (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
     for client_id in {violation.client_id for violation in result.violations}:
@@ -304,7 +302,7 @@ def keep(result: Result, directory: Path) -> None:
 
 
 def _kinds(text: str) -> frozenset[Kind]:
-    """Of names that are separated by semicolons. Raises ValueError."""
+    """Reads kinds whose names are separated by semicolons. Raises ValueError."""
     return frozenset(Kind(name.strip()) for name in text.split(";") if name.strip())
 
 

@@ -1,4 +1,4 @@
-"""What trials/faults/log_reader.py makes of events and commands."""
+"""trials/faults/log_reader.py derives connections from events and commands."""
 
 from state.events import ClientConnected, ConnectionLost
 from state.model import Will

@@ -1,4 +1,4 @@
-"""What is read before MQTT: the header of the PROXY protocol, and WebSocket."""
+"""Fuzzes what is read before MQTT: the header of the PROXY protocol, and WebSocket."""
 
 import random
 from contextlib import suppress

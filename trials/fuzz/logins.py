@@ -99,7 +99,7 @@ class Certificates(Target):
         return True
 
     def _certificate(self, dice: random.Random, client: ssl.SSLContext, *, is_changed: bool) -> Any:
-        """What the server knows of the client; None = there is no connection."""
+        """Returns what the server knows of the client; None = there is no connection."""
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         from_client = ssl.MemoryBIO()
         server = self._server.wrap_bio(to_server, to_client, server_side=True)
@@ -142,7 +142,7 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _handshake(side: ssl.SSLObject) -> bool | None:
-    """Whether it is done; None = it has failed."""
+    """Returns True when the handshake is done; None = it has failed."""
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

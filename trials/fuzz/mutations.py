@@ -23,7 +23,7 @@ _TELLING = (
 
 
 def mutated(dice: random.Random, data: bytes, others: Sequence[bytes] = (b"",), *, safe: int = 0) -> bytes:
-    """With one to four changes: bytes replaced, removed, inserted, swapped with a piece of another input, repeated, cut off. The
+    """Makes one to four changes: bytes replaced, removed, inserted, swapped with a piece of another input, repeated, cut off. The
     first `safe` bytes stay."""
     changed = bytearray(data)
     for _ in range(dice.randint(1, _MOST_CHANGES)):

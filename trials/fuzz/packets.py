@@ -19,7 +19,7 @@ _PATIENCE_MS = 3_600_000
 
 
 def valid_packets(level: int) -> list[bytes]:
-    """What a device may say after CONNECT."""
+    """Returns packets that a device may send after CONNECT."""
     v5 = level == 5
     empty = b"\x00" if v5 else b""
     return [

@@ -212,7 +212,7 @@ class Commands(Target):
 
 
 class _Record(NamedTuple):
-    """As kafka-python has it."""
+    """A record as kafka-python has it."""
 
     topic: str
     key: bytes | None

@@ -41,7 +41,7 @@ class FuzzedSession:
         self._cells.append(msgspec.json.encode(record))
 
     def activate(self, key: str = CLIENT_ID) -> list[SinkRecord]:
-        """With what was told; a time-out if that is nothing."""
+        """Activates the session with the records of `tell`; a time-out if there are none."""
         self._activations += 1
         if self._activations % _SESSIONS == 0:
             self._state = None

@@ -1,4 +1,4 @@
-"""What is fuzzed: something that takes inputs one after the other, for as long as anybody likes."""
+"""Defines a fuzz target: it takes inputs one after the other, for any time."""
 
 import random
 from abc import ABC, abstractmethod

@@ -155,7 +155,7 @@ class FakeBroker:
         return self._next_packet_id
 
     def acknowledge(self, client_id: str, message_id: str, payload: bytes | str = b"") -> int:
-        """As a device does."""
+        """Publishes an acknowledgement, as a device does."""
         return self.deliver(
             f"devices/{client_id}/ack", payload, properties=PublishProperties(correlation_data=message_id.encode())
         )

@@ -74,7 +74,7 @@ EXPECTED = {
 
 
 class Device:
-    """What the device does, however it is reached. received: message ids in the order of arrival, copies too."""
+    """Simulates the device, however it is reached. received: message ids in the order of arrival, copies too."""
 
     def __init__(self) -> None:
         self.received: list[str] = []

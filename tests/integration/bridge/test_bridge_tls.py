@@ -38,7 +38,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @contextmanager
 def broker(directory: Path, authority: Authority, *, extra: str = "", host: str = "127.0.0.1") -> Iterator[Mosquitto]:
-    """With TLS, under a certificate for `host`."""
+    """Starts a broker with TLS, under a certificate for `host`."""
     own = authority.sign(f"broker-{host}", host=host)
     lines = f"certfile {own.cert}\nkeyfile {own.key}\n{AS_ROOT}\n{extra}"
     with Mosquitto(directory / "broker", anonymous="password_file" not in extra, extra=lines) as mosquitto:

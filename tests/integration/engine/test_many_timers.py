@@ -60,7 +60,7 @@ def messages_for_one_that_is_there(bootstrap_servers: str) -> Iterator[list[int]
 
 
 def latencies_s(bootstrap_servers: str, sent: list[int]) -> list[float]:
-    """From a backend's Kafka to the command in the gateway's, of each message, in the order of being sent."""
+    """Returns how long each message took from the backend's record to the gateway's command, in the order of sending."""
     arrived: dict[int, int] = {}
 
     def complete(records: list[object]) -> bool:

@@ -85,8 +85,8 @@ def running(directory: Path, jars: Jars) -> Iterator[Cluster]:
 
 
 @dataclass
-class Books:
-    """What was sent and what arrived, by payload. confirmed: of each publication of a device."""
+class Account:
+    """Notes what was sent and what arrived, by payload. confirmed: of each publication of a device."""
 
     sent: list[bytes] = field(default_factory=list)
     seen: Counter[bytes] = field(default_factory=Counter)
@@ -101,16 +101,16 @@ class Books:
         return f"{len(lost)} messages: {lost[:5]}; {sum(not info.is_published() for info in self.confirmations)} confirmations"
 
 
-def play_round(number: int, producer: KafkaProducer, devices: list[CountingDevice], books: Books) -> None:
+def play_round(number: int, producer: KafkaProducer, devices: list[CountingDevice], account: Account) -> None:
     """A message to each device, and one from each."""
     for client, device in enumerate(devices):
         name = b"device-%d" % client
         down, up = b"down/%s/%d" % (name, number), b"up/%s/%d" % (name, number)
         headers = [("mqtt-topic", b"cmd"), ("mqtt-qos", b"2"), ("message-id", down)]
         producer.send("inflight.messages", down, key=name, headers=headers)
-        books.sent.append(down)
-        books.confirmations.append(device.publish("telemetry", up))
-        books.published.append(up)
+        account.sent.append(down)
+        account.confirmations.append(device.publish("telemetry", up))
+        account.published.append(up)
 
 
 def leader_of(servers: str, topic: str) -> int:
@@ -134,18 +134,20 @@ def outcomes(records: list[ReadRecord]) -> Counter[tuple[str, str]]:
 
 
 def test_a_broker_and_a_worker_are_killed_while_messages_flow(tmp_path: Path, jars: Jars) -> None:
-    books = Books()
+    account = Account()
     with running(tmp_path, jars) as cluster:
         servers = cluster.kafka.bootstrap_servers
-        devices = [CountingDevice(f"device-{number}", cluster.balancer.address, books.seen) for number in range(DEVICES)]
+        devices = [CountingDevice(f"device-{number}", cluster.balancer.address, account.seen) for number in range(DEVICES)]
         producer = KafkaProducer(bootstrap_servers=servers, acks="all", enable_idempotence=True)
 
         def settle() -> None:
-            wait_until(books.is_complete, lambda: f"{books.missing()}; {cluster.engine.log_tail()}", check=cluster.engine.check)
+            wait_until(
+                account.is_complete, lambda: f"{account.missing()}; {cluster.engine.log_tail()}", check=cluster.engine.check
+            )
 
         victim = leader_of(servers, "inflight.events")
         for number in range(ROUNDS):
-            play_round(number, producer, devices, books)
+            play_round(number, producer, devices, account)
             if number == BROKER_DIES:
                 cluster.kafka.kill(victim)
             elif number == WORKER_DIES:
@@ -156,15 +158,15 @@ def test_a_broker_and_a_worker_are_killed_while_messages_flow(tmp_path: Path, ja
         settle()
         cluster.kafka.start(victim)
         wait_until(lambda: cluster.kafka.alive() == set(range(BROKERS)), "the killed broker is back")
-        play_round(ROUNDS, producer, devices, books)
+        play_round(ROUNDS, producer, devices, account)
         settle()
         producer.close()
         for device in devices:
             device.close()
         assert min(cluster.balancer.connections.values()) > 0, "devices at both gateways"
-        uplink = read_topic(servers, "inflight.uplink", lambda records: publications(records).keys() >= set(books.published))
-        expected = Counter((payload.decode(), "delivered") for payload in books.sent)
+        uplink = read_topic(servers, "inflight.uplink", lambda records: publications(records).keys() >= set(account.published))
+        expected = Counter((payload.decode(), "delivered") for payload in account.sent)
         receipts = read_topic(servers, "inflight.receipts", lambda records: outcomes(records).keys() >= expected.keys())
-    assert books.seen == Counter(books.sent), "each once"
-    assert publications(uplink) == Counter(books.published), "each once"
+    assert account.seen == Counter(account.sent), "each once"
+    assert publications(uplink) == Counter(account.published), "each once"
     assert outcomes(receipts) == expected, "one final outcome each"

@@ -21,7 +21,7 @@ DEADLINE_S = 120.0
 
 
 class Page(html.parser.HTMLParser):
-    """What the browser has made of the file: facts by name, plots, and everything that would be fetched."""
+    """Holds what the browser has made of the file: facts by name, plots, and everything that would be fetched."""
 
     def __init__(self, dom: str) -> None:
         super().__init__()

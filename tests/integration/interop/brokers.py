@@ -65,7 +65,7 @@ class DeathSeen:
 
 @dataclass(frozen=True)
 class DeadLetterSeen:
-    """What a reader of a dead letter can see. first: x-first-death-reason, -queue, -exchange."""
+    """A dead letter as its reader sees it. first: x-first-death-reason, -queue, -exchange."""
 
     text: str
     exchange: str
@@ -84,7 +84,7 @@ class Broker(Protocol):
     ) -> None: ...
 
     def republish(self, queue: str, letter: DeadLetterSeen) -> None:
-        """What a backend does that sends a dead letter again with all it came with."""
+        """Sends a dead letter again with everything that it came with, as a backend may."""
 
     def reject(self, queue: str) -> None:
         """A consumer takes the next message of the queue and rejects it for good."""

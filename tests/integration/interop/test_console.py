@@ -56,7 +56,7 @@ def read(directory: Path, address: str) -> str:
 
 
 def text_of(document: str) -> str:
-    """What a person reads."""
+    """Returns the text that a person reads."""
     return html.unescape(re.sub(r"<[^>]*>", " ", document))
 
 

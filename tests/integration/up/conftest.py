@@ -48,7 +48,7 @@ password = "{SECRET}"
 
 @dataclass(frozen=True)
 class SharedUp:
-    """Where the shared `inflight up` listens. mqtt: host and port. kafka: bootstrap servers."""
+    """Addresses of the shared `inflight up`. mqtt: host and port. kafka: bootstrap servers."""
 
     mqtt: tuple[str, int]
     kafka: str
@@ -64,7 +64,7 @@ class _Addresses:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory, stopped_at_last: None) -> Iterator[SharedUp]:
-    """Of a module, so that it ends with the last of the tests that use it: an idle engine takes a third of a processor."""
+    """Ends with the last module that uses it, because an idle engine takes a third of a processor."""
     with shared(tmp_path_factory, "up", _Addresses, start_up) as found:
         yield SharedUp(found.mqtt, found.kafka, Path(found.data_dir))
 
@@ -76,7 +76,7 @@ def backend(up: SharedUp) -> Iterator[Backend]:
 
 
 def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
-    """With the delayed retry of conf/policies.toml for lamps, whose delay is ten seconds there and one here."""
+    """Starts it with the delayed retry of conf/policies.toml for lamps; the delay is ten seconds there and one here."""
     with tarfile.open(WRITTEN[0]) as archive:
         archive.extractall(directory, filter="data")
     policies = conf_file("policies.toml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What an older version has left, checkpoint and Kafka log, is continued: nothing lost, nothing twice, the same packet ids.
+"""Checkpoint and Kafka log of an older version are continued: nothing lost, nothing twice, the same packet ids.
 
 The first archive of fixtures/written.py is that of 0.1.0, on which conftest.py starts `inflight up`. Its engine was stopped
 first, so a micro-batch that it had begun is executed again, and records that it never read wait in the log. The newest archive is

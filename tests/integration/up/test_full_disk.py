@@ -73,7 +73,7 @@ def free_bytes_told(port: int) -> float:
 
 @pytest.fixture
 def said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
-    """What `inflight up` has said so far."""
+    """Returns the log of `inflight up` so far."""
     heard: list[str] = []
 
     def everything() -> str:

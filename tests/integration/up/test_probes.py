@@ -1,4 +1,4 @@
-"""What the processes of `inflight up` say to probes."""
+"""The processes of `inflight up` answer probes."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""What the configuration has of secrets is neither in command lines nor in logs."""
+"""Secrets of the configuration are neither in command lines nor in logs."""
 
 from contextlib import suppress
 

@@ -179,7 +179,7 @@ class Backend:
         return names
 
     def outcome(self, message_id: str) -> str:
-        """What the receipt says, once it is there."""
+        """Returns the outcome of the receipt, once it is there."""
         receipt = wait_until(lambda: self._receipts.get(message_id), f"the receipt of {message_id}")
         return str(receipt["outcome"])
 
@@ -187,7 +187,7 @@ class Backend:
         return [self.outcome(message_id) for message_id in message_ids]
 
     def uplink(self, client_id: str, last: bytes) -> list[bytes]:
-        """What the client has published up to and with the payload `last`, as the log has it."""
+        """Returns the client's publications in the order of the log, up to and with the payload `last`."""
         wait_until(lambda: any(record.value == last for record in list(self._uplink[client_id])), f"{last!r} of {client_id}")
         return [record.value for record in self._uplink[client_id]]
 

@@ -92,7 +92,7 @@ class Device:
         self._sessions.add(connection_id)
 
     def _keep_to_session(self, connection: SimulatedConnection) -> None:
-        """What it reads there may be of another session than what it had before, even if the CONNACK that says so never came.
+        """Forgets its session if the connection belongs to another one, even if the CONNACK that says so never came.
 
         MQTT has no way to tell the client, at its next CONNECT, that the session it finds is not the one it knew. "Exactly once"
         holds for as long as the session lives.
@@ -154,5 +154,5 @@ class Device:
 
 
 def _name(publish: Publish) -> str:
-    """Of the message."""
+    """Returns the name of the message."""
     return publish.payload.decode().rstrip()

@@ -107,7 +107,7 @@ class Engine:
         return MicroBatch(events, messages, self._shared.now_ms, self.settings)
 
     def _fail(self, batch: MicroBatch) -> None:
-        """What it has written is there, but it is not committed. A receipt that is written twice counts once."""
+        """Executes a micro-batch that is not committed; its records stay. A receipt that is written twice counts once."""
         self._shared.faults_left -= 1
         self._uncommitted = batch
         self._write(self._execute(batch)[0], committed=False)

@@ -1,4 +1,4 @@
-"""What is in Kafka: the topics in which the order of records matters."""
+"""Simulates Kafka: the topics in which the order of records matters."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _LATEST_MS: Final = 30_000
 
 @dataclass(frozen=True)
 class Record:
-    """Of `inflight.messages`. name: of the message, "" = it is for another client."""
+    """A record of `inflight.messages`. name: of the message, "" = it is for another client."""
 
     offset: int
     name: str
@@ -39,7 +39,7 @@ class Kafka:
 
     @property
     def next_offset(self) -> int:
-        """Of `messages`."""
+        """Returns the next offset of `messages`."""
         return self.messages[-1].offset + 1 if self.messages else _FIRST_OFFSET
 
     def append_message(self, name: str, timestamp_ms: int, headers: Sequence[Header] = (), value: bytes = b"") -> None:

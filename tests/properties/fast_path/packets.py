@@ -23,7 +23,7 @@ ToDevice = ConnAckToDevice | DisconnectToDevice | Publish | PubRel
 
 
 def read_packets(data: bytes, version: int) -> list[ToDevice]:
-    """What a gateway has written; answers to what this device never asks do not come."""
+    """Decodes what a gateway has written; answers to what this device never asks do not come."""
     packets: list[ToDevice] = []
     while data:
         start = body_start(data)

@@ -8,7 +8,7 @@ from state.settings import Overflow, RetryMqtt5, SessionSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What stays the same while a world lives.
+    """The settings that stay the same while a world lives.
 
     qos, lives_s, priorities: of the messages, in turn; None = for ever. versions: MQTT's, of the connections in turn.
     faults: how many may happen. refusals: the device refuses messages. large: some are too large for the fast path.

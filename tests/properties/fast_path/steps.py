@@ -1,4 +1,4 @@
-"""What the parts of a world have in common."""
+"""Has what the parts of a world share."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ class Step(NamedTuple):
 
 
 class Shared:
-    """What all parts know of. faults_left: how many may still happen."""
+    """The state that all parts know. faults_left: how many may still happen."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

@@ -70,7 +70,7 @@ class World:
     # --- everybody behaves ----------------------------------------------------------------------------------------------------
 
     def come_to_rest(self) -> None:
-        """From now on. All that was sent gets its outcome, and the path is open for the next message."""
+        """Lets everybody behave until all that was sent has its outcome and the path is open for the next message."""
         scenario = self.shared.scenario
         self.shared.faults_left = 0
         self.engine.settings = replace(scenario.session, fast_path=True)
@@ -116,6 +116,6 @@ class World:
         assert counters.offers_taken > taken_before, "the fast path stays closed"
 
     def _let_all_happen(self) -> None:
-        """Until nothing is to be done."""
+        """Runs until nothing is to be done."""
         while self.engine.repeats() or self.gateways.goes_on() or self.device.goes_on() or self.engine.goes_on():
             pass

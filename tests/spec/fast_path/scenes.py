@@ -1,4 +1,4 @@
-"""Where the scenarios of the fast path begin, and what they look at."""
+"""Starts the scenarios of the fast path, and reads what they check."""
 
 from typing import Any
 

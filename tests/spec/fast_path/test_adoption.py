@@ -234,7 +234,7 @@ def test_the_id_of_an_adopted_message_is_remembered() -> None:
 
 
 def test_a_fast_send_without_a_grant_is_adopted_all_the_same() -> None:
-    """Of a gateway that is wrong; what it has sent, it has sent."""
+    """The gateway is wrong, but what it has sent is sent."""
     s = Scenario().connect().submit("first", at=at(0)).fast_sent("a", Y, at=at(1), previous=0)
     assert s.packet_ids == [1, Y]
     s = Scenario().connect(capabilities=FAST).fast_sent("a", Y, at=at(1), previous=-1)

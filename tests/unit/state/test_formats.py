@@ -1,4 +1,4 @@
-"""What is stored and sent, field by field, against fixtures/formats.txt: nobody changes a format without noticing.
+"""Every format that is stored or sent is compared field by field with fixtures/formats.txt, so no change goes unnoticed.
 
 A change makes this test fail. Decide by the rules of state/records/record.py and state/session_codec.py whether it needs a new
 version, and the checkpoint a new format; then `python -m tests.unit.state.test_formats` writes the file anew.

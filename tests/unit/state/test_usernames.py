@@ -1,4 +1,4 @@
-"""Who had logged in, from the events of a session to what the backends get."""
+"""The user name of a login goes from the events of a session to the backends."""
 
 from state.commands import ForwardPublication
 from state.events import ClientConnected, ConnectionLost, Event, PublishReceived

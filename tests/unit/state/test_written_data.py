@@ -55,7 +55,7 @@ def members(archive: Path) -> dict[str, bytes]:
 
 
 def records(archive: Path, topic: str) -> Iterator[Record]:
-    """From the segments of Kafka's log, without a broker."""
+    """Reads records from the segments of Kafka's log, without a broker."""
     for name, content in members(archive).items():
         if f"/inflight.{topic}-" not in name or not name.endswith(".log"):
             continue

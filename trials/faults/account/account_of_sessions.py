@@ -121,8 +121,10 @@ def _delay_passed(device: DeviceFacts, logged: LoggedConnection, outages: list[O
 
 
 def _session_present(device: DeviceFacts, refused: frozenset[bytes], suffered: list[Suffered]) -> Iterator[Violation]:
-    """What CONNACK must say: 0 after a clean start; 1 when the session cannot have expired since a gateway last spoke to it. Not
-    judged after a connection that the session has refused: it has heard nothing of the device then.
+    """Checks what CONNACK says: 0 after a clean start, and 1 when the session cannot have expired.
+
+    Expiry counts from when a gateway last spoke to the device. A connection after one that the session has refused is not
+    judged: the session has heard nothing of the device then.
     """
     expiry_s, was_refused, before = device.character.expiry_s, False, None
     for attempt in device.attempts:

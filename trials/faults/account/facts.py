@@ -1,4 +1,4 @@
-"""What a run has seen, from outside and from the log: what trials/faults/account/account.py judges. Plain values.
+"""Has the plain values that a run notes from outside and from the log; trials/faults/account/account.py judges them.
 
 All times are seconds since 1970, by the clock of this machine, which is the brokers', too.
 """
@@ -44,7 +44,7 @@ class Attempt:
 
 @dataclass(kw_only=True)
 class Publication:
-    """Of a device. answered: PUBACK or PUBREC came. given_up: the session had ended before that."""
+    """A publication of a device. answered: PUBACK or PUBREC came. given_up: the session had ended before that."""
 
     payload: bytes
     qos: int

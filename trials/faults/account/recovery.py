@@ -46,7 +46,7 @@ def recoveries(facts: Facts) -> list[Recovery]:
 
 
 def late_waits(facts: Facts) -> list[Wait]:
-    """Of late messages, in the order of time."""
+    """Returns the waits of late messages, in the order of time."""
     devices = {device.client_id: device for device in facts.devices if device.character.keeping is Keeping.KEPT}
     returns = {client_id: _returns(device) for client_id, device in devices.items()}
     found = []

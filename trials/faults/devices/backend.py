@@ -26,7 +26,7 @@ class Backend:
         self._number = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until stop is set, and Kafka has confirmed everything. Raises KafkaError for what it refuses."""
+        """Sends until stop is set and Kafka has confirmed everything. Raises KafkaError for what it refuses."""
         pending: list[tuple[Sent, Any]] = []
         while not stop.is_set():
             count = self._dice.randint(1, MOST_AT_ONCE)

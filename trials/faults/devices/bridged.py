@@ -43,7 +43,7 @@ class DeviceBehindBroker(BridgedDevice):
         return not self._unanswered and not self._unacknowledged
 
     async def run(self) -> None:
-        """Until the signal to leave."""
+        """Runs until the signal to leave."""
         self._loop = asyncio.get_running_loop()
         self.start(*self._address)
         publishes_s = time.time() + self._pace.expovariate(1 / self._publish_every_s)

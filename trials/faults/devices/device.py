@@ -58,13 +58,13 @@ class Wire(asyncio.Protocol):
             self._transport.write(data)
 
     def leave(self) -> None:
-        """What was written is sent, and then the socket is closed."""
+        """Sends what was written, then closes the socket."""
         self.closed.set()
         if self._transport is not None:
             self._transport.close()
 
     def cut(self) -> None:
-        """As when the power fails: nothing is said, and nothing that comes is read."""
+        """Aborts the connection as a power failure does: nothing is sent, and nothing that comes is read."""
         self.closed.set()
         if self._transport is not None:
             self._transport.abort()
@@ -125,7 +125,7 @@ class Device:
         return self.session.is_idle
 
     async def run(self) -> None:
-        """Until the signal to leave."""
+        """Runs until the signal to leave."""
         while not self._signals.leave.is_set():
             if not await self._connection():
                 self._gateway = self._dice.choice(sorted(self._addresses))
@@ -227,7 +227,7 @@ class Device:
         return self._unanswered and None not in (expiry_s, since_s) and attempt.accepted_s - since_s > expiry_s
 
     async def _stay(self, attempt: Attempt, wire: Wire) -> None:
-        """Until one of both sides ends it."""
+        """Stays connected until one side ends the connection."""
         leaves_s = time.time() + self._dice.expovariate(1 / _STAY_S)
         publishes_s = time.time() + self._dice.expovariate(1 / self._publish_every_s)
         pinged_s = 0.0

@@ -1,4 +1,4 @@
-"""What an MQTT client keeps between connections, QoS 2 in both directions, and what it answers. No sockets, no clock of its own.
+"""Keeps an MQTT client's session, QoS 2 in both directions, and makes its answers. No sockets, no clock of its own.
 
 Written from the standard alone, like tests/integration/engine/strict_device.py, without a line of the product's codecs. It notes
 what the standard forbids (`DeviceFacts.oddities`) instead of raising, so that a run goes on to its end.
@@ -50,7 +50,7 @@ class DeviceSession:
         self.awaiting_pubrel.clear()
 
     def resume(self) -> bytes:
-        """What has to be sent again on a new connection, in the original order [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
+        """Returns what has to be sent again on a new connection, in the original order [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
         return b"".join(
             _pubrel(packet_id)
             if outgoing.awaited is Awaited.PUBCOMP

@@ -1,4 +1,4 @@
-"""What is done to which process, for how long, alone or in pairs: all of it from one number.
+"""Plans what is done to which process, for how long, alone or in pairs: all of it from one number.
 
 Pure: the same seed, victims and kinds give the same incidents, in the same order. How long a run needs for one is up to the
 processes; the run (trials/faults/run.py) goes on to the next one when they work again and messages flow.
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class Part(StrEnum):
-    """Of an engine, which is a family of processes; or of a process's connections, those that suffer."""
+    """The part that suffers: of an engine, which is a family of processes, or of a process's connections."""
 
     ALL = ""
     DRIVER = "driver"
@@ -97,7 +97,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What it is, without its numbers."""
+        """Names the fault, without its numbers."""
         part = f" {self.part}" if self.kind in ON_CONNECTIONS else ""
         return f"{self.kind}{part}"
 
@@ -117,7 +117,7 @@ class Incident:
 
 
 def incidents(seed: int, victims: Collection[Victim], kinds: Collection[Kind]) -> Iterator[Incident]:
-    """Without end. Raises ValueError when nothing is left to do to anybody."""
+    """Yields incidents without end. Raises ValueError when nothing is left to do to anybody."""
     dice = random.Random(f"{seed}/faults")
     deal = _Deal(dice, [(victim, kind) for victim in Victim for kind in Kind if _applies(victim, kind, victims, kinds)])
     while True:
@@ -182,5 +182,5 @@ def _part(dice: random.Random, victim: Victim, kind: Kind) -> Part:
 
 
 def _lasts_s(dice: random.Random) -> float:
-    """As often shorter as longer than a lease."""
+    """Returns a length that is as often shorter as longer than a lease."""
     return dice.uniform(0.2, LEASE_S) if dice.random() < 0.5 else dice.uniform(LEASE_S, 3 * LEASE_S)

@@ -53,11 +53,11 @@ class Proxy:
         self._passing.clear()
 
     def delay(self, seconds: float) -> None:
-        """What is read from now on is passed on so much later, in each direction, until `mend`."""
+        """Delays what is read from now on, in each direction, until `mend`."""
         self._delay_s = seconds
 
     def mend(self) -> None:
-        """As at first."""
+        """Ends every disturbance."""
         self._is_cut, self._delay_s = False, 0.0
         self._passing.set()
 

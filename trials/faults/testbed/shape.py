@@ -1,4 +1,4 @@
-"""Which processes a testbed has, and how they are configured."""
+"""Names the processes of a testbed and configures them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -48,7 +48,7 @@ class Shape(StrEnum):
 
     @property
     def ends(self) -> tuple[Victim, ...]:
-        """What speaks to devices, or to their broker."""
+        """The processes that speak to devices, or to their broker."""
         return BRIDGES if self is Shape.BRIDGE else GATEWAYS
 
     @property
@@ -63,7 +63,7 @@ def engine_command(data_dir: Path, master: str) -> tuple[str, ...]:
 
 
 def end_commands(shape: Shape, ports: Mapping[Victim, int]) -> dict[Victim, tuple[str, ...]]:
-    """Of each gateway or bridge. ports: where a gateway listens, or a bridge finds its broker."""
+    """Returns command and overrides of each gateway or bridge. ports: where a gateway listens, or a bridge finds its broker."""
     if shape is not Shape.BRIDGE:
         return {gateway: ("gateway", f"gateway.port={port}") for gateway, port in ports.items()}
     names = {bridge: bridge.replace(" ", "-") for bridge in ports}

@@ -27,7 +27,7 @@ class Supervised:
         self._environment = {**os.environ, **(environment or {})}
 
     async def run(self) -> None:
-        """Until cancelled; the process ends then, too, with all that it has started."""
+        """Runs until cancelled; the process ends then, with all that it has started."""
         while True:
             with self._log.open("ab", buffering=0) as log:
                 process = await asyncio.create_subprocess_exec(

@@ -18,7 +18,7 @@ Test = Callable[[Proxy, "Client"], Awaitable[None]]
 
 
 class Client:
-    """Of a server that sends back what it gets."""
+    """A client of a server that sends back what it gets."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy

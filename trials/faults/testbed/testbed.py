@@ -1,4 +1,4 @@
-"""What suffers: Kafka, the engine and two gateways or bridges, each a process of its own that is started again whenever it ends,
+"""Runs Kafka, the engine and two gateways or bridges, each a process of its own that is started again whenever it ends,
 with a proxy on each way to Kafka and between each gateway and its devices, or each bridge and the broker.
 """
 

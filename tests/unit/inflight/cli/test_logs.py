@@ -1,4 +1,4 @@
-"""What the processes say, also where nobody can hear it."""
+"""The processes write logs, and go on where these cannot be written."""
 
 import logging
 import subprocess

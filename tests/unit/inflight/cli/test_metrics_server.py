@@ -11,7 +11,7 @@ from streaming.engine.metrics import EngineCollector
 
 
 class SetHealth:
-    """What a test says is missing."""
+    """Has the unmet conditions that a test sets."""
 
     def __init__(self) -> None:
         self.alive: list[UnmetCondition] = []

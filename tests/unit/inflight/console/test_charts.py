@@ -1,4 +1,4 @@
-"""Which lines the plots have."""
+"""The plots have the right lines."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

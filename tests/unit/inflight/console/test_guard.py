@@ -1,4 +1,4 @@
-"""Who may ask the console for something, and what its answers allow a browser to do."""
+"""The console refuses foreign requests, and its answers forbid a browser everything that a page does not need."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who looks at the system, and when."""
+"""The console measures the system while somebody looks at a page."""
 
 import time
 from dataclasses import replace

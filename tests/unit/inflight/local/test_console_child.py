@@ -1,4 +1,4 @@
-"""What `inflight up` makes of the configuration for its console."""
+"""`inflight up` derives the configuration of its console."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a broker that cannot be started says to people; the broker itself: tests/integration/kafka."""
+"""A broker that cannot be started says why; the broker itself: tests/integration/kafka."""
 
 import errno
 from pathlib import Path

@@ -74,7 +74,7 @@ sys.exit(3)
 
 
 def test_a_child_is_restarted_although_what_it_started_holds_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an engine's JVM does that outlives its engine."""
+    """A grandchild lives on, as an engine's JVM does that outlives its engine."""
     program = tmp_path / "program.py"
     program.write_text(LEAVES_A_CHILD)
     monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])

@@ -1,4 +1,4 @@
-"""From measurements to what is wrong and what to do."""
+"""Findings are derived from measurements: what is wrong and what to do."""
 
 from dataclasses import replace
 

@@ -21,7 +21,7 @@ from tests.unit.inflight.status.test_findings import WELL
 
 @pytest.fixture
 def gateway() -> Iterator[str]:
-    """Where one serves its metrics that is starting."""
+    """Returns the metrics address of a gateway that is starting."""
     counters = GatewayCounters(connections_open=3)
     counters.offers_refused.update(size=2, gap=5)
     with serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(counters), LoopHealth()) as served:

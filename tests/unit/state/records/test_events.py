@@ -92,7 +92,7 @@ def test_version_2_is_what_it_was_when_it_was_first_written() -> None:
 
 @pytest.mark.parametrize("other", [PUBLICATION, ConnectionLost(connection_id=1), MessageReturned(message=MESSAGE)])
 def test_nothing_else_shares_a_record(other: LoggedEvent) -> None:
-    """What has an id by its position would have it twice."""
+    """An id that is made of a position would be there twice."""
     with pytest.raises(UnreadableRecord, match="not an event of a gateway"):
         decode_events(joined([encode_event(ACKNOWLEDGEMENTS[0]), encode_event(other)]))
 

@@ -1,4 +1,4 @@
-"""What a reader of today makes of what the next version may write, by the rules of state/records/record.py."""
+"""A reader of today reads what the next version may write, by the rules of state/records/record.py."""
 
 from collections.abc import Callable
 from typing import Any

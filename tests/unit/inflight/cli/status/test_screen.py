@@ -1,4 +1,4 @@
-"""What a person sees of the measurements."""
+"""The screen shows the measurements."""
 
 import io
 from dataclasses import replace
