@@ -214,9 +214,7 @@ def check(load: Load, broker: EmbeddedKafka, settings: ProducerSettings) -> Coun
 
 @pytest.mark.faults
 @pytest.mark.timeout(120)
-def test_every_send_is_confirmed_once_or_raised_while_the_broker_is_stopped_for_20_s(
-    broker: EmbeddedKafka, settings: ProducerSettings
-) -> None:
+def test_every_send_is_confirmed_once_or_raised_while_kafka_is_stopped(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     with producer(broker, settings, attempt_timeout_ms=4_000, max_pending_messages=500) as sender:
         load = Load(sender)
         load.start()
@@ -234,9 +232,7 @@ def test_every_send_is_confirmed_once_or_raised_while_the_broker_is_stopped_for_
 
 @pytest.mark.faults
 @pytest.mark.timeout(120)
-def test_every_send_is_confirmed_once_or_raised_while_the_broker_is_frozen(
-    broker: EmbeddedKafka, settings: ProducerSettings
-) -> None:
+def test_every_send_is_confirmed_once_or_raised_while_kafka_is_frozen(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     """The answers that the frozen broker owes come after the producer has given up: exactly the case that makes duplicates."""
     with producer(broker, settings, attempt_timeout_ms=1_000, max_pending_messages=500) as sender:
         load = Load(sender)
@@ -256,7 +252,7 @@ def test_every_send_is_confirmed_once_or_raised_while_the_broker_is_frozen(
 
 @pytest.mark.faults
 @pytest.mark.timeout(120)
-def test_every_send_is_confirmed_once_when_the_broker_is_killed_and_comes_back_within_the_attempts(
+def test_every_send_is_confirmed_once_if_kafka_is_killed_and_back_in_time(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:
     with producer(broker, settings, attempt_timeout_ms=15_000, max_pending_messages=2_000) as sender:
@@ -311,9 +307,7 @@ def test_a_new_producer_knows_who_is_throttled_before_its_first_send(broker: Emb
     assert list(log_of(broker, settings.topic)) != []
 
 
-def test_sending_to_a_throttled_client_resumes_by_itself_and_others_are_not_slowed(
-    broker: EmbeddedKafka, settings: ProducerSettings
-) -> None:
+def test_sends_to_a_throttled_client_resume_and_others_are_not_slowed(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     throttle(broker, settings, "slow", b"{}")
     with producer(broker, settings, backoff=BackoffSettings(initial_ms=50, max_ms=200), max_attempts=1_000) as sender:
         held = [sender.send_async("slow", "a/b", b"x", message_id=f"held-{number}") for number in range(20)]
@@ -336,7 +330,7 @@ def test_a_throttled_engine_throttles_every_client(broker: EmbeddedKafka, settin
         assert sender.send("one", "a/b", b"x").partition >= 0
 
 
-def test_an_engine_without_its_old_checkpoint_frees_the_clients_that_the_old_one_has_throttled(broker: EmbeddedKafka) -> None:
+def test_an_engine_with_a_new_checkpoint_frees_throttled_clients(broker: EmbeddedKafka) -> None:
     engine = load_settings(None, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", "topics.prefix=renewed"])
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     admin.create_topics([NewTopic("renewed.messages", PARTITIONS, 1), NewTopic("renewed.throttle", 2, 1)])
@@ -354,7 +348,7 @@ def test_an_engine_without_its_old_checkpoint_frees_the_clients_that_the_old_one
         assert sender.throttled("new") == "long queue"
 
 
-def test_a_transaction_that_commits_is_in_the_log_whole_and_an_aborted_one_leaves_nothing(
+def test_a_committed_transaction_is_whole_and_an_aborted_one_is_nowhere(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:
     with producer(broker, settings) as sender:
@@ -374,7 +368,7 @@ def test_a_transaction_that_commits_is_in_the_log_whole_and_an_aborted_one_leave
 
 
 @pytest.mark.faults
-def test_a_transaction_while_the_broker_is_frozen_fails_in_time_and_run_again_is_delivered_whole(
+def test_a_transaction_of_a_frozen_kafka_fails_in_time_and_is_run_again(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:
     with producer(broker, settings, attempt_timeout_ms=1_000) as sender:

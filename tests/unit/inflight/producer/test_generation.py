@@ -146,7 +146,7 @@ def test_a_brokers_no_is_told_from_what_the_client_gives_up(code: int, is_refuse
     assert KafkaError(code).str() in error
 
 
-def test_a_record_above_the_limit_of_the_topic_is_refused_before_it_is_sent() -> None:
+def test_a_record_above_the_topics_limit_is_refused_before_it_is_sent() -> None:
     LARGEST[0] = 1_000
     scene = Scene()
     with pytest.raises(SendRefused, match=r"max\.message\.bytes"):
@@ -186,7 +186,7 @@ def test_a_topic_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         Scene()
 
 
-def test_a_client_that_has_ended_takes_nothing_and_what_was_held_is_given_back() -> None:
+def test_a_client_that_has_ended_gives_back_what_was_held() -> None:
     scene = Scene()
     for number in range(7):
         scene.hand_over(b"%d" % number)

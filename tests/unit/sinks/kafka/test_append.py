@@ -123,7 +123,7 @@ def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: Fake
     asyncio.run(scenario())
 
 
-def test_with_five_records_of_a_partition_on_their_way_the_next_ones_wait_until_these_are_decided(producer: FakeProducer) -> None:
+def test_with_five_records_on_their_way_the_next_ones_of_a_partition_wait(producer: FakeProducer) -> None:
     async def scenario() -> None:
         log = await started("leases", "events")
         done: list[bytes] = []
@@ -148,7 +148,7 @@ def test_with_five_records_of_a_partition_on_their_way_the_next_ones_wait_until_
     asyncio.run(scenario())
 
 
-def test_what_has_waited_is_sent_as_a_group_if_it_is_too_much_for_one_by_one(producer: FakeProducer) -> None:
+def test_more_than_five_waiting_records_are_sent_as_a_group(producer: FakeProducer) -> None:
     async def scenario() -> None:
         log = await started("leases")
 
@@ -422,7 +422,7 @@ def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeyp
     asyncio.run(scenario())
 
 
-def test_when_every_partition_is_silent_each_append_fails_in_time_and_later_ones_find_the_next_producer(
+def test_when_every_partition_is_silent_each_append_fails_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka = Kafka(monkeypatch)
@@ -491,9 +491,7 @@ def test_a_producer_that_takes_nothing_any_more_is_replaced(monkeypatch: pytest.
     asyncio.run(scenario())
 
 
-def test_a_topic_that_gets_more_partitions_is_told_once_and_keys_stay_where_they_were(
-    producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_partitions_are_reported_once_and_keys_keep_theirs(producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinks.kafka.topic_partitions._WATCH_INTERVAL_S", 0.001)
 
     async def scenario() -> None:

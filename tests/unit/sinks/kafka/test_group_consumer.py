@@ -113,7 +113,7 @@ def test_no_option_makes_it_pass_records_over_in_silence(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("committed", "start"), [(None, 50), (10, 10), (30, 30), (50, 50), (9, 50), (51, 50)], ids=lambda value: str(value)
 )
-def test_a_partition_starts_where_the_group_has_committed_if_the_log_has_it(
+def test_a_partition_starts_at_the_committed_offset_if_the_log_has_it(
     monkeypatch: pytest.MonkeyPatch, committed: int | None, start: int
 ) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
@@ -172,7 +172,7 @@ def test_partitions_that_go_are_noted_however_they_go(monkeypatch: pytest.Monkey
     assert list(consumer.changes) == [PartitionsRevoked(frozenset((0, 2))), PartitionsRevoked(frozenset((1,)))]
 
 
-def test_one_poll_brings_what_is_there_by_partition_and_not_more_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_poll_returns_records_by_partition_and_no_more_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
     client.waiting = [Message(0, 5), Message(1, 8), Message(0, 6), Message(0, 7)]
     batches = consumer.poll(0, 3)

@@ -21,7 +21,7 @@ def test_a_value_that_is_of_no_use_is_named_before_anything_starts(options: dict
         new_client(Producer, client_config("x:1", options, ClientErrors()))
 
 
-def test_why_nobody_is_let_in_is_logged_once_and_a_lost_connection_not_at_all() -> None:
+def test_a_refused_login_is_logged_once_and_a_lost_connection_is_not() -> None:
     failures = ClientErrors()
     with structlog.testing.capture_logs() as logs:
         for code in (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._AUTHENTICATION):

@@ -133,7 +133,7 @@ def test_a_producer_that_cannot_be_made_leaves_no_thread(monkeypatch: pytest.Mon
     assert threading.active_count() == before
 
 
-def test_a_confirmation_brings_the_time_of_the_record_if_the_broker_has_given_it(producer: RecordProducer) -> None:
+def test_a_confirmation_has_the_time_that_the_broker_gave_the_record(producer: RecordProducer) -> None:
     answers = Answers()
     for value, kind in (b"one", TIMESTAMP_LOG_APPEND_TIME), (b"two", TIMESTAMP_CREATE_TIME):
         send(producer, value, answers)

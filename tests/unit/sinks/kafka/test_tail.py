@@ -120,7 +120,7 @@ class Failing(Consumer):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_consumer_that_fails_gives_its_partitions_up_and_another_one_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_consumer_another_one_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = frozenset((0,))
 
     async def main() -> list[tuple[str, frozenset[int]]]:
@@ -281,7 +281,7 @@ SILENT = object()
     [((PASSING, PASSING, None), 3), ((LASTING,), 1), ((SILENT,), 1)],
     ids=["a rebalance ends", "refused for good", "Kafka is away"],
 )
-def test_the_last_commit_waits_for_the_end_of_a_rebalance_and_for_nothing_else(
+def test_the_last_commit_waits_for_the_end_of_a_rebalance_only(
     monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Any, ...], tries: int
 ) -> None:
     monkeypatch.setattr(tail, "_LAST_COMMIT_S", 1.0)
@@ -290,7 +290,7 @@ def test_the_last_commit_waits_for_the_end_of_a_rebalance_and_for_nothing_else(
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_last_commit_does_not_wait_for_longer_than_the_process_has_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_commit_waits_no_longer_than_the_process_may_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_LEAVE_S", 0.5)
     monkeypatch.setattr(Leaving, "outcomes", (PASSING,))
     started = time.monotonic()
