@@ -17,16 +17,15 @@ SURVIVORS: Final = {
     "state.outbound.acknowledgements.*late*": 6,
     "state.outbound.endings.*": 2,
     "state.outbound.fast_path.adoption.*": 1,
-    "state.outbound.fast_path.grants.*": 7,
+    "state.outbound.fast_path.grants.*": 8,
     "state.outbound.fast_path.positions.*": 2,
     "state.outbound.inflight_window.*": 5,
     "state.outbound.transmission.*fill*": 0,
-    "state.session.*counts*": 0,
+    "state.session.*accepts_fast_sent*": 0,
     "state.session.*is_of_this_session*": 0,
     "state.transitions.*": 3,
     "sinks.fast_path.router_memory.*": 3,
-    "sinks.mqtt.connection.chain.*": 2,
-    "sinks.mqtt.connection.fast_path.*": 0,
+    "sinks.mqtt.connection.fast_path.*": 13,
 }
 """How many mutants of these functions no test notices: most change the words of an error, or nothing that anybody could see.
 
@@ -35,16 +34,18 @@ Lower a number when a new test notices more. Raise it only for a mutant that is 
 
 
 def main() -> int:
-    """Returns the exit code: 1 if more mutants survive than are known. Raises AssertionError if a pattern is out of date."""
+    """Returns the exit code: 1 if more mutants survive than are known, or if a function has another name now."""
     subprocess.run([MUTMUT, "run", "--max-children", "2", *SURVIVORS], check=True, stdout=subprocess.DEVNULL)
     said = subprocess.run([MUTMUT, "results", "--all", "true"], check=True, capture_output=True, text=True).stdout
     results = [line.strip().rsplit(": ", 1) for line in said.splitlines() if ": " in line]
     failed = False
     for pattern, known in SURVIVORS.items():
         own = [(name, status) for name, status in results if Path(name).match(pattern) and status != "not checked"]
-        assert own, f"no function is called {pattern}"
         found = [name for name, status in own if status not in ("killed", "timeout")]
         print(f"{pattern}: {len(own)} mutants, {len(found)} survive, {known} are known", flush=True)
+        if not own:
+            failed = True
+            print(f"no function is called {pattern}: give it its new name in SURVIVORS, and its file in [tool.mutmut]")
         if len(found) > known:
             failed = True
             for name in found:
