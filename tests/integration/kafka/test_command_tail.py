@@ -17,10 +17,10 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.integration
 PARTITIONS = 4
 SESSION_TIMEOUT_MS = 6_000
-LONG_TIMEOUT_MS = 60_000
+LONG_TIMEOUT_MS = 30_000
 """The session time-out of a member that ends."""
-AT_ONCE_S = LONG_TIMEOUT_MS / 2_000
-"""Long before the group would notice by itself that this member is gone, even on a slow machine."""
+AT_ONCE_S = 0.8 * LONG_TIMEOUT_MS / 1_000
+"""Before the group would notice by itself that this member is gone, even on a slow machine."""
 
 
 class Listener:
