@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import confluent_kafka
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -185,18 +186,29 @@ def test_a_transaction_is_delivered_whole_or_not_at_all(up: SharedUp, producer: 
     with contextlib.ExitStack() as stack:
         devices = [stack.enter_context(AnsweringDevice(*up.mqtt, door, lambda topic, times: 0)) for door in doors]
         with pytest.raises(RuntimeError, match="changed my mind"), producer.transaction() as transaction:  # noqa: PT012
-            aborted = [transaction.send(door, "lock", b"aborted", message_id=f"aborted-{door}") for door in doors]
-            wait_until(lambda: in_the_log(*(f"aborted-{door}" for door in doors)), "the records are in the log, uncommitted")
+            unsent = [transaction.send(door, "lock", b"unsent", message_id=f"unsent-{door}") for door in doors]
             raise RuntimeError("changed my mind")
-        assert all(isinstance(future.exception(), TransactionFailed) for future in aborted)
+        assert all(isinstance(future.exception(), TransactionFailed) for future in unsent)
+
+        # The Producer writes at the end of its block, so another client shows what the engine does with an open transaction.
+        backend = confluent_kafka.Producer(
+            {"bootstrap.servers": up.kafka, "transactional.id": "backend-of-the-doors", "partitioner": "murmur2"}
+        )
+        backend.init_transactions()
+        backend.begin_transaction()
+        for door in doors:
+            headers = [("mqtt-topic", b"lock"), ("message-id", f"aborted-{door}".encode())]
+            backend.produce("inflight.messages", b"aborted", door, headers=headers)
+        backend.flush()
+        wait_until(lambda: in_the_log(*(f"aborted-{door}" for door in doors)), "the records are in the log, uncommitted")
+        engine_goes_on()
+        assert [device.received for device in devices] == [[], [], []]
+        backend.abort_transaction()
 
         with producer.transaction() as transaction:
             for number in (1, 2):
                 for door in doors:
                     transaction.send(door, "lock", b"%d" % number, qos=number, message_id=f"committed-{door}-{number}")
-            wait_until(lambda: in_the_log(*(f"committed-{door}-2" for door in doors)), "the records are in the log, uncommitted")
-            engine_goes_on()
-            assert [device.received for device in devices] == [[], [], []]
         committed = [f"committed-{door}-{number}" for door in doors for number in (1, 2)]
         receipts = await_receipts(up, *committed)
         assert {(receipt["outcome"], receipt["attempts"]) for receipt in receipts} == {("delivered", 1)}
@@ -204,7 +216,7 @@ def test_a_transaction_is_delivered_whole_or_not_at_all(up: SharedUp, producer: 
     assert [counted("transactions_total", outcome=outcome) for outcome in ("committed", "aborted", "in_doubt")] == [1, 1, 0]
     assert (counted("sends_total") - sends, counted("pending")) == (len(committed), 0)
     # What is committed lies behind what was aborted in the same partition, so the engine has passed it.
-    assert [ledger_of(up, f"aborted-{door}") for door in doors] == [[], [], []]
+    assert [ledger_of(up, f"{kind}-{door}") for kind in ("unsent", "aborted") for door in doors] == [[]] * 6
 
 
 def test_a_rejected_message_comes_back_three_times_and_is_then_parked(up: SharedUp, producer: Producer) -> None:
