@@ -1,17 +1,17 @@
-// A device behind a broker, with MQTT.js: what Inflight's bridge asks of it in `device` mode (docs/bridge.md).
+// Runs a device behind a broker with MQTT.js, for the bridge's mode `device` (docs/bridge.md).
 //
 //     node examples/bridge_device.mjs mqtt://HOST:PORT CLIENT_ID
 //
-// Prints each message once. INFLIGHT_NODE_MODULES: a node_modules directory with mqtt, when there is none next to this file.
+// Prints each message once. INFLIGHT_NODE_MODULES names a node_modules directory with mqtt, if there is none beside this file.
 import { createRequire } from "node:module";
 
 const modules = process.env.INFLIGHT_NODE_MODULES;
 const mqtt = createRequire(modules ? modules + "/" : import.meta.url)("mqtt");
 const [url, clientId] = process.argv.slice(2);
-const REMEMBERED = 10_000; // message ids; keep them where a reboot does not lose them if a reboot must not repeat a message
+const REMEMBERED = 10_000; // message ids; store them on disk if a reboot must not repeat a message
 const done = new Set();
 
-// Whatever this device does. If it throws, nothing is acknowledged, and the message comes again.
+// Does the device's work. If it throws, the message is not acknowledged and comes again.
 function handle(topic, payload) {
   console.log(JSON.stringify({ topic, payload: payload.toString() }));
 }
@@ -28,9 +28,9 @@ client.on("connect", () => {
 });
 client.on("message", (topic, payload, packet) => {
   const { correlationData, responseTopic } = packet.properties ?? {};
-  if (!responseTopic) return handle(topic, payload); // QoS 0: nobody waits for an answer
+  if (!responseTopic) return handle(topic, payload); // QoS 0 has no acknowledgement
   const messageId = correlationData.toString();
-  if (!done.has(messageId)) { // a copy is acknowledged again, and that is all
+  if (!done.has(messageId)) { // a copy is only acknowledged again
     handle(topic, payload);
     done.add(messageId);
     if (done.size > REMEMBERED) done.delete(done.values().next().value);

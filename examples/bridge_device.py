@@ -1,4 +1,4 @@
-"""A device behind a broker, with paho-mqtt and MQTT 5: what Inflight's bridge asks of it in `device` mode (docs/bridge.md).
+"""Runs a device behind a broker with paho-mqtt and MQTT 5, for the bridge's mode `device` (docs/bridge.md).
 
     python examples/bridge_device.py HOST PORT CLIENT_ID
 
@@ -14,24 +14,24 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 HOST, PORT, CLIENT_ID = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-REMEMBERED = 10_000  # message ids; keep them where a reboot does not lose them if a reboot must not repeat a message
+REMEMBERED = 10_000  # message ids; store them on disk if a reboot must not repeat a message
 
 done = OrderedDict()
 
 
 def handle(topic, payload):
-    """Whatever this device does. If it raises, nothing is acknowledged, and the message comes again."""
+    """Does the device's work. If it raises, the message is not acknowledged and comes again."""
     print(json.dumps({"topic": topic, "payload": payload.decode()}), flush=True)
 
 
 # ---- the few lines ----
 def on_message(client, _userdata, message):
     answer_to = getattr(message.properties, "ResponseTopic", None)
-    if answer_to is None:  # QoS 0: nobody waits for an answer
+    if answer_to is None:  # QoS 0 has no acknowledgement
         handle(message.topic, message.payload)
         return
     message_id = message.properties.CorrelationData
-    if message_id not in done:  # a copy is acknowledged again, and that is all
+    if message_id not in done:  # a copy is only acknowledged again
         handle(message.topic, message.payload)
         done[message_id] = True
         if len(done) > REMEMBERED:
@@ -46,7 +46,7 @@ def on_connect(client, *_):
     client.publish(f"devices/{CLIENT_ID}/presence", "online", qos=1, retain=True)
 
 
-# ---- and a client around them ----
+# ---- the client that uses them ----
 client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=CLIENT_ID, protocol=mqtt.MQTTv5)
 client.will_set(f"devices/{CLIENT_ID}/presence", "offline", qos=1, retain=True)
 client.on_connect, client.on_message = on_connect, on_message
