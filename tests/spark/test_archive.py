@@ -166,7 +166,7 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
     assert last_word.fast_path is True
 
 
-def test_copies_of_a_repeated_micro_batch_of_the_engine_are_one_row_in_the_same_and_in_later_micro_batches(
+def test_copies_of_a_re_executed_engine_micro_batch_are_one_row(
     archive: Archive,
 ) -> None:
     events = archive.settings.topics.events
@@ -202,7 +202,7 @@ class Killed(Exception):
     pass
 
 
-def test_killed_before_each_table_in_turn_the_micro_batch_is_repeated_and_each_row_is_there_once(archive: Archive) -> None:
+def test_each_row_is_there_once_after_kills_before_each_table(archive: Archive) -> None:
     archive.append("ledger", "c1", ledger_record("c1", T0, ("accepted", "m1")))
     archive.append("dead_letters", "c1", b"x", dead_letter_headers("m1"))
     archive.append("uplink", "c1", b"u", gateway_publication())
@@ -220,7 +220,7 @@ def test_killed_before_each_table_in_turn_the_micro_batch_is_repeated_and_each_r
     assert [len(archive.rows(spec)) for spec in TABLES] == [1, 1, 1, 1]
 
 
-def test_without_its_checkpoint_the_archive_reads_all_again_and_changes_nothing(archive: Archive) -> None:
+def test_an_archive_without_its_checkpoint_reads_all_and_changes_nothing(archive: Archive) -> None:
     archive.append("ledger", "c1", ledger_record("c1", T0, ("accepted", "m1")))
     archive.append("uplink", "c1", b"u", gateway_publication())
     archive.start()
@@ -235,7 +235,7 @@ def test_without_its_checkpoint_the_archive_reads_all_again_and_changes_nothing(
     assert len(archive.rows(UPLINK)) == 1
 
 
-def test_a_dead_letter_for_a_bound_table_goes_there_and_one_for_an_unknown_table_to_dead_letters(
+def test_a_dead_letter_goes_to_its_bound_table_or_to_dead_letters(
     spark: SparkSession, kafka: SharedKafka, tmp_path: Path
 ) -> None:
     archive = Archive(spark, kafka, tmp_path, exchanges=[{"name": "x", "type": "fanout", "bindings": [{"to": "table:parking"}]}])

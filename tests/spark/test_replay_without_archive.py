@@ -33,7 +33,7 @@ def skips(spark: SparkSession, ledger_since_ms: int | None, options: ReplayOptio
     return {row["dead_letter_id"]: row["skip"] for row in rows}
 
 
-def test_a_dead_letter_that_is_older_than_the_ledger_is_sent_only_when_somebody_insists(spark: SparkSession) -> None:
+def test_a_dead_letter_older_than_the_ledger_is_sent_only_with_force(spark: SparkSession) -> None:
     options = ReplayOptions(where=None)
     assert skips(spark, T0, options) == {"old": SkipReason.NOT_KNOWN.name, "new": None, "done": SkipReason.REPLAYED_BEFORE.name}
     assert skips(spark, None, options) == {"old": None, "new": None, "done": SkipReason.REPLAYED_BEFORE.name}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from sinks.health import HANGS_AFTER_S, NO_LEASE, STARTING, STOPPING, LoopHealth, UnmetCondition
 
 
-def test_it_is_alive_and_not_ready_until_the_loop_has_looked_and_after_it_has_ended() -> None:
+def test_it_is_alive_and_not_ready_before_and_after_the_loop_runs() -> None:
     health = LoopHealth()
     assert (health.not_alive(), health.not_ready()) == ((), (STARTING,))
 

@@ -98,7 +98,7 @@ def test_a_limit_by_size_is_a_warning() -> None:
         ("inflight.leases", "by the clocks of the gateways"),
     ],
 )
-def test_records_that_carry_the_time_of_their_writer_are_a_warning_where_it_counts(topic: str, why: str) -> None:
+def test_create_time_is_a_warning_where_times_matter(topic: str, why: str) -> None:
     plan = PLANS[topic]
     assert plan.configs["message.timestamp.type"] == "LogAppendTime"
     found, [warning] = judge(plan, actual(plan, {"message.timestamp.type": "CreateTime"}), brokers=1)

@@ -83,7 +83,7 @@ def test_an_answer_to_a_message_that_is_still_held_back_ends_it_unsent() -> None
     assert [type(event) for event in device.events] == [PubRecReceived, PubCompReceived, PubAckReceived]
 
 
-def test_a_refused_message_that_comes_again_under_another_packet_id_is_a_new_exchange() -> None:
+def test_a_refused_message_under_another_packet_id_is_a_new_exchange() -> None:
     device = Device()
     device.send(1)
     device.answer("m1", 0x97)
@@ -151,7 +151,7 @@ def test_the_device_cannot_answer_in_broker_mode() -> None:
     assert not device.answer("m1")
 
 
-def test_a_pubcomp_that_says_not_found_is_a_refusal_that_paho_has_swallowed() -> None:
+def test_a_pubcomp_with_not_found_is_a_refusal_that_paho_hides() -> None:
     device = Device()
     device.send(1, qos=2)
     device.send(2)
@@ -173,7 +173,7 @@ steps = st.lists(
 
 
 @given(steps=steps, quota=st.integers(1, 3), mode=st.sampled_from(Acknowledgement))
-def test_whatever_happens_the_window_holds_and_no_exchange_is_answered_twice(
+def test_the_window_holds_and_no_exchange_is_answered_twice(
     steps: list[tuple[str, int, int]], quota: int, mode: Acknowledgement
 ) -> None:
     device = Device(quota=quota, mode=mode)

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "bridge.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["bridge_device.py", "bridge_device_mqtt311.py", "bridge_device.mjs"])
-def test_the_page_has_the_few_lines_of_a_device_as_they_stand_in_the_example(name: str) -> None:
+def test_the_page_shows_the_lines_of_each_example_device(name: str) -> None:
     example = (ROOT / "examples" / name).read_text(encoding="utf-8")
     _, _, after = example.partition("---- the few lines ----\n")
     lines = re.split(r"^(?:#|//) ---- ", after, flags=re.MULTILINE)[0].strip("\n")

@@ -56,7 +56,7 @@ def publish(*, qos: int = 1, **properties: object) -> SendPublish:
     )
 
 
-def test_in_broker_mode_the_backends_own_request_properties_stay_where_they_are() -> None:
+def test_in_broker_mode_request_properties_of_backends_stay() -> None:
     sent = properties_for_device(publish(response_topic="r", correlation_data=b"c", user_properties=(("a", "b"),)), None)
     assert (sent.response_topic, sent.correlation_data) == ("r", b"c")
     assert sent.user_properties == (("a", "b"), ("inflight-message-id", "m-1"))
@@ -72,7 +72,7 @@ def test_in_device_mode_they_make_room_and_travel_along() -> None:
     }
 
 
-def test_in_device_mode_a_response_topic_always_means_an_acknowledgement_so_there_is_none_at_qos_0() -> None:
+def test_in_device_mode_qos_0_has_no_response_topic() -> None:
     sent = properties_for_device(publish(qos=0, response_topic="r", correlation_data=b"c"), "acks")
     assert (sent.response_topic, sent.correlation_data) == (None, None)
     assert dict(sent.user_properties)["inflight-response-topic"] == "r"

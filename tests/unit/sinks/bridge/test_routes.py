@@ -14,7 +14,7 @@ def routes(**changes: Any) -> Routes:
     return Routes(dataclasses.replace(BridgeSettings(), **changes))
 
 
-def test_publications_are_shared_and_everything_else_is_heard_by_every_bridge() -> None:
+def test_only_the_subscription_to_publications_is_shared() -> None:
     assert list(routes().subscriptions(BrokerLimits())) == [
         "devices/+/ack",
         "devices/+/presence",
@@ -57,7 +57,7 @@ def test_event_topics_may_have_wildcards(topic_filter: str, topic: str, matches:
     assert (found is not None and found[0] is Route.CONNECTED) is matches
 
 
-def test_mqtt_3_1_1_cannot_tell_a_device_what_to_acknowledge_unless_the_topic_does() -> None:
+def test_in_mqtt_3_1_1_the_topic_must_name_the_message_to_acknowledge() -> None:
     with pytest.raises(ValueError, match="message_id"):
         routes(mqtt_version=4)
     routes(mqtt_version=4, topic_template="d/{client_id}/{message_id}/{topic}")

@@ -79,7 +79,7 @@ def test_the_later_connection_gets_the_offer_here_or_elsewhere() -> None:
     assert offers.elsewhere[0].offer.connection_id == 6
 
 
-def test_what_is_too_large_is_not_sent_to_another_gateway_and_is_remembered() -> None:
+def test_a_too_large_message_goes_to_no_other_gateway_and_is_remembered() -> None:
     router = Router()
     router.route("a", 6)
     assert router.read(Record(b"a", 10, b"long")).elsewhere == []
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_not_offered_and_is_remembered() -> None:
     assert (offer.position, offer.previous) == (Position(2, 11), 10)
 
 
-def test_a_connection_without_a_path_gets_no_offer_and_what_it_did_not_get_is_remembered() -> None:
+def test_without_a_fast_path_there_is_no_offer_and_it_is_remembered() -> None:
     router = Router(a=5)
     for path, counts in ((FastPathState.CLOSED, (1, 0)), (FastPathState.BROKEN, (0, 1))):
         router.here["a"].fast_path = path
@@ -121,7 +121,7 @@ def test_a_connection_without_a_path_gets_no_offer_and_what_it_did_not_get_is_re
     assert offer.previous == 11
 
 
-def test_a_later_connection_elsewhere_gets_the_offer_whatever_the_path_here_is() -> None:
+def test_a_later_connection_elsewhere_gets_the_offer() -> None:
     router = Router(a=5)
     router.here["a"].fast_path = FastPathState.CLOSED
     router.route("a", 6)

@@ -28,7 +28,7 @@ def test_partitions_know_nothing_of_each_other() -> None:
     assert router.previous(1, b"a", 0) == -1
 
 
-def test_a_client_that_is_forgotten_raises_the_floor_for_all_that_are_not_known() -> None:
+def test_a_forgotten_client_raises_the_floor_for_unknown_clients() -> None:
     router = memory(clients=2)
     for key, offset in ((b"a", 10), (b"b", 11), (b"a", 12), (b"c", 13)):
         router.previous(0, key, offset)

@@ -10,7 +10,7 @@ class Clocks:
         self.brokers = BrokerClock(clock_ms=lambda: self.boot_ms, wall_ns=lambda: self.wall_ns)
 
 
-def test_the_wall_clock_counts_until_a_broker_has_said_its_time_and_then_no_more() -> None:
+def test_the_wall_clock_counts_only_until_a_brokers_time_is_known() -> None:
     clocks = Clocks()
     assert clocks.brokers.now_ns() == 7
     clocks.brokers.observe(1_000_000, round_trip_ms=10.0)

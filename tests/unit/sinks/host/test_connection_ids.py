@@ -55,7 +55,7 @@ def test_an_id_of_the_past_is_what_it_would_have_been_then() -> None:
     assert ConnectionIds(ConnectionKind.BRIDGE, clock_ns=lambda: 0).of_the_past(1_000) >= 0
 
 
-def test_a_connection_that_comes_after_a_session_has_told_its_newest_is_above_it_even_if_its_id_is_made_late() -> None:
+def test_an_id_that_is_made_late_is_above_the_newest_known_before() -> None:
     clock = [NOW_NS]
     behind = ConnectionIds(ConnectionKind.GATEWAY, clock_ns=lambda: clock[0])
     newest = ConnectionIds(ConnectionKind.GATEWAY, clock_ns=lambda: clock[0] + 3_600 * SECOND_NS).next()

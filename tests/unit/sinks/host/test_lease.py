@@ -81,9 +81,7 @@ def test_there_is_no_lease_before_kafka_has_it(holder: Holder) -> None:
 
 
 @pytest.mark.parametrize("slow", [1, 10, 11])
-def test_a_first_renewal_that_says_the_time_roughly_is_followed_by_another_one_but_not_for_ever(
-    holder: Holder, slow: int
-) -> None:
+def test_slow_first_renewals_are_repeated_up_to_ten_times(holder: Holder, slow: int) -> None:
     for _ in range(slow):
         assert not holder.lease.holds()
         holder.now_ms += 21
@@ -97,7 +95,7 @@ def test_a_first_renewal_that_says_the_time_roughly_is_followed_by_another_one_b
     assert len(holder.loop.timers) == 1, "the others come at their time"
 
 
-def test_a_lease_holds_from_when_its_renewal_was_sent_and_not_from_when_it_was_confirmed(holder: Holder) -> None:
+def test_a_lease_holds_from_the_sending_of_its_renewal(holder: Holder) -> None:
     holder.confirm()
     holder.tick()
     holder.now_ms += 4_000
@@ -143,7 +141,7 @@ def test_a_lease_that_has_passed_is_told_once_and_never_holds_again(holder: Hold
     assert [lease_id for lease_id, _, _ in holder.appended] == [first, first, second]
 
 
-def test_a_late_confirmation_of_a_passed_lease_is_what_tells_that_it_has_passed(holder: Holder) -> None:
+def test_a_late_confirmation_reports_that_the_lease_has_expired(holder: Holder) -> None:
     holder.confirm()
     holder.tick()
     holder.now_ms += 5_000
@@ -161,7 +159,7 @@ def test_an_older_confirmation_does_not_shorten_a_lease(holder: Holder) -> None:
 
 
 @pytest.mark.parametrize("all_told", [True, False])
-def test_a_holder_that_has_said_everything_ends_its_lease_and_another_lets_it_pass(holder: Holder, all_told: bool) -> None:
+def test_only_a_holder_whose_ends_are_recorded_ends_its_lease(holder: Holder, all_told: bool) -> None:
     holder.confirm()
     holder.lease.end(all_told=all_told)
     holder.lease.end(all_told=all_told)

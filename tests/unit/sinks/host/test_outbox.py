@@ -67,7 +67,7 @@ class Wire:
 
 
 class TestSlots:
-    def test_no_more_than_the_quota_is_on_the_wire_and_the_rest_follows_in_order(self) -> None:
+    def test_the_quota_limits_what_is_unacknowledged_and_the_rest_follows(self) -> None:
         """[MQTT-3.3.4-9]"""
         wire = Wire(2)
         assert wire.send(5, 4, 3, 2) == [5, 4]
@@ -135,7 +135,7 @@ class TestResends:
         assert wire.after(wire.outbox.acknowledged, 1) == [2]
         assert wire.dropped == 1
 
-    def test_a_resend_of_an_unacknowledged_message_goes_at_once_and_takes_no_second_slot(self) -> None:
+    def test_a_resend_of_an_unacknowledged_message_needs_no_second_slot(self) -> None:
         wire = Wire(2)
         assert wire.send(1, 2, 3) == [1, 2]
         assert wire.send(1, dup=True) == [1]
@@ -149,7 +149,7 @@ class TestResends:
         wire.outbox.received(1, 0)
         assert wire.send(1, qos=2, dup=True) == []
 
-    def test_a_resend_of_a_finished_message_is_dropped_but_a_new_message_may_have_its_id(self) -> None:
+    def test_a_finished_message_is_not_resent_and_its_id_is_free(self) -> None:
         wire = Wire(2)
         wire.send(1, qos=2)
         wire.outbox.received(1, 0)
@@ -162,7 +162,7 @@ class TestResends:
     def test_a_replay_on_a_new_connection_is_metered_like_everything_else(self) -> None:
         assert Wire(1).send(1, 2, dup=True) == [1]
 
-    def test_a_replayed_pubrel_takes_no_slot_and_its_repeated_pubrec_is_answered(self) -> None:
+    def test_a_replayed_pubrel_needs_no_slot_and_its_pubrec_is_answered(self) -> None:
         wire = Wire(1)
         assert wire.outbox.release(1) is WireAction.NOTHING
         assert wire.send(2) == [2]
@@ -192,7 +192,7 @@ def given_up(receive_maximum: int, *, qos: int = 1) -> Wire:
 
 
 class TestGivingUp:
-    def test_what_was_given_up_counts_towards_the_receive_maximum_until_it_is_answered(self) -> None:
+    def test_an_abandoned_exchange_counts_for_the_receive_maximum(self) -> None:
         """[MQTT-3.3.4-9]"""
         wire = given_up(1)
         assert wire.due() == []
@@ -273,7 +273,7 @@ class TestFastPath:
         wire.outbox.acknowledged(1)
         assert wire.take() is not None
 
-    def test_what_is_given_up_before_it_is_written_frees_its_slot_and_is_not_written(self) -> None:
+    def test_a_message_given_up_before_it_is_written_frees_its_slot(self) -> None:
         for receive_maximum in (None, 1):
             wire = Wire(1, receive_maximum)
             fast = wire.take()
@@ -301,7 +301,7 @@ class TestFastPacketIds:
         wire.outbox.free_fast_ids(Position(0, 3), (), 40_000)
         assert used(wire, 4) == MIN_FAST_PACKET_ID + 2, "what was used here is later than what the session knows of"
 
-    def test_an_id_is_free_again_when_a_grant_from_behind_its_message_does_not_list_it(self) -> None:
+    def test_an_id_is_free_when_a_later_grant_does_not_list_it(self) -> None:
         wire = Wire(99)
         first, second, third = (used(wire, offset) for offset in (1, 2, 3))
         wire.outbox.free_fast_ids(Position(0, 2), (second,), 0)
@@ -319,7 +319,7 @@ class TestFastPacketIds:
         round_again(wire, 51)
         assert wire.outbox.next_fast_id() == first + 1
 
-    def test_an_id_that_is_still_on_the_wire_is_passed_over_and_without_one_there_is_none(self) -> None:
+    def test_ids_in_use_are_skipped_and_without_a_free_id_there_is_none(self) -> None:
         wire = Wire(9)
         wire.take(1)
         wire.outbox.free_fast_ids(Position(0, 1), tuple(range(MIN_FAST_PACKET_ID + 1, MAX_PACKET_ID)), 0)
@@ -420,7 +420,7 @@ class TestHeldBytes:
         wire.after(wire.outbox.block, False)
         assert wire.outbox.held_bytes == 0
 
-    def test_qos_0_behind_a_message_of_the_fast_path_counts_until_it_is_written(self) -> None:
+    def test_qos_0_behind_a_fast_path_message_counts_until_it_is_written(self) -> None:
         wire = Wire(max_qos0_bytes=2_100)
         fast = wire.take()
         self.send(wire, *[0] * 10, qos=0)

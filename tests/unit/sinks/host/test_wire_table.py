@@ -108,7 +108,7 @@ def test_the_outbox_does_what_the_row_says(phase: WirePhase, event: WireEvent, n
     assert seen_from_outside(wire) == seen_from_outside(expected)
 
 
-def test_no_row_leads_from_after_pubrec_to_a_publish_but_that_of_the_next_message() -> None:
+def test_after_pubrec_only_the_next_message_is_published() -> None:
     """[MQTT-4.3.3-6]"""
     after_pubrec = (WirePhase.AWAITING_PUBCOMP, WirePhase.RELEASED, WirePhase.FINISHED)
     writing = {event for phase, event, _, action in ROWS if phase in after_pubrec and action is WireAction.WRITE_PUBLISH}
@@ -121,7 +121,7 @@ def test_only_a_slot_that_is_given_or_taken_in_advance_takes_one() -> None:
     assert taking == {WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2, WireEvent.TAKE}
 
 
-def test_a_message_of_the_fast_path_is_written_once_and_only_under_an_id_that_is_free() -> None:
+def test_a_fast_path_message_is_written_once_under_a_free_id() -> None:
     confirming = {(phase, event) for phase, event, _, action in ROWS if event >= WireEvent.CONFIRM_QOS1 and action}
     assert confirming == {(WirePhase.RESERVED, WireEvent.CONFIRM_QOS1), (WirePhase.RESERVED, WireEvent.CONFIRM_QOS2)}
     assert {phase for phase, _, next_phase, _ in ROWS if next_phase is WirePhase.RESERVED} == {

@@ -36,7 +36,7 @@ def test_a_column_of_a_table_that_is_a_field_has_its_type(struct, spec) -> None:
     assert spark_types(struct, *shared) == types
 
 
-def test_a_field_that_does_not_exist_and_a_type_that_is_not_read_are_mistakes() -> None:
+def test_unknown_fields_and_unsupported_types_are_errors() -> None:
     with pytest.raises(TypeError, match="LedgerRow has no colour"):
         spark_types(LedgerRow, "colour")
     with pytest.raises(TypeError, match="the archive reads"):

@@ -81,7 +81,7 @@ def test_the_example_in_conf_is_a_delayed_retry_that_its_owner_may_have() -> Non
     assert settings_of("delay/lamp-1").session_expiry_interval_s == 0xFFFF_FFFF
 
 
-def test_the_topics_that_bindings_name_are_created_and_checked_like_the_others() -> None:
+def test_topics_of_bindings_are_planned() -> None:
     settings = load_settings(conf_file("policies.toml"))
     assert settings.dead_letter_topics == ("lamps.parked", "alarms.undelivered")
     assert {"lamps.parked", "alarms.undelivered"} < {plan.name for plan in planned_topics(settings)}
@@ -135,9 +135,7 @@ def test_the_topics_that_bindings_name_are_created_and_checked_like_the_others()
         ('[[permissions]]\nowner = "a"\n[[permissions]]\nowner = "a"', "permissions[1].owner", "listed twice"),
     ],
 )
-def test_what_may_not_be_loaded_is_refused_with_its_place_and_what_is_allowed(
-    file: Path, text: str, key: str, message: str
-) -> None:
+def test_a_wrong_policy_is_refused_with_its_line_and_what_is_allowed(file: Path, text: str, key: str, message: str) -> None:
     found = problems(file, text)
     assert len(found) == 1, found
     assert key in found[0]

@@ -134,7 +134,7 @@ def test_every_gateway_setting_can_be_configured() -> None:
     assert configured.bootstrap_servers == "k:1"
 
 
-def test_gateways_are_told_what_they_say_for_the_engine_and_what_they_judge_like_it() -> None:
+def test_gateway_and_engine_share_limits_sessions_and_fast_path_settings() -> None:
     settings = Settings(
         fast_path={"enabled": False, "max_payload_bytes": "1KiB"},
         topics={"prefix": "t"},
@@ -270,7 +270,7 @@ def test_no_removed_key_exists() -> None:
     assert not REMOVED.keys() & set(known_keys(Settings))
 
 
-def test_a_wrong_value_is_named_with_what_is_allowed_and_what_the_key_means(file: Path) -> None:
+def test_a_wrong_value_is_reported_with_what_is_allowed_and_its_meaning(file: Path) -> None:
     file.write_text("[session]\nmax_inflight = 70000\n")
     [problem] = complaints(config=file)
     assert problem.startswith(f"{file}:2: session.max_inflight: is 70000: ")

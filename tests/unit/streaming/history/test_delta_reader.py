@@ -133,7 +133,7 @@ def test_times_are_utc_also_where_the_file_does_not_say_so(table: Table) -> None
     assert row["time"] == MOMENT.replace(tzinfo=UTC)
 
 
-def test_only_the_columns_that_are_asked_for_and_that_the_table_has_are_read(table: Table) -> None:
+def test_only_requested_columns_that_the_table_has_are_read(table: Table) -> None:
     table.commit(table.file("a.parquet", "m1", "m2"))
     assert rows_with(table.directory, "message_id", "m2", ["n", "later", "message_id"]) == [{"message_id": "m2", "n": 1}]
 

@@ -25,7 +25,7 @@ def dead_letter_row(died_ms: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_steps_are_in_the_order_of_micro_batches_records_and_rows_whatever_order_they_were_read_in() -> None:
+def test_steps_are_ordered_by_micro_batch_record_and_row() -> None:
     rows = [
         ledger_row("sent", T0 + 1, index=0),
         ledger_row("queued", T0, offset=7, index=1),
@@ -38,7 +38,7 @@ def test_steps_are_in_the_order_of_micro_batches_records_and_rows_whatever_order
     assert "2 deaths" in steps[4].detail
 
 
-def test_the_record_of_the_backend_comes_first_and_a_receipt_only_where_the_ledger_does_not_know_the_end() -> None:
+def test_a_trace_begins_with_the_record_and_omits_a_redundant_receipt() -> None:
     submitted = {"client_id": "c", "time_ms": T0, "kafka_topic": "messages", "kafka_partition": 3, "kafka_offset": 9}
     receipt = {
         "client_id": "c", "outcome": "delivered", "outcome_ms": T0 + 5, "reason_code": 0, "attempts": 2, "detail": "",

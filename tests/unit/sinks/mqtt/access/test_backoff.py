@@ -10,7 +10,7 @@ def wait_ms(failed: FailedLogins, address: str, now_ms: int) -> int:
     return next(ms for ms in range(10_000) if not failed.is_blocked(address, now_ms + ms))
 
 
-def test_an_address_waits_from_the_third_failure_on_and_twice_as_long_each_time() -> None:
+def test_the_wait_begins_with_the_third_failure_and_doubles() -> None:
     failed = FailedLogins(SETTINGS)
     now_ms, waits = 1_000, []
     for _ in range(8):

@@ -122,7 +122,7 @@ def test_a_stolen_client_id_and_a_forbidden_will_are_refused(users: Path) -> Non
     in_a_loop(test)
 
 
-def test_after_some_failures_an_address_waits_but_not_its_devices_that_are_known(users: Path) -> None:
+def test_a_blocked_address_lets_its_known_devices_in(users: Path) -> None:
     async def test() -> None:
         door = Door(password_file=str(users), max_failures=2)
         assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
@@ -248,7 +248,7 @@ def test_what_cannot_be_used_changes_nothing(users: Path, tmp_path: Path) -> Non
     in_a_loop(test)
 
 
-def test_a_password_that_was_right_is_not_hashed_again_after_another_rule_has_come(users: Path) -> None:
+def test_a_right_password_is_not_hashed_again_after_new_rules(users: Path) -> None:
     async def test() -> None:
         door = Door(password_file=str(users))
         assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
@@ -262,7 +262,7 @@ def test_a_password_that_was_right_is_not_hashed_again_after_another_rule_has_co
     in_a_loop(test)
 
 
-def test_a_password_that_is_hashed_while_passwords_are_turned_off_ends_well(users: Path) -> None:
+def test_a_login_under_way_succeeds_when_passwords_are_turned_off(users: Path) -> None:
     async def test() -> None:
         door = Door(password_file=str(users))
         judging = asyncio.ensure_future(door.judge(connect("ada", "ada", b"right")))

@@ -78,7 +78,7 @@ def test_anonymous_devices_have_rules_too() -> None:
     assert refusal(RULES, ANONYMOUS, "ada") is Refusal.CLIENT_ID
 
 
-def test_a_rule_for_all_binds_anonymous_devices_to_client_ids_of_the_gateway() -> None:
+def test_the_default_rule_allows_anonymous_devices_assigned_client_ids() -> None:
     rules = Rules((AccessRule(),))
     assert refusal(rules, ANONYMOUS, "/x") is Refusal.CLIENT_ID
     assert grant(rules, ANONYMOUS, "", assigned="inflight-1")

@@ -97,7 +97,7 @@ def test_reserved_types_flags_and_qos_3_are_malformed(first_byte: int) -> None:
     assert caught.value.reason_code is ReasonCode.MALFORMED_PACKET
 
 
-def test_a_device_that_has_sent_a_large_packet_and_is_silent_keeps_no_memory() -> None:
+def test_the_buffer_of_a_large_packet_is_freed() -> None:
     large = packet(0x30, bytes(100_000))
     buffers = [FrameBuffer(1 << 20) for _ in range(20)]
     tracemalloc.start()

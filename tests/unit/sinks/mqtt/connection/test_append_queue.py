@@ -29,7 +29,7 @@ def answers(appends: AppendQueue) -> list[bytes]:
     return taken
 
 
-def test_answers_leave_in_the_order_of_the_requests_whatever_kafka_confirms_first() -> None:
+def test_answers_leave_in_request_order_in_any_order_of_confirmations() -> None:
     """[MQTT-4.6.0-2]"""
     appends = queue()
     first, silent, second = Append(b"1", b"A"), Append(b"x"), Append(b"2", b"C")
@@ -168,7 +168,7 @@ def test_a_publication_counts_until_its_answer_is_written() -> None:
     assert appends.unanswered == 0
 
 
-def test_answers_that_wait_count_for_all_connections_until_they_are_written() -> None:
+def test_waiting_answers_count_for_the_limit_of_all_connections() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_bytes=10_000))
     first, second = AppendQueue(GatewaySettings(), total), AppendQueue(GatewaySettings(), total)
     record = Append(b"1", b"A")
@@ -276,7 +276,7 @@ class TestAcknowledgements:
             appends.add_acknowledgement(acknowledgement(packet_id, "why" * 2_000), None)
         assert [packet_ids(record) for record in appends.take_new()] == [[1, 2], [3]]
 
-    def test_all_of_them_count_until_they_are_confirmed_and_their_answers_written(self) -> None:
+    def test_all_count_until_confirmed_and_answered(self) -> None:
         total = Unconfirmed(DeviceLimits())
         appends = AppendQueue(GatewaySettings(max_unconfirmed_bytes=100), total)
         for packet_id, answer in ((1, None), (2, b"A"), (3, b"B"), (4, None)):

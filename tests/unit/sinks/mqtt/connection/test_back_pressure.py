@@ -14,7 +14,7 @@ def published(packet_id: int, properties: bytes = b"") -> bytes:
     return publish("t", first_byte=0x32, packet_id=packet_id, v5=properties)
 
 
-def test_refused_subscribes_behind_a_record_that_kafka_does_not_confirm_stop_the_reading() -> None:
+def test_refused_subscribes_behind_an_unconfirmed_record_stop_reading() -> None:
     harness = connected(4, max_unconfirmed_appends=8)
     harness.confirming = False
     harness.send(publish("t", first_byte=0x32, packet_id=1))
@@ -39,7 +39,7 @@ def test_the_properties_of_publications_count() -> None:
     assert harness.wants_data
 
 
-def test_a_connection_that_is_stopped_because_of_others_goes_on_with_what_it_had_read() -> None:
+def test_a_connection_stopped_because_of_others_resumes_with_its_buffer() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=4))
     harness = connected(4, keep_alive_s=10, total=total)
     for _ in range(4):

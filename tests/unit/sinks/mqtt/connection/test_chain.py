@@ -21,7 +21,7 @@ def test_what_is_taken_comes_behind_what_was_taken_before() -> None:
     assert taking.refusal(7, 8) is None
 
 
-def test_a_chain_that_is_broken_is_mended_by_the_session_when_it_has_handled_that_message() -> None:
+def test_a_broken_chain_is_repaired_when_the_session_handled_the_message() -> None:
     broken = chain(4)
     broken.break_at(6)
     assert broken.refusal(4, 6) is broken.refusal(4, 7) is OfferRefusal.BROKEN

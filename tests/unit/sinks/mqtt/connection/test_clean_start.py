@@ -50,7 +50,7 @@ def test_when_the_lease_passes_before_connack_the_answer_is_a_refusal(level: int
     harness.last(ConnectionLost)
 
 
-def test_connack_goes_out_when_the_login_is_verified_and_the_connect_is_in_the_log() -> None:
+def test_connack_waits_for_the_login_and_the_log() -> None:
     harness = Harness(login=None)
     assert harness.send(connect(flags=CLEAN)) == b""
     assert (harness.connection.phase, harness.events) == (Phase.AUTHENTICATING, [])
@@ -69,7 +69,7 @@ def test_a_wrong_login_gets_its_refusal_and_nothing_of_it_is_in_the_log() -> Non
     assert harness.events == []
 
 
-def test_a_login_that_ends_before_the_engine_answers_ends_the_connection_when_it_has_answered() -> None:
+def test_a_login_that_ends_early_closes_after_the_engines_answer() -> None:
     harness = Harness(login=Grant("ada", valid_ms=5_000), accept_timeout_ms=30_000)
     harness.send(connect(level=5, flags=CLEAN))
     assert harness.pass_ms(5_000) == b""
@@ -86,7 +86,7 @@ def test_what_an_answered_device_sends_is_held_back_and_not_without_limit() -> N
     assert not harness.wants_data
 
 
-def test_an_engine_that_is_quicker_than_the_confirmation_is_answered_for_once() -> None:
+def test_there_is_one_connack_when_the_engine_precedes_the_confirmation() -> None:
     harness = Harness()
     harness.confirming = False
     harness.send(connect(flags=CLEAN))
@@ -105,9 +105,7 @@ def test_connack_says_what_the_engine_will_say() -> None:
 
 
 @pytest.mark.parametrize(("flags", "knows_settings"), [(KEPT, True), (CLEAN, False)])
-def test_a_session_that_may_be_resumed_waits_for_the_engine_and_so_does_everybody_whose_settings_are_not_known(
-    flags: int, knows_settings: bool
-) -> None:
+def test_a_resumable_session_or_unknown_settings_wait_for_the_engine(flags: int, knows_settings: bool) -> None:
     harness = Harness(knows_settings=knows_settings)
     assert harness.send(connect(flags=flags)) == b""
     assert accept(harness) == CONNACK_3
@@ -132,7 +130,7 @@ def test_what_the_device_sends_at_once_waits_for_the_engine() -> None:
     harness.last(PubRelReceived)
 
 
-def test_a_device_that_has_said_goodbye_before_the_engine_answers_has_no_will() -> None:
+def test_a_disconnect_before_the_engines_answer_publishes_no_will() -> None:
     harness = Harness()
     harness.send(connect(flags=CLEAN), publish("t"), DISCONNECT)
     harness.feed("peer_closed")
@@ -145,7 +143,7 @@ def test_a_device_that_has_said_goodbye_before_the_engine_answers_has_no_will() 
     assert harness.counters.connections_open == 0
 
 
-def test_a_device_that_leaves_without_goodbye_before_the_engine_answers_is_lost() -> None:
+def test_a_closed_socket_before_the_engines_answer_is_a_lost_connection() -> None:
     harness = Harness()
     harness.send(connect(flags=CLEAN))
     harness.feed("peer_closed")
@@ -176,7 +174,7 @@ def test_an_engine_that_promises_something_else_ends_the_connection(fields: dict
     assert harness.counters.connections_lost["configuration"] == 1
 
 
-def test_a_connect_that_is_not_the_newest_is_not_registered_again_once_it_was_answered() -> None:
+def test_an_answered_connect_is_not_registered_again() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=CLEAN))
     assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("e00189")
@@ -184,7 +182,7 @@ def test_a_connect_that_is_not_the_newest_is_not_registered_again_once_it_was_an
     assert harness.connection.is_closed
 
 
-def test_a_session_expiry_above_the_longest_is_told_as_the_engine_will_say_it() -> None:
+def test_a_session_expiry_above_the_maximum_is_reduced_in_connack() -> None:
     harness = Harness(session=SessionSettings(max_session_expiry_interval_s=60))
     answer = harness.send(connect(level=5, flags=CLEAN, properties=b"\x11\xff\xff\xff\xff"))
     assert b"\x11\x00\x00\x00\x3c" in answer

@@ -29,7 +29,7 @@ class TestConnect:
         assert harness.command(AcceptConnection, session_present=True) == bytes.fromhex("20020100")
         assert harness.connection.phase is Phase.CONNECTED
 
-    def test_clean_session_of_mqtt_3_1_1_means_a_session_that_ends_with_the_connection(self) -> None:
+    def test_a_clean_session_of_mqtt_3_1_1_ends_with_the_connection(self) -> None:
         harness = Harness()
         harness.send(connect(level=4, flags=0x02))
         event = harness.last(ClientConnected)
@@ -86,13 +86,13 @@ class TestConnect:
         harness.settle()
         harness.last(ConnectionLost)
 
-    def test_an_engine_that_closes_instead_of_accepting_is_answered_with_connack(self) -> None:
+    def test_a_refusal_of_the_engine_becomes_a_connack(self) -> None:
         harness = Harness()
         harness.send(connect(level=5, flags=0x00))
         assert harness.command(CloseConnection, reason_code=0x97) == bytes.fromhex("2003009700")
         assert len(harness.events) == 1
 
-    def test_a_connect_that_kafka_had_at_once_is_registered_again_above_a_newer_id(self) -> None:
+    def test_a_prompt_connect_is_registered_again_above_a_newer_id(self) -> None:
         """The id was not above the newest because a clock is behind: the device does not notice."""
         harness = Harness()
         harness.send(connect(flags=0x00))
@@ -101,7 +101,7 @@ class TestConnect:
         harness.sequence = 0
         assert harness.command(AcceptConnection) == bytes.fromhex("20020000")
 
-    def test_a_connect_that_kafka_had_late_is_refused_when_a_newer_one_is_known(self) -> None:
+    def test_a_connect_that_was_appended_late_is_refused_after_a_newer_one(self) -> None:
         """[MQTT-3.1.4-3] It may have stood in a stalled gateway while the device connected elsewhere."""
         harness = Harness()
         harness.confirming = False

@@ -51,7 +51,7 @@ def was_taken(path: WireFastPath, partition: int, offset: int, *, dup: bool = Tr
     return path.was_taken(publish)
 
 
-def test_only_offers_of_the_granted_partition_count_and_others_break_nothing() -> None:
+def test_offers_of_other_partitions_are_refused_and_break_nothing() -> None:
     path = fast_path()
     granted(path, 2, 4)
     assert offer(path, 3, 5) is OfferRefusal.PARTITION
@@ -59,7 +59,7 @@ def test_only_offers_of_the_granted_partition_count_and_others_break_nothing() -
     take(path, 2, 5)
 
 
-def test_what_was_taken_in_a_partition_is_known_when_the_grant_comes_back_to_it() -> None:
+def test_accepted_offers_are_remembered_when_a_grant_changes_back() -> None:
     path = fast_path()
     granted(path, 2, 4)
     take(path, 2, 5)
@@ -69,7 +69,7 @@ def test_what_was_taken_in_a_partition_is_known_when_the_grant_comes_back_to_it(
     assert offer(path, 2, 5) is None
 
 
-def test_what_was_taken_is_known_until_a_grant_of_its_partition_says_that_it_was_read() -> None:
+def test_an_accepted_offer_is_remembered_until_a_grant_adopts_it() -> None:
     path = fast_path()
     granted(path, 2, 4)
     take(path, 2, 5)
@@ -93,7 +93,7 @@ def test_a_message_of_a_partition_that_no_grant_has_named_breaks_nothing() -> No
 LOW = Subscription(topic_filter="t", qos=QoS.AT_MOST_ONCE)
 
 
-def test_what_the_device_subscribes_to_and_leaves_holds_before_the_session_has_read_it() -> None:
+def test_subscription_changes_hold_before_the_session_reads_them() -> None:
     path = fast_path()
     granted(path, 2, 4, subscriptions=())
     path.subscribed([LOW])

@@ -57,7 +57,7 @@ def test_an_authentication_method_is_refused() -> None:
     assert refused(connect(level=5, properties=b"\x15" + text("x"))).answer == bytes.fromhex("2003008c00")
 
 
-def test_an_empty_client_id_without_clean_session_is_refused_in_mqtt_3_1_1_only() -> None:
+def test_an_empty_client_id_needs_clean_session_in_mqtt_3_1_1_only() -> None:
     """[MQTT-3.1.3-8] of MQTT 3.1.1"""
     assert refused(connect(flags=0, payload=text(""))).answer == bytes.fromhex("20020002")
     data = connect(level=5, flags=0, payload=text(""))
@@ -65,7 +65,7 @@ def test_an_empty_client_id_without_clean_session_is_refused_in_mqtt_3_1_1_only(
 
 
 @pytest.mark.parametrize("client_id", ["x" * 11, "ü" * 6, "a\nb", "\x7f"])
-def test_client_ids_that_are_too_long_or_have_control_characters_are_refused(client_id: str) -> None:
+def test_client_ids_too_long_or_with_control_characters_are_refused(client_id: str) -> None:
     assert refused(connect(payload=text(client_id))).answer == bytes.fromhex("20020002")
     assert refused(connect(level=5, payload=text(client_id))).answer == bytes.fromhex("2003008500")
 

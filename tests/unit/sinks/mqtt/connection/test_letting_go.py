@@ -72,7 +72,7 @@ def test_what_was_read_and_waited_for_room_does_not_count_either() -> None:
     assert [append.value for append in harness.uplink] == [b"1"]
 
 
-def test_what_the_engine_says_meanwhile_is_still_written_and_offers_are_not_taken() -> None:
+def test_commands_are_still_written_and_offers_are_ignored() -> None:
     harness = connected(4)
     harness.confirming = False
     let_go(harness)
@@ -109,7 +109,7 @@ def test_the_engine_hears_of_the_end_once_whatever_comes_after() -> None:
         assert sum(isinstance(event, ConnectionLost) for event in harness.events) == 1, what_happens
 
 
-def test_a_connect_that_the_engine_was_told_of_is_refused_when_its_end_is_in_the_log() -> None:
+def test_a_registered_connect_is_refused_when_its_end_is_in_the_log() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=0x00))
     harness.confirming = False
@@ -119,7 +119,7 @@ def test_a_connect_that_the_engine_was_told_of_is_refused_when_its_end_is_in_the
     assert harness.connection.is_closed
 
 
-def test_a_refusal_that_comes_meanwhile_is_no_reason_to_be_registered_again() -> None:
+def test_a_refusal_during_a_drain_leads_to_no_new_registration() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=0x00))  # its CONNECT was prompt
     harness.confirming = False

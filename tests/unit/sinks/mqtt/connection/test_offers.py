@@ -73,7 +73,7 @@ def fast_sents(harness: Harness) -> list[FastSent]:
 
 
 class TestTaking:
-    def test_an_offer_is_told_with_the_whole_message_and_written_when_kafka_has_that(self) -> None:
+    def test_an_offer_is_written_when_its_record_is_confirmed(self) -> None:
         harness = granted()
         harness.confirming = False
         assert offer(harness, 5, ("message-id", b"m"), ("x-more", b"?"), qos=2) == b""
@@ -99,7 +99,7 @@ class TestTaking:
         assert offer(harness, 5) == b""
         assert (harness.counters.offers_ignored, refusals(harness)) == (1, {})
 
-    def test_before_the_engine_has_accepted_and_after_the_end_offers_are_ignored(self) -> None:
+    def test_offers_before_acceptance_and_after_the_end_are_ignored(self) -> None:
         for harness in (Harness(), granted()):
             harness.close("it stops", ReasonCode.SERVER_BUSY)
             harness.settle()
@@ -168,7 +168,7 @@ class TestRefusing:
         assert refusals(harness) == {reason: 1}
         assert fast_sents(harness) == []
 
-    def test_after_a_refusal_nothing_is_taken_until_the_session_has_handled_that_message(self) -> None:
+    def test_offers_behind_a_refused_message_wait_for_the_session(self) -> None:
         harness = granted()
         offer(harness, 5, ("priority", b"1"))
         assert offer(harness, 6, previous=4) == b""
@@ -180,7 +180,7 @@ class TestRefusing:
         grant(harness, 8)
         assert offer(harness, 9, previous=8) == sent(FIRST)
 
-    def test_a_message_that_the_session_sends_first_breaks_the_chain_like_a_refusal(self) -> None:
+    def test_a_message_that_the_session_sends_first_breaks_the_chain(self) -> None:
         harness = granted()
         send_slow(harness, 1, offset=6, qos=0)
         assert offer(harness, 7, previous=4) == b""
@@ -250,7 +250,7 @@ class TestRefusing:
 
 
 class TestTheWire:
-    def test_nothing_new_is_written_behind_a_message_that_kafka_has_not_confirmed(self) -> None:
+    def test_nothing_new_is_written_behind_an_unconfirmed_message(self) -> None:
         harness = granted(accept={"send_quota": 9})
         send_publish(harness, 1)
         harness.confirming = False
@@ -291,7 +291,7 @@ class TestTheWire:
         assert harness.send(ack(0x40, FIRST)) == sent(2)
         assert harness.last(PubAckReceived).packet_id == FIRST
 
-    def test_a_record_that_kafka_does_not_take_ends_the_connection_and_nothing_is_written(self) -> None:
+    def test_a_failed_append_of_an_offer_ends_the_connection(self) -> None:
         harness = granted(5)
         harness.confirming = False
         offer(harness, 5)
@@ -319,7 +319,7 @@ class TestTheWire:
         harness.confirming = True
         assert harness.settle() == sent(FIRST)
 
-    def test_a_message_that_the_session_gives_up_before_it_is_written_is_not_written(self) -> None:
+    def test_a_message_that_is_withdrawn_before_it_is_written_stays_unwritten(self) -> None:
         harness = granted()
         harness.confirming = False
         offer(harness, 5)
@@ -377,7 +377,7 @@ class TestTheSessionsCopies:
         harness.send(ack(0x40, FIRST))
         assert send_slow(harness, 2, offset=5) != b""
 
-    def test_a_copy_without_a_position_waits_for_nobody_but_the_message_that_is_not_written(self) -> None:
+    def test_a_repeated_message_does_not_precede_its_unwritten_original(self) -> None:
         """The engine has read FastSent before the gateway has heard that it is in the log, and repeats the message."""
         harness = granted()
         harness.confirming = False

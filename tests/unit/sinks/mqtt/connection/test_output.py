@@ -24,7 +24,7 @@ class TestMaximumPacketSizeOfTheClient:
             assert harness.connection.is_closed
             harness.last(ConnectionLost)
 
-    def test_an_acknowledgement_without_room_ends_the_connection_before_anything_is_granted(self) -> None:
+    def test_a_suback_that_is_too_large_closes_and_grants_nothing(self) -> None:
         harness = connected(5, properties=b"\x27\x00\x00\x00\x28")
         subscribe = packet(0x82, b"\x00\x09\x00", *(text(f"t/{number}") + b"\x01" for number in range(40)))
         assert harness.send(subscribe) == bytes.fromhex("e00195")

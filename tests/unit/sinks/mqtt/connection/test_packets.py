@@ -102,7 +102,7 @@ class TestPublications:
         harness.confirming = True
         assert harness.settle() == ack(0x40, 1) * 2 + bytes.fromhex("e00193")
 
-    def test_what_was_accepted_before_an_overflow_is_answered_before_the_disconnect(self) -> None:
+    def test_publications_before_an_overflow_are_answered_before_disconnect(self) -> None:
         """[MQTT-3.3.4-7]; else the device would send it all again, and overflow again."""
         harness = connected(5, keep_alive_s=10)
         harness.confirming = False
@@ -131,14 +131,14 @@ class TestPublications:
         harness.feed("peer_closed")
         assert harness.connection.is_closed
 
-    def test_a_record_that_kafka_does_not_take_ends_an_overflowing_connection_at_once(self) -> None:
+    def test_a_failed_append_ends_an_overflowing_connection_at_once(self) -> None:
         harness = connected(5)
         harness.confirming = False
         harness.send(*(publish("a", first_byte=0x34, packet_id=packet_id, v5=b"") for packet_id in (1, 2, 3)))
         harness.confirm(harness.waiting[0], RuntimeError("no broker"))
         assert harness.settle() == bytes.fromhex("e00189")
 
-    def test_a_device_of_mqtt_3_1_1_is_not_read_while_too_many_of_its_qos_2_publications_wait_for_pubrec(self) -> None:
+    def test_too_many_qos_2_publications_of_mqtt_3_1_1_stop_reading(self) -> None:
         harness = connected(4)
         harness.confirming = False
         packets = [publish("a", first_byte=0x34, packet_id=packet_id) for packet_id in range(1, 6)]
@@ -236,7 +236,7 @@ class TestDelivery:
         data = harness.command(SendPublish, packet_id=0, topic="t", payload=b"", qos=QoS(0), expiry_interval_s=7)
         assert data == publish("t", v5=b"\x02\x00\x00\x00\x07")
 
-    def test_the_time_that_a_message_waits_here_is_taken_off_its_expiry_interval(self) -> None:
+    def test_waiting_time_is_subtracted_from_the_expiry_interval(self) -> None:
         """[MQTT-3.3.2-6] What was given out does not expire any more."""
         harness = connected(5, accept={"send_quota": 1})
         for packet_id, expiry_s in ((1, 60), (2, 60), (3, None), (4, 5)):
@@ -247,7 +247,7 @@ class TestDelivery:
             following = publish("t", b"p", first_byte=0x32, packet_id=acknowledged + 1, v5=left)
             assert harness.send(ack(0x40, acknowledged)) == following
 
-    def test_the_engine_has_another_connection_and_nobody_tells_it_of_the_end_of_this_one(self) -> None:
+    def test_the_end_of_a_taken_over_connection_is_not_reported(self) -> None:
         harness = connected(5)
         assert harness.command(CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER) == bytes.fromhex("e0018e")
         assert harness.connection.is_closed

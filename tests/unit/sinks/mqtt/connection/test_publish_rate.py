@@ -65,7 +65,7 @@ def test_qos_0_and_mqtt_3_1_1_are_not_refused_because_they_cannot_be() -> None:
     assert [sent(old, packet_id, qos=1, level=4) for packet_id in (1, 2, 3)] == [ack(0x40, packet_id) for packet_id in (1, 2, 3)]
 
 
-def test_an_acknowledgement_that_is_waited_for_costs_nothing_of_the_packet_rate() -> None:
+def test_expected_acknowledgements_do_not_count_for_the_packet_rate() -> None:
     harness = connected(5, accept={"send_quota": 100}, device_limits=DeviceLimits(max_packet_rate=2))
     harness.pass_ms(1_000)
     for packet_id in range(1, 21):

@@ -48,7 +48,7 @@ def test_unsubscribe_answers_filter_by_filter() -> None:
     assert valid == ("a", "a", "$share/g/a", "of an earlier connection", "A")
 
 
-def test_one_filter_too_many_is_refused_and_the_same_one_again_is_not_one_more() -> None:
+def test_resubscribing_does_not_count_twice_for_the_limit() -> None:
     judge = SubscriptionJudge({"kept"}, max_subscriptions=3)
     answer, granted = subscribe(asked("a"), asked("a", 2), asked("kept", 0), asked("b"), asked("c"), asked("a", 0), judge=judge)
     assert answer.reason_codes == (1, 2, 0, 1, 0x97, 0)

@@ -59,7 +59,7 @@ def test_at_the_limit_nobody_is_closed(total: Total) -> None:
     assert total.turn() == 0
 
 
-def test_beyond_it_those_who_hold_most_are_closed_until_three_quarters_are_left(total: Total) -> None:
+def test_beyond_the_limit_the_largest_buffers_are_closed_first(total: Total) -> None:
     devices = [Device(total, held_bytes) for held_bytes in (20, 10, 30, 5, 25, 11)]
     assert total.turn() == 1
     assert [device.is_closed for device in devices] == [False, False, True, False, False, False]

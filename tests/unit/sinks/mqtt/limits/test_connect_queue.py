@@ -108,7 +108,7 @@ def test_others_wait_while_the_engine_does_not_answer() -> None:
     assert all_next(connects, 29_000) == ["third"]
 
 
-def test_a_connect_whose_device_has_gone_counts_until_it_is_answered_or_old() -> None:
+def test_a_connect_of_a_closed_socket_counts_until_answered_or_old() -> None:
     """Else devices that give up and come back would make the engine hear of each attempt."""
     connects = queue(max_unanswered_connects=1)
     assert connects.ask("first", "a", 0) is Turn.NOW

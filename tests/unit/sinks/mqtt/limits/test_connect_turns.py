@@ -36,7 +36,7 @@ def test_each_is_called_when_the_rate_allows_it() -> None:
     run(test())
 
 
-def test_an_answer_of_the_engine_calls_the_next_one_and_not_one_that_has_left() -> None:
+def test_an_answer_of_the_engine_calls_the_next_waiting_device() -> None:
     async def test() -> None:
         turns = ConnectTurns(DeviceLimits(max_unanswered_connects=1), answer_timeout_ms=60_000)
         first, gone, third = Device(), Device(), Device()

@@ -73,7 +73,7 @@ def test_behind_a_proxy_the_address_is_known_later() -> None:
     door.must_enter("d", "192.0.2.1")
 
 
-def test_one_more_without_connect_costs_the_one_that_has_waited_for_longest() -> None:
+def test_too_many_sockets_without_connect_close_the_oldest() -> None:
     door = Door(max_awaiting_connect=2)
     first = door.must_enter("first")
     door.must_enter("second")

@@ -42,7 +42,7 @@ def asked_to_connect(properties: bytes = b"", will: bytes | None = None, *, will
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("count", [0, 1, 100, 1_000])
-def test_the_properties_of_a_publication_are_measured_and_its_payload_is_not(qos: int, count: int) -> None:
+def test_properties_of_a_publication_count_and_its_payload_does_not(qos: int, count: int) -> None:
     assert measured(published(USER_PROPERTY * count, qos=qos, payload=bytes(10_000))) == 7 * count
 
 
@@ -51,7 +51,7 @@ def test_mqtt_3_1_1_has_no_properties() -> None:
 
 
 @pytest.mark.parametrize(("first_byte", "options"), [(0x82, b"\x00"), (0xA2, b"")])
-def test_a_further_topic_filter_counts_like_64_bytes_of_properties_in_both_versions(first_byte: int, options: bytes) -> None:
+def test_each_further_topic_filter_counts_64_bytes(first_byte: int, options: bytes) -> None:
     filters = text("a") + options + text("b" * 60_000) + options
     assert measured(packet(first_byte, b"\x00\x01", filters), is_v5=False) == 64
     assert measured(packet(first_byte, b"\x00\x01", b"\x07", USER_PROPERTY, filters)) == 7 + 64

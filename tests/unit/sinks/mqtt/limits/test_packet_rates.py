@@ -13,7 +13,7 @@ def rates(counters: GatewayCounters | None = None, **limits: int) -> PacketRates
     return PacketRates(DeviceLimits(**limits), counters or GatewayCounters(), 0)  # type: ignore[arg-type]
 
 
-def test_as_many_packets_as_a_tenth_of_a_second_has_may_come_at_once_and_then_one_after_the_other() -> None:
+def test_a_burst_may_have_the_packets_of_a_tenth_of_a_second() -> None:
     counters = GatewayCounters()
     packets = rates(counters, max_packet_rate=100)
     for _ in range(10):
@@ -93,7 +93,7 @@ def test_who_sends_most_is_slowed_down_and_others_do_not_notice() -> None:
     assert 156 <= read["many"] <= 175, "a 64th of what it may send, and what a second has"
 
 
-def test_who_uses_less_of_its_rates_than_it_can_be_slowed_down_to_is_modest() -> None:
+def test_a_device_below_the_reduced_rates_has_a_low_rate() -> None:
     device = rates(max_packet_rate=6_400, max_byte_rate=640_000)
 
     def uses(packets: int, packet: bytes, now_ms: int) -> None:

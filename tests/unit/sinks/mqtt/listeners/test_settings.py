@@ -24,7 +24,7 @@ def test_only_this_machine_reaches_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-def test_anonymous_devices_are_let_in_where_that_is_said_or_nobody_else_connects() -> None:
+def test_anonymous_devices_may_connect_on_loopback_or_if_configured() -> None:
     for host, anonymous, configured, let_in in (
         ("127.0.0.1", False, False, True),
         ("127.0.0.1", False, True, False),

@@ -9,7 +9,7 @@ def range_of(
     return OffsetRange(topic="t", partition=partition, start=start, end=end, cut=cut, complete_since_ms=complete_ms)
 
 
-def test_without_since_everything_is_read_and_it_is_known_whether_kafka_has_deleted_some() -> None:
+def test_without_since_everything_is_read_and_retention_is_detected() -> None:
     whole = range_since("t", 0, beginning=0, end=9, first_since=None, since_ms=None)
     assert (whole.start, whole.count, whole.cut) == (0, 9, CutReason.NOTHING)
     rest = range_since("t", 0, beginning=4, end=9, first_since=None, since_ms=None)

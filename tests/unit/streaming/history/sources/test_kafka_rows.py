@@ -61,7 +61,7 @@ def rows_of(*records: FakeRecord, message_id: str = MESSAGE, client_id: str | No
     return found.rows
 
 
-def test_of_the_ledger_only_the_rows_of_the_message_are_taken_with_their_place_in_the_record() -> None:
+def test_only_the_messages_own_ledger_rows_are_returned() -> None:
     (row,) = rows_of(ledger("other", MESSAGE, None), ledger("other")).ledger
     assert set(LEDGER_COLUMNS) <= row.keys()
     assert (row["row_index"], row["kafka_partition"], row["kafka_offset"]) == (1, 2, 7)
