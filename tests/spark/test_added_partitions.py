@@ -32,12 +32,7 @@ class Topics:
         return {
             "kafka": {"bootstrap_servers": self.kafka},
             "topics": {"prefix": self.prefix},
-            "engine": {
-                "data_dir": str(directory),
-                "driver_memory": "512m",
-                "master": "local[2]",
-                "max_offsets_per_trigger": 5,
-            },
+            "engine": {"data_dir": str(directory), "driver_memory": "512m", "master": "local[2]", "max_offsets_per_trigger": 5},
         }
 
     def partitions(self, topic: str) -> int:

@@ -166,9 +166,7 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
     assert last_word.fast_path is True
 
 
-def test_copies_of_a_re_executed_engine_micro_batch_are_one_row(
-    archive: Archive,
-) -> None:
+def test_copies_of_a_re_executed_engine_micro_batch_are_one_row(archive: Archive) -> None:
     events = archive.settings.topics.events
 
     def write() -> None:

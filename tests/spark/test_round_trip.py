@@ -29,11 +29,7 @@ def test_every_byte_of_a_message_arrives_as_it_was_sent(pipeline) -> None:
     pipeline.start()
     pipeline.send(pipeline.settings.topics.events, connected(), key=CLIENT.encode())
     pipeline.send_message(
-        CLIENT,
-        EVERY_BYTE,
-        ("correlation-data", EVERY_BYTE),
-        ("user-ключ", "значение\x01".encode()),
-        topic="a/ß/😀",
+        CLIENT, EVERY_BYTE, ("correlation-data", EVERY_BYTE), ("user-ключ", "значение\x01".encode()), topic="a/ß/😀"
     )
     pipeline.send_message(CLIENT, noise)
     pipeline.send(pipeline.settings.topics.messages, None, key=CLIENT.encode(), headers=[("mqtt-topic", b"t")])

@@ -29,12 +29,7 @@ def settings(kafka: SharedKafka, prefix: str, directory: Path) -> dict[str, Any]
     return {
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
         "topics": {"prefix": prefix},
-        "engine": {
-            "data_dir": str(directory),
-            "driver_memory": "512m",
-            "master": "local[2]",
-            "hangs_after_ms": f"{PATIENCE_S}s",
-        },
+        "engine": {"data_dir": str(directory), "driver_memory": "512m", "master": "local[2]", "hangs_after_ms": f"{PATIENCE_S}s"},
     }
 
 

@@ -422,9 +422,7 @@ def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeyp
     asyncio.run(scenario())
 
 
-def test_when_every_partition_is_silent_each_append_fails_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_when_every_partition_is_silent_each_append_fails_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:

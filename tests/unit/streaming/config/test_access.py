@@ -62,12 +62,7 @@ def test_listeners_and_rules_are_the_gateways() -> None:
 
 @pytest.mark.parametrize(
     "overrides",
-    [
-        ["gateway.host=0.0.0.0"],
-        ["gateway.host=gateway.example.com"],
-        [listeners({"host": "0.0.0.0"})],
-        [listeners(TLS)],
-    ],
+    [["gateway.host=0.0.0.0"], ["gateway.host=gateway.example.com"], [listeners({"host": "0.0.0.0"})], [listeners(TLS)]],
 )
 def test_where_others_connect_there_must_be_a_way_to_log_in(overrides: list[str]) -> None:
     [problem] = complaints(*overrides)

@@ -149,11 +149,7 @@ class Discarded:
 def test_memory_does_not_grow_with_the_payloads_of_a_batch() -> None:
     cell, blob = b"x" * 400_000, b"b" * 400_000
     given = arrow_stream(
-        [
-            *(Given(str(number), (cell,), (*ROW[:-1], blob)) for number in range(150)),
-            Given("divided", (cell,) * 100),
-        ],
-        200,
+        [*(Given(str(number), (cell,), (*ROW[:-1], blob)) for number in range(150)), Given("divided", (cell,) * 100)], 200
     )
     assert len(given) > 150_000_000
 

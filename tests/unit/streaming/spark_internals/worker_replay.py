@@ -12,16 +12,7 @@ import pyarrow as pa
 from pyspark import cloudpickle, worker
 from pyspark.serializers import CPickleSerializer, write_int, write_long, write_with_length
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 from pyspark.util import PythonEvalType
 
 from state.records.record import SinkRecord

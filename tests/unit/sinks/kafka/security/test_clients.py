@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 import trustme
 from confluent_kafka import Producer
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 from kafka.errors import KafkaError
 
 from sinks.kafka.librdkafka import ClientErrors, client_config, new_client

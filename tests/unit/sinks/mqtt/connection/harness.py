@@ -11,14 +11,8 @@ from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import (
-    AcceptConnection,
-    GatewayCommand,
-    SendPublish,
-)
-from state.events import (
-    GatewayEvent,
-)
+from state.commands import AcceptConnection, GatewayCommand, SendPublish
+from state.events import GatewayEvent
 from state.model import QoS, ReasonCode
 from state.records.events import decode_events
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish

@@ -4,16 +4,8 @@ import pytest
 
 from sinks.mqtt.connection.phases import Phase
 from sinks.mqtt.limits.settings import DeviceLimits
-from state.commands import (
-    AcceptConnection,
-    CloseConnection,
-    SendPublish,
-)
-from state.events import (
-    ClientConnected,
-    ClientDisconnected,
-    ConnectionLost,
-)
+from state.commands import AcceptConnection, CloseConnection, SendPublish
+from state.events import ClientConnected, ClientDisconnected, ConnectionLost
 from state.model import QoS, ReasonCode
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected, send_publish, written
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text

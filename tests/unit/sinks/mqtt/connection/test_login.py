@@ -63,10 +63,7 @@ def test_a_gateway_that_stood_still_takes_nobody_in_whose_time_is_over() -> None
 
 
 def test_who_leaves_before_the_login_is_verified_was_never_there() -> None:
-    for leave in (
-        lambda harness: harness.feed("peer_closed"),
-        lambda harness: harness.close("x", ReasonCode.SERVER_BUSY),
-    ):
+    for leave in (lambda harness: harness.feed("peer_closed"), lambda harness: harness.close("x", ReasonCode.SERVER_BUSY)):
         harness = Harness(login=None)
         harness.send(connect())
         leave(harness)

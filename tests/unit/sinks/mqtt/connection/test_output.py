@@ -1,13 +1,7 @@
 """sinks.mqtt.connection.connection: what does not fit into the client's packets, and what is written together."""
 
-from state.commands import (
-    AcceptConnection,
-    SendPublish,
-)
-from state.events import (
-    ConnectionLost,
-    Subscribed,
-)
+from state.commands import AcceptConnection, SendPublish
+from state.events import ConnectionLost, Subscribed
 from state.model import QoS
 from tests.unit.sinks.mqtt.connection.harness import Harness, connected, written
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text

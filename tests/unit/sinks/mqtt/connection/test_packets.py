@@ -4,13 +4,7 @@ import pytest
 
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, ServerPacket
 from sinks.mqtt.connection.handshake import V311, Codec
-from state.commands import (
-    CloseConnection,
-    DropAwaitingRel,
-    SendPublish,
-    SendPubRel,
-    WithdrawPublish,
-)
+from state.commands import CloseConnection, DropAwaitingRel, SendPublish, SendPubRel, WithdrawPublish
 from state.events import (
     ConnectionLost,
     PubAckReceived,

@@ -83,12 +83,7 @@ def test_a_record_that_was_written_twice_counts_once() -> None:
 def test_a_dead_letter_has_what_a_trace_shows_in_whatever_topic_it_is() -> None:
     (row,) = rows_of(letter(MESSAGE, topic="alarms.undelivered")).dead_letters
     assert set(DEAD_LETTER_COLUMNS) <= row.keys()
-    assert (row["reason"], row["deaths"], row["died_ms"], row["kafka_topic"]) == (
-        "expired",
-        3,
-        T0 - 1_000,
-        "alarms.undelivered",
-    )
+    assert (row["reason"], row["deaths"], row["died_ms"], row["kafka_topic"]) == ("expired", 3, T0 - 1_000, "alarms.undelivered")
 
 
 def test_a_receipt_and_the_record_of_the_backend_are_found() -> None:
