@@ -13,7 +13,7 @@ from pyspark.sql.streaming.state import GroupState
 from state.records.record import SinkRecord
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.operator.sink_columns import SinkRows, frames_of
+from streaming.engine.operator.sink_columns import SinkRows
 from streaming.spark_internals import lean_worker
 
 
@@ -39,19 +39,6 @@ def _lean_only(topic: str) -> LeanOnly:
     made = LeanOnly(topic)
     assert lean_worker.use_lean_worker(made.leanly, value_column=1, row_format=SinkRows())
     return made
-
-
-class Plain:
-    """The same for the stock path."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-
-    def __call__(self, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        count = sum(len(frame) for frame in frames)
-        state.update((1, None, count, None, None, None, None, b"\x00\xff"))
-        record = SinkRecord(self.topic, key[0].encode(), b"%d %d" % (count, os.getpid()))
-        return frames_of([record])
 
 
 class Failing(LeanOnly):

@@ -49,33 +49,6 @@ def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None
     assert {receipt["outcome"] for receipt in receipts} == {"invalid"}
 
 
-def test_messages_that_break_the_contract_become_dead_letters_that_say_why(pipeline) -> None:
-    topics = pipeline.settings.topics
-    broken = {
-        b"header mqtt-topic is missing": [],
-        b"header mqtt-topic is empty": [("mqtt-topic", b"")],
-        b"header mqtt-topic contains a wildcard": [("mqtt-topic", b"a/+/c")],
-        b"is not UTF-8": [("mqtt-topic", b"\xff")],
-        b"header mqtt-qos is '7'": [TOPIC, ("mqtt-qos", b"7")],
-        b"header expiration is '-1'": [TOPIC, ("expiration", b"-1")],
-        b"header priority is '256'": [TOPIC, ("priority", b"256")],
-        b"header response-topic contains a wildcard": [TOPIC, ("response-topic", b"#")],
-        b"header mqtt-retain is ''": [TOPIC, ("mqtt-retain", b"")],
-        b"the headers have": [TOPIC, ("x-huge", b"h" * 70_000)],
-    }
-    pipeline.start()
-    for headers in broken.values():
-        pipeline.send(topics.messages, b"payload", key=b"client", headers=headers)
-    pipeline.send(topics.messages, b"p" * 800_000, key=b"client", headers=[TOPIC])
-
-    letters = pipeline.read(topics.dead_letters, len(broken) + 1)
-    details = [dict(letter.headers)["x-detail"] for letter in letters]
-    for text in broken:
-        assert sum(text in detail for detail in details) == 1, text
-    (large,) = [letter for letter in letters if b"the payload has" in dict(letter.headers)["x-detail"]]
-    assert dict(large.headers)["x-truncated-from-bytes"] == b"800000"
-
-
 def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()

@@ -4,10 +4,8 @@ tests/unit/streaming/spark_internals/test_lean_worker.py says everything else, o
 """
 
 import json
-import os
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,37 +19,12 @@ from state.records.events import WAKE_UP_KEY, encode_event
 from state.settings import SessionSettings
 from streaming.engine.operator.session_operator import SessionOperator
 from tests.spark.conftest import Pipeline
-from tests.spark.lean_functions import Captured, Failing, LeanOnly, Plain
+from tests.spark.lean_functions import Captured, Failing, LeanOnly
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 from tests.unit.streaming.spark_internals.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
-
-
-def test_workers_that_are_used_again_take_the_path_of_each_function(pipeline: Pipeline) -> None:
-    """Both orders, and a function of another kind in between."""
-    # One micro-batch for each query: a query that is stopped while a task runs takes its worker with it.
-    pipeline.trigger_interval_ms = 3_600_000
-    topic, commits = pipeline.settings.topics.ledger, pipeline.checkpoint / "commits"
-    seen: Counter[bytes] = Counter()
-    pids: dict[type, set[bytes]] = {LeanOnly: set(), Plain: set()}
-    for number, function in enumerate([LeanOnly(topic), Plain(topic), LeanOnly(topic), Plain(topic), LeanOnly(topic)]):
-        for client in range(8):
-            pipeline.send_message(f"client-{client}", b"p")
-        query = pipeline.start(function)
-        wait_until(lambda number=number: (commits / str(number)).exists(), f"micro-batch {number}", check=pipeline.check)
-        pipeline.stop()
-        assert query.exception() is None
-        found = Counter(record.value or b"" for record in pipeline.read(topic, 8 * (number + 1)))
-        for value in found - seen:
-            count, pid = value.split()
-            assert int(count) == 1
-            pids[type(function)].add(pid)
-        seen = found
-        sizes = pipeline.spark.range(4).groupBy("id").applyInPandas(lambda frame: frame, "id long").count()
-        assert sizes == 4
-    assert pids[LeanOnly] & pids[Plain], "no worker was used again for the other path"
 
 
 def connect(pipeline: Pipeline, *clients: str) -> None:
@@ -177,19 +150,6 @@ def test_an_exception_stops_the_query_and_the_next_query_runs(pipeline: Pipeline
     pipeline.stop()
     pipeline.start(LeanOnly(topic))
     assert (pipeline.read(topic, 1)[0].value or b"").startswith(b"1 ")
-
-
-def test_large_payloads_pass(pipeline: Pipeline) -> None:
-    payload = os.urandom(200_000)
-    connect(pipeline, *(f"c{number}" for number in range(20)))
-    for number in range(100):
-        pipeline.producer.send(
-            pipeline.settings.topics.messages, payload, key=b"c%d" % (number % 20), headers=[("mqtt-topic", b"t")]
-        )
-    pipeline.producer.flush()
-    pipeline.start()
-    sent = publishes(pipeline.commands(lambda found: len(publishes(found)) >= 100))
-    assert {publish.payload for publish in sent} == {payload}
 
 
 @pytest.mark.parametrize("option", ["spark.python.use.daemon=false", "spark.python.worker.reuse=false"])

@@ -25,11 +25,6 @@ def problems_of(name: str, changes: Mapping[str, str]) -> list[str]:
     return judge(PLANS[name], actual(PLANS[name], changes), brokers=1)[0]
 
 
-def test_there_are_ten_topics_with_the_names_of_the_design() -> None:
-    names = "messages", "events", "commands", "uplink", "receipts", "dead-letters", "ledger", "throttle", "leases", "routes"
-    assert list(PLANS) == [f"inflight.{name}" for name in names]
-
-
 def test_the_prefix_is_configurable() -> None:
     names = [plan.name for plan in planned_topics(Settings(topics={"prefix": "fleet-7"}))]
     assert names[0] == "fleet-7.messages"

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.record_producer import Answer, NotSent
-from sinks.kafka.topic_partitions import PartitionsAdded, TopicMissing
+from sinks.kafka.topic_partitions import PartitionsAdded
 from tests.support.waiting import until
 
 LATE = KafkaError(KafkaError._MSG_TIMED_OUT)
@@ -292,13 +292,6 @@ def test_closing_waits_for_what_is_unconfirmed_but_not_for_ever(producer: FakePr
         await other.close(0.01)
 
     asyncio.run(scenario())
-
-
-def test_a_missing_topic_is_named(producer: FakeProducer) -> None:
-    producer.topics = {}
-    with pytest.raises(TopicMissing, match="topic events does not exist"):
-        asyncio.run(started())
-    assert producer.closed
 
 
 def test_the_producer_gives_nothing_up_before_we_do(producer: FakeProducer) -> None:

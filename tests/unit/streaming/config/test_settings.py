@@ -480,11 +480,6 @@ def test_a_name_of_spark_may_be_in_quotes_as_in_a_file(key: str) -> None:
     assert load_settings(overrides=[f"engine.spark.{key}=2"]).engine.spark == {"spark.executor.cores": 2}
 
 
-def test_settings_do_not_change() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Settings().session.max_inflight = 3  # type: ignore[misc]
-
-
 def test_kafka_security_and_options_reach_clients_of_python_and_spark() -> None:
     settings = Settings(
         kafka={

@@ -2,7 +2,6 @@
 
 import socket
 import urllib.request
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from inflight.local.errors import CannotListen
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters
 from sinks.health import LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
-from streaming.config.settings import Settings
 from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress, batch_progress
@@ -25,16 +23,6 @@ def scrape(word: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
         text: str = answer.read().decode()
     return text
-
-
-def test_by_default_nothing_listens_and_only_loopback_would() -> None:
-    metrics = Settings().metrics
-    assert (metrics.engine_port, metrics.gateway_port, metrics.bridge_port) == (-1, -1, -1)
-    assert metrics.host == "127.0.0.1"
-    with serving_metrics(
-        metrics.host, metrics.gateway_port, "gateway_port", GatewayCollector(GatewayCounters()), LoopHealth()
-    ) as served:
-        assert served == ""
 
 
 def test_each_scrape_sees_the_numbers_of_that_moment() -> None:
@@ -50,13 +38,6 @@ def test_each_scrape_sees_the_numbers_of_that_moment() -> None:
         assert "inflight_bridge" not in scrape(one)
         assert 'inflight_bridge_acknowledgements_total{reason="0x97"} 3.0' in scrape(two)
         assert "process_resident_memory_bytes" in scrape(two)
-
-
-def test_after_the_end_nothing_listens() -> None:
-    with serving_metrics("127.0.0.1", 0, "engine_port", EngineCollector(), LoopHealth()) as served:
-        scrape(served)
-    with pytest.raises(ConnectionRefusedError), closing(socket.create_connection(("127.0.0.1", int(served.split(":")[1])))):
-        pass
 
 
 def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:

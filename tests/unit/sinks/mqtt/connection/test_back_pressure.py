@@ -26,19 +26,6 @@ def test_refused_subscribes_behind_an_unconfirmed_record_stop_reading() -> None:
     assert harness.wants_data
 
 
-def test_the_properties_of_publications_count() -> None:
-    harness = connected(5, accept={"max_awaiting_rel": 0}, max_unconfirmed_bytes=65_536)
-    harness.confirming = False
-    many = b"\x26\x00\x01k\x00\x01v" * 18
-    for packet_id in range(1, 40):
-        harness.send(published(packet_id, many))
-    assert not harness.wants_data
-    assert len(harness.waiting) < 30
-    for append in list(harness.waiting):
-        harness.confirm(append)
-    assert harness.wants_data
-
-
 def test_a_connection_stopped_because_of_others_resumes_with_its_buffer() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=4))
     harness = connected(4, keep_alive_s=10, total=total)

@@ -3,7 +3,7 @@
 import pytest
 
 from sinks.fast_path.settings import FastPathSettings
-from sinks.mqtt.access.grant import Grant, LoginRefused, Refusal
+from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.connection.phases import Phase
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
@@ -61,14 +61,6 @@ def test_connack_waits_for_the_login_and_the_log() -> None:
     assert harness.settle() == CONNACK_3
 
 
-def test_a_wrong_login_gets_its_refusal_and_nothing_of_it_is_in_the_log() -> None:
-    harness = Harness(login=None)
-    harness.send(connect(flags=CLEAN))
-    assert harness.logged_in(LoginRefused(Refusal.PASSWORD)) == bytes.fromhex("20020004")
-    assert harness.connection.is_closed
-    assert harness.events == []
-
-
 def test_a_login_that_ends_early_closes_after_the_engines_answer() -> None:
     harness = Harness(login=Grant("ada", valid_ms=5_000), accept_timeout_ms=30_000)
     harness.send(connect(level=5, flags=CLEAN))
@@ -76,14 +68,6 @@ def test_a_login_that_ends_early_closes_after_the_engines_answer() -> None:
     accept(harness)
     assert harness.pass_ms(0) == bytes.fromhex("e00187")
     harness.last(ConnectionLost)
-
-
-def test_what_an_answered_device_sends_is_held_back_and_not_without_limit() -> None:
-    harness = Harness()
-    harness.send(connect(flags=CLEAN))
-    assert harness.wants_data
-    harness.send(b"\x30" * 65_536)
-    assert not harness.wants_data
 
 
 def test_there_is_one_connack_when_the_engine_precedes_the_confirmation() -> None:

@@ -1,5 +1,8 @@
 """A device that is not logged in may send one CONNECT of a bounded size."""
 
+import pytest
+
+from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.limits.settings import DeviceLimits
 from state.commands import AcceptConnection
 from tests.unit.sinks.mqtt.connection.harness import Harness
@@ -41,9 +44,12 @@ def test_from_then_on_the_maximum_packet_size_holds() -> None:
     assert harness.connection.is_closed
 
 
-def test_what_follows_a_connect_is_read_up_to_the_same_size() -> None:
-    harness = Harness(device_limits=LIMITS)
-    harness.send(connect(flags=0x00), bytes(1_999))
+@pytest.mark.parametrize(
+    ("flags", "login"), [(0x00, EVERYTHING), (0x02, EVERYTHING), (0x02, None)], ids=["not accepted", "answered", "no login yet"]
+)
+def test_what_follows_a_connect_is_read_up_to_the_same_size(flags: int, login: Grant | None) -> None:
+    harness = Harness(device_limits=LIMITS, login=login)
+    harness.send(connect(flags=flags), bytes(1_999))
     assert harness.wants_data
     harness.send(b"0")
     assert not harness.wants_data

@@ -40,15 +40,6 @@ class TestConnect:
         assert harness.uplink == []
         assert harness.command(AcceptConnection) == bytes.fromhex("20020000") + PINGRESP + ack(0x40, 5)
 
-    def test_an_early_flood_is_not_read_for_ever(self) -> None:
-        harness = Harness(device_limits=DeviceLimits(max_packet_rate=0))
-        harness.send(connect(flags=0x00), PINGREQ)
-        assert harness.wants_data
-        harness.send(PINGREQ * 40_000)
-        assert not harness.wants_data
-        harness.command(AcceptConnection)
-        assert harness.wants_data
-
     @pytest.mark.parametrize(("level", "answer"), [(4, "20020003"), (5, "2003008800")])
     def test_without_a_partition_the_server_is_unavailable(self, level: int, answer: str) -> None:
         harness = Harness(partition=None)
@@ -288,13 +279,6 @@ class TestOtherCode:
         assert harness.last(ConnectionLost).connection_id == 77
         harness.command(SendPublish, sequence=2, code="b", packet_id=2, topic="t", payload=b"2", qos=QoS(0))
         assert harness.counters.closed_for_other_code == harness.counters.connections_lost["other code"] == 1
-
-    def test_a_repetition_by_the_same_code_is_dropped(self) -> None:
-        harness = connected()
-        for _ in range(2):
-            harness.command(SendPublish, sequence=2, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS(0))
-        assert not harness.connection.is_closed
-        assert harness.counters.commands_repeated == 1
 
     def test_a_device_that_waits_for_its_connack_is_told_to_come_again(self) -> None:
         harness = Harness()

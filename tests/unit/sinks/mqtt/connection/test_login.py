@@ -32,12 +32,6 @@ def test_what_comes_while_a_login_is_verified_waits() -> None:
     assert harness.command(AcceptConnection, send_quota=2) == bytes.fromhex("20020000") + PINGRESP
 
 
-def test_a_flood_while_a_login_is_verified_is_not_read() -> None:
-    harness = Harness(login=None)
-    harness.send(connect(), b"\x30" * 65_536)
-    assert not harness.wants_data
-
-
 def test_a_login_that_is_refused_later_is_refused_the_same_way() -> None:
     harness = Harness(login=None)
     harness.send(connect())

@@ -4,7 +4,7 @@ import pytest
 
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, ServerPacket
 from sinks.mqtt.connection.handshake import V311, Codec
-from state.commands import CloseConnection, DropAwaitingRel, SendPublish, SendPubRel, WithdrawPublish
+from state.commands import CloseConnection, DropAwaitingRel, SendPublish, SendPubRel
 from state.events import (
     ConnectionLost,
     PubAckReceived,
@@ -85,16 +85,6 @@ class TestPublications:
         assert harness.send(publish("a", first_byte=0x34, packet_id=3, v5=b"")) == bytes.fromhex("e00193")
         assert isinstance(harness.events[-1], ConnectionLost)
         assert harness.counters.protocol_errors[0x93] == 1
-
-    def test_unanswered_qos_1_publications_count_in_mqtt_5(self) -> None:
-        harness = connected(5)
-        harness.confirming = False
-        one = publish("a", first_byte=0x32, packet_id=1, v5=b"")
-        assert harness.send(one, one) == b""
-        assert harness.send(one) == b""
-        assert harness.counters.protocol_errors[0x93] == 1
-        harness.confirming = True
-        assert harness.settle() == ack(0x40, 1) * 2 + bytes.fromhex("e00193")
 
     def test_publications_before_an_overflow_are_answered_before_disconnect(self) -> None:
         """[MQTT-3.3.4-7]; else the device would send it all again, and overflow again."""
@@ -211,13 +201,6 @@ class TestDelivery:
         again = harness.command(SendPublish, sequence=sequence, packet_id=0, topic="t", payload=b"p", qos=QoS(0))
         assert again == b""
         assert harness.counters.commands_repeated == 1
-
-    def test_a_withdrawn_message_makes_room(self) -> None:
-        harness = connected(accept={"send_quota": 1})
-        send_publish(harness, 1)
-        send_publish(harness, 2)
-        send_publish(harness, 3)
-        assert harness.command(WithdrawPublish, packet_ids=(1, 2)) == written(3)
 
     def test_a_message_that_mqtt_cannot_carry_takes_no_slot(self) -> None:
         harness = connected(accept={"send_quota": 1})

@@ -38,33 +38,6 @@ def test_a_device_that_waits_is_heard_again() -> None:
     assert sent(harness, 4, qos=1) == refused(0x40, 4)
 
 
-def test_a_refused_packet_id_is_free_and_an_accepted_one_may_be_repeated() -> None:
-    harness = connected(5, accept=MANY, max_publish_rate=1)
-    assert sent(harness, 1, qos=2) == ack(0x50, 1)
-    assert sent(harness, 2, qos=2) == refused(0x50, 2)
-    assert sent(harness, 1, qos=2, dup=True) == ack(0x50, 1), "it was accepted: only our PUBREC was lost"
-    harness.now_ms += 1_000
-    assert sent(harness, 2, qos=1) == ack(0x40, 2)
-
-
-def test_a_refusal_waits_for_its_turn() -> None:
-    harness = connected(5, accept=MANY, max_publish_rate=1)
-    harness.confirming = False
-    assert sent(harness, 1, qos=1) == b""
-    assert sent(harness, 2, qos=1) == b""
-    harness.confirm(harness.waiting[0])
-    assert harness.output() == ack(0x40, 1) + refused(0x40, 2)
-
-
-def test_qos_0_and_mqtt_3_1_1_are_not_refused_because_they_cannot_be() -> None:
-    harness = connected(5, accept=MANY, max_publish_rate=1)
-    for _ in range(5):
-        assert sent(harness, 0, qos=0) == b""
-    assert len(harness.uplink) == 5
-    old = connected(4, max_publish_rate=1)
-    assert [sent(old, packet_id, qos=1, level=4) for packet_id in (1, 2, 3)] == [ack(0x40, packet_id) for packet_id in (1, 2, 3)]
-
-
 def test_expected_acknowledgements_do_not_count_for_the_packet_rate() -> None:
     harness = connected(5, accept={"send_quota": 100}, device_limits=DeviceLimits(max_packet_rate=2))
     harness.pass_ms(1_000)

@@ -15,11 +15,9 @@ from state.events import (
     PublishReceived,
     PubRelReceived,
     RestoreRequested,
-    SessionPurged,
 )
 from state.session import Session
 from streaming.engine.operator import session_operator, state_row
-from streaming.engine.operator.cells import EVENTS
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
 from tests.unit.streaming.engine.operator.test_session_operator import NOW, SETTINGS, Host, commands, group_state, of
 
@@ -138,36 +136,6 @@ def test_memory_that_is_used_up_is_nobodys_damage(monkeypatch: pytest.MonkeyPatc
         host.run(timed_out=True)
 
 
-def test_a_quarantined_client_is_refused_and_its_messages_are_dead_letters() -> None:
-    host = damaged()
-    host.run(timed_out=True)
-    connect = ClientConnected(connection_id=7, commands_partition=1, clean_start=False)
-    records = host.run(
-        host.event(connect),
-        host.message(b"good", message_id=b"good", mqtt_qos=b"2"),
-        host.message(b"bad", message_id=b"bad", mqtt_qos=b"7"),
-        now_ms=NOW + 1,
-    )
-    (close,) = commands(records)
-    assert isinstance(close, CloseConnection)
-    assert (close.connection_id, close.partition, close.reason_code) == (7, 1, 0x83)
-    assert outcomes(records) == {"good": "quarantined", "bad": "invalid"}
-    good = next(letter for letter in of(records, "dead-letters") if letter["value"] == b"good")
-    assert good["headers"]["mqtt-topic"] == b"t"
-    assert good["headers"]["mqtt-qos"] == b"2"
-    assert good["headers"]["message-id"] == b"good"
-    assert json.loads(good["headers"]["x-death"])[0]["queue"] == "c"
-
-
-def test_a_connection_of_a_damaged_session_is_closed_in_every_partition() -> None:
-    host = damaged()
-    ack = PubAckReceived(connection_id=7, packet_id=1)
-    closed = commands(host.run(host.event(ack), host.event(ack)))
-    assert {(close.connection_id, close.partition) for close in closed} == {(7, 0), (7, 1)}
-    assert len(closed) == 2
-    assert commands(host.run(host.event(ack), now_ms=NOW + 1)) == []
-
-
 def test_the_same_micro_batch_executed_again_gives_the_same_bytes(bug: pytest.MonkeyPatch) -> None:
     bug.undo()
     host = in_flight(b"1", b"2")
@@ -210,16 +178,6 @@ def test_restore_applies_the_events_of_the_quarantine(bug: pytest.MonkeyPatch) -
     assert host.timer_ms == NOW + 3 + RETRY_MS
 
 
-def test_restoring_an_unreadable_session_changes_only_the_ledger() -> None:
-    host = damaged()
-    host.run(timed_out=True)
-    records = host.run(host.event(RestoreRequested()), now_ms=NOW + 1)
-    assert [record["topic"] for record in records] == ["inflight.ledger"]
-    assert quarantined(host)
-    assert host.value is not None
-    assert quarantine.decode_quarantine(host.value[-1]).blob == b"\x01not a session"
-
-
 def test_a_row_of_a_newer_version_is_restored_by_the_version_that_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
     host = in_flight(b"1")
     assert host.value is not None
@@ -246,44 +204,12 @@ def test_drop_ends_the_session_and_the_client_begins_a_new_one(bug: pytest.Monke
     assert sent.payload == b"2"
 
 
-def test_dropping_a_failing_session_gives_its_messages_an_outcome(bug: pytest.MonkeyPatch) -> None:
-    bug.undo()
-    host = in_flight(b"1")
-    bug.setattr(Session, "_pass_time", failing)
-    host.run(timed_out=True, now_ms=NOW + 1)
-    records = host.run(host.event(DropRequested()), now_ms=NOW + 2)
-    assert outcomes(records) == {"1": "quarantined"}
-    assert [letter["value"] for letter in of(records, "dead-letters")] == [b"1"]
-    assert host.value is None
-
-
 def test_drop_of_what_cannot_be_read_forgets_it() -> None:
     host = damaged()
     records = host.run(host.event(DropRequested()), host.message(b"2", message_id=b"2"))
     assert outcomes(records) == {}, "the message was sent after the drop: it waits"
     assert host.value is not None
     assert host.value[:4] == (STATE_ROW_VERSION, False, 0, 1)
-
-
-@pytest.mark.parametrize("request_", [RestoreRequested(), DropRequested()])
-def test_a_request_for_a_client_that_is_not_quarantined_does_nothing(request_: Any) -> None:
-    host = in_flight(b"1")
-    before = host.value
-    records = host.run(host.event(request_))
-    assert [record["topic"] for record in records] == ["inflight.ledger"]
-    assert host.value == before
-    nobody = Host()
-    nobody.run(nobody.event(request_))
-    assert nobody.value is None
-
-
-def test_a_quarantined_session_is_not_purged() -> None:
-    host = damaged(blob=b"")
-    host.run(timed_out=True)
-    before = host.value
-    (record,) = host.run(host.event(SessionPurged()))
-    assert b"drop its session instead of purging it" in record["value"]
-    assert host.value == before
 
 
 def test_a_poisonous_event_beside_a_request_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,14 +226,3 @@ def test_a_poisonous_event_beside_a_request_is_found(monkeypatch: pytest.MonkeyP
     assert [command.payload for command in commands(records)] == [b"2"]
     assert [letter["value"] for letter in of(records, "dead-letters")] == [b"poison"]
     assert not quarantined(host)
-
-
-def test_what_a_device_says_in_quarantine_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MAX_KEPT_BYTES", 200)
-    host = damaged()
-    said = PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"x" * 130)
-    records = host.run(host.event(said), host.event(said), host.cell(EVENTS, b"\x01\xff"))
-    assert len(of(records, "dead-letters")) == 3
-    assert any(b"are kept" in letter["headers"]["x-detail"] for letter in of(records, "dead-letters"))
-    assert host.value is not None
-    assert len(quarantine.decode_quarantine(host.value[-1]).events) == 1
