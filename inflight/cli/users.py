@@ -19,8 +19,8 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME")]
 @app.command()
 def add(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
     """Add a user or change a password, which is read from the terminal or from the first line of standard input."""
-    from sinks.mqtt.access.users.password_file import HASHER, write_password_file
-    from sinks.mqtt.access.users.usernames import WHAT_IS_ALLOWED, is_username
+    from sinks.mqtt.access.password_file import HASHER, write_password_file
+    from sinks.mqtt.access.usernames import WHAT_IS_ALLOWED, is_username
 
     if not is_username(name):
         raise typer.BadParameter(f"a user name has {WHAT_IS_ALLOWED}")
@@ -37,7 +37,7 @@ def add(name: Name, file: File = None, config: Config = None, overrides: Overrid
 @app.command()
 def remove(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
     """Remove a user. An existing connection continues until it ends; the next login is refused."""
-    from sinks.mqtt.access.users.password_file import write_password_file
+    from sinks.mqtt.access.password_file import write_password_file
 
     path = _path(file, config, overrides)
     users = _users(path)
@@ -65,7 +65,7 @@ def _path(file: Path | None, config: Path | None, overrides: list[str] | None) -
 
 def _users(path: Path) -> dict[str, str]:
     """Returns password hashes by user name; empty if there is no file yet."""
-    from sinks.mqtt.access.users.password_file import read_password_file
+    from sinks.mqtt.access.password_file import read_password_file
 
     return read_password_file(path) if path.exists() else {}
 

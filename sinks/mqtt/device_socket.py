@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from sinks.host.lease import HeldLease
+from sinks.mqtt.access.authenticator import Judgement, Logins, Peer
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.grant import EVERYTHING
-from sinks.mqtt.access.logins import Judgement, Logins, Peer
 from sinks.mqtt.arrival import Arrival, arrival_of
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import WireConnection

@@ -18,8 +18,8 @@ from sinks.host.command_host import CommandHost
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionKind
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
+from sinks.mqtt.access.authenticator import Logins
 from sinks.mqtt.access.entrance import Entrance
-from sinks.mqtt.access.logins import Logins
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, WireConnection
 from sinks.mqtt.connection.effects import Effects, Register, Registration

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from sinks.mqtt.access.certificates import CertificateUser, user_of_certificate
 from sinks.mqtt.access.grant import User
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.users.certificates import CertificateUser, user_of_certificate
-from sinks.mqtt.access.users.tokens import Tokens, looks_like_token
-from sinks.mqtt.access.users.usernames import is_username
+from sinks.mqtt.access.tokens import Tokens, looks_like_token
+from sinks.mqtt.access.usernames import is_username
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
 from trials.fuzz.mutations import mutated, pieces

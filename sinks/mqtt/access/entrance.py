@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sinks.mqtt.access.users.certificates import CertificateUser
+from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 

@@ -59,8 +59,8 @@ from sinks.mqtt.connection.handshake import (
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, OPEN, OVERDUE, CloseReason, Phase
 from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.limits.adaptive_rate import FairShare
 from sinks.mqtt.limits.connect_queue import Turn
-from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.packet_rates import PacketRates
 from sinks.mqtt.limits.refusals import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket

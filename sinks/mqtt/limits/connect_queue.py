@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from sinks.mqtt.limits.fair_share import FairShare
+from sinks.mqtt.limits.adaptive_rate import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
 

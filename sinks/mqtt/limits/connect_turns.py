@@ -3,8 +3,8 @@
 import asyncio
 from typing import Protocol
 
+from sinks.mqtt.limits.adaptive_rate import FairShare
 from sinks.mqtt.limits.connect_queue import ConnectQueue, Turn
-from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 
 

@@ -4,15 +4,15 @@ import asyncio
 
 import structlog
 
-from sinks.mqtt.limited_log import LimitedLog
+from sinks.mqtt.limits.adaptive_rate import FairShare
 from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_turns import ConnectTurns
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
-from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.hosts import Hosts
 from sinks.mqtt.limits.refusals import LimitRefusals
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from sinks.mqtt.log_throttle import LimitedLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 

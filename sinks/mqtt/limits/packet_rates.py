@@ -3,13 +3,13 @@ holds for every packet of every version.
 
 1. A device that has sent many packets at once gets a turn like any other, and then the others get theirs.
 2. An acknowledgement that is waited for costs nothing: there are no more of them than there was sent to the device.
-3. While others wait it may use only a share of its rates (sinks/mqtt/limits/fair_share.py).
+3. While others wait it may use only a share of its rates (sinks/mqtt/limits/adaptive_rate.py).
 """
 
 import math
 from typing import Final
 
-from sinks.mqtt.limits.fair_share import SMALLEST_SHARE, FairShare
+from sinks.mqtt.limits.adaptive_rate import SMALLEST_SHARE, FairShare
 from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, PacketParts
 from sinks.mqtt.limits.refusals import Limit
 from sinks.mqtt.limits.settings import DeviceLimits

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import structlog
 
-from sinks.mqtt.limited_log import LimitedLog
+from sinks.mqtt.log_throttle import LimitedLog
 from sinks.mqtt.metrics import GatewayCounters
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from sinks.mqtt.limited_log import LimitedLog
+from sinks.mqtt.log_throttle import LimitedLog
 from sinks.mqtt.metrics import GatewayCounters
 
 _MAX_SHOWN: Final = 200

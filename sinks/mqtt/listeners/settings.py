@@ -4,7 +4,7 @@ import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sinks.mqtt.access.users.certificates import CertificateUser
+from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.limits.settings import check_network
 from state.setting import Setting
 

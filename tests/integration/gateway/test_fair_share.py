@@ -1,6 +1,6 @@
 """A device that waits slows the others down, on real sockets and with a Kafka that is slow when it is told to be.
 
-tests/unit/sinks/mqtt/limits/test_fair_share.py has the rules; here a gateway measures how long its devices wait.
+tests/unit/sinks/mqtt/limits/test_adaptive_rate.py has the rules; here a gateway measures how long its devices wait.
 """
 
 import itertools

@@ -8,8 +8,8 @@ import pytest
 
 from sinks.fast_path.router import OfferListener
 from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import CommandBatch, OfferPublish, OpenFastPath
 from state.events import ClientConnected, ConnectionLost

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
 from state.events import PublishReceived, Subscribed

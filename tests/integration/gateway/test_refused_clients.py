@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from paho.mqtt.enums import CallbackAPIVersion
 
+from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.listeners.settings import Transport
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, Subscribed

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from inflight.cli.options import watch_configuration
-from sinks.mqtt.access.users.password_file import HASHER, write_password_file
+from sinks.mqtt.access.password_file import HASHER, write_password_file
 from streaming.config.settings import gateway_settings
 from streaming.reload.gateway import GatewayReload
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from inflight.cli import app
-from sinks.mqtt.access.users.password_file import read_password_file
-from sinks.mqtt.access.users.passwords import Passwords
+from sinks.mqtt.access.password_file import read_password_file
+from sinks.mqtt.access.passwords import Passwords
 
 RUNNER = CliRunner()
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.access.settings import AccessRule
-from sinks.mqtt.access.users.certificates import CertificateUser
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
 from streaming.config.errors import ConfigurationError
 from streaming.config.resources import conf_file

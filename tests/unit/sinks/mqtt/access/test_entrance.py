@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.access.entrance import Entrance, entrance_of
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.access.users.certificates import CertificateUser
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 

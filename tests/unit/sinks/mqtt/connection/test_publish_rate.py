@@ -56,7 +56,7 @@ def test_expected_acknowledgements_do_not_count_for_the_packet_rate() -> None:
 
 
 def test_others_are_slowed_down_only_for_who_is_connected_and_sends_little() -> None:
-    """See sinks.mqtt.limits.fair_share."""
+    """See sinks.mqtt.limits.adaptive_rate."""
     harness = Harness(device_limits=DeviceLimits(max_packet_rate=640))
     harness.send(connect())
     assert not harness.connection.is_low_rate(harness.now_ms), "its CONNECT waits"

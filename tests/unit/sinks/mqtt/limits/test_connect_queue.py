@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinks.mqtt.limits.adaptive_rate import FairShare
 from sinks.mqtt.limits.connect_queue import ConnectQueue, Turn
-from sinks.mqtt.limits.fair_share import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 
 ANSWER_TIMEOUT_MS = 30_000

@@ -1,4 +1,4 @@
-"""sinks.mqtt.access.users.tokens"""
+"""sinks.mqtt.access.tokens"""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import LoginRefused, Refusal, User
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.users.tokens import Tokens, looks_like_token, read_token_key
+from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW_S = int(time.time())

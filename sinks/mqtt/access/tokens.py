@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import LoginRefused, Refusal, User
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.users.usernames import is_username
+from sinks.mqtt.access.usernames import is_username
 
 _CLOCKS_DIFFER_S: Final = 10
 _PARTS: Final = 3

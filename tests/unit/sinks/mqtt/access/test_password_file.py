@@ -1,4 +1,4 @@
-"""sinks.mqtt.access.users.password_file"""
+"""sinks.mqtt.access.password_file"""
 
 import stat
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.users.password_file import HASHER, read_password_file, write_password_file
+from sinks.mqtt.access.password_file import HASHER, read_password_file, write_password_file
 
 HASH = HASHER.hash("x")
 

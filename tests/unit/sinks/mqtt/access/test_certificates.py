@@ -1,11 +1,11 @@
-"""sinks.mqtt.access.users.certificates"""
+"""sinks.mqtt.access.certificates"""
 
 from typing import Any
 
 import pytest
 
+from sinks.mqtt.access.certificates import CertificateUser, user_of_certificate
 from sinks.mqtt.access.grant import LoginRefused, User
-from sinks.mqtt.access.users.certificates import CertificateUser, user_of_certificate
 
 CERTIFICATE: dict[str, Any] = {
     "subject": ((("organizationName", "us"),), (("commonName", "fleet"),), (("commonName", "ada"),)),

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import argon2
 
-from sinks.mqtt.access.users.password_file import HASHER
+from sinks.mqtt.access.password_file import HASHER
 
 _MAX_CACHED: Final = 100_000
 

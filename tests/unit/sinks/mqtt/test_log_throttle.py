@@ -1,6 +1,6 @@
-"""sinks.mqtt.limited_log"""
+"""sinks.mqtt.log_throttle"""
 
-from sinks.mqtt.limited_log import LimitedLog
+from sinks.mqtt.log_throttle import LimitedLog
 
 
 def test_ten_lines_a_second_and_then_how_many_are_missing() -> None:

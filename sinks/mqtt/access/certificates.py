@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from sinks.mqtt.access.grant import LoginRefused, Refusal, User
-from sinks.mqtt.access.users.usernames import is_username
+from sinks.mqtt.access.usernames import is_username
 
 Certificate: TypeAlias = Mapping[str, Any]
 """As `ssl.SSLObject.getpeercert` tells it."""

@@ -1,6 +1,6 @@
 import pytest
 
-from sinks.mqtt.limits.fair_share import FairShare
+from sinks.mqtt.limits.adaptive_rate import FairShare
 from sinks.mqtt.limits.settings import DeviceLimits
 
 

@@ -1,4 +1,4 @@
-"""sinks.mqtt.access.logins"""
+"""sinks.mqtt.access.authenticator"""
 
 import asyncio
 import time
@@ -10,12 +10,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from sinks.mqtt.access.authenticator import Judgement, Logins, Peer
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused, Refusal
-from sinks.mqtt.access.logins import Judgement, Logins, Peer
+from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.access.users.password_file import HASHER, write_password_file
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings

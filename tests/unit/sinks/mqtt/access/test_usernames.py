@@ -1,8 +1,8 @@
-"""sinks.mqtt.access.users.usernames"""
+"""sinks.mqtt.access.usernames"""
 
 import pytest
 
-from sinks.mqtt.access.users.usernames import is_username
+from sinks.mqtt.access.usernames import is_username
 
 
 @pytest.mark.parametrize("name", ["ada", "a", "ü" * 128, "a b", "a:b", "a.b@example.com", "{username}", "*"])

@@ -13,16 +13,16 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from sinks.mqtt.access.backoff import FailedLogins
+from sinks.mqtt.access.certificates import Certificate, user_of_certificate
 from sinks.mqtt.access.entrance import Entrance
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import ANONYMOUS, Grant, LoginRefused, Refusal, User
+from sinks.mqtt.access.password_file import read_password_file
+from sinks.mqtt.access.passwords import PasswordHash, Passwords
 from sinks.mqtt.access.refusals import Refusals
 from sinks.mqtt.access.rules import Rules
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.users.certificates import Certificate, user_of_certificate
-from sinks.mqtt.access.users.password_file import read_password_file
-from sinks.mqtt.access.users.passwords import PasswordHash, Passwords
-from sinks.mqtt.access.users.tokens import Tokens, looks_like_token, read_token_key
+from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.metrics import GatewayCounters

@@ -13,7 +13,7 @@ from typing import Final
 import argon2
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.users.usernames import WHAT_IS_ALLOWED, is_username
+from sinks.mqtt.access.usernames import WHAT_IS_ALLOWED, is_username
 
 HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 """19 MiB and two passes, some 20 ms of one core: what OWASP asks for, and no more memory than a gateway can spare."""

@@ -1,9 +1,9 @@
-"""sinks.mqtt.access.users.passwords"""
+"""sinks.mqtt.access.passwords"""
 
 import time
 
-from sinks.mqtt.access.users.password_file import HASHER
-from sinks.mqtt.access.users.passwords import PasswordHash, Passwords
+from sinks.mqtt.access.password_file import HASHER
+from sinks.mqtt.access.passwords import PasswordHash, Passwords
 
 
 def passwords(**users: str) -> Passwords:
