@@ -27,7 +27,7 @@ from sinks.fast_path.offering import OfferRouter, Offers
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.kafka.append import Confirmation, Headers
-from sinks.mqtt.access.entrance import entrance_of
+from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
@@ -218,7 +218,7 @@ class Device:
         self.transport = Transport()
         self.session = Session(client_id=client_id, settings=_SESSION)
         self.receipts: list[SendReceipt] = []
-        self.protocol = rig.gateway.new_socket(entrance_of(_SETTINGS.plain_listener, _SETTINGS))
+        self.protocol = rig.gateway.new_socket(auth_policy_of(_SETTINGS.plain_listener, _SETTINGS))
         self.protocol.connection_made(self.transport)
         self._now_ms = time.time_ns() // 1_000_000
 

@@ -1,6 +1,6 @@
-"""How long ago the kernel took what a device sent, and whether the device has closed its side since.
+"""Finds out when the kernel received what was just read, and whether the device has closed its side since.
 
-A gateway that stood still finds in its sockets what devices sent to it meanwhile. Linux knows when that was (tcp(7), TCP_INFO).
+A gateway that stood still finds what devices have sent meanwhile in its sockets. Linux knows when that came (tcp(7), TCP_INFO).
 """
 
 import socket
@@ -14,14 +14,14 @@ _LAST_DATA_RECV: Final = struct.Struct("=B51xI")
 
 
 class Arrival(NamedTuple):
-    """waited_ms: since the last byte came in; 0 where the system does not say."""
+    """waited_ms: since the last byte came in; 0 where the system does not provide it."""
 
     waited_ms: int = 0
     peer_is_gone: bool = False
 
 
 def arrival_of(connection: socket.socket | None) -> Arrival:
-    """Of what was just read from a TCP connection."""
+    """Call it after reading from the connection. Without Linux or a socket it returns the default."""
     option = getattr(socket, "TCP_INFO", None)
     if connection is None or option is None:
         return Arrival()

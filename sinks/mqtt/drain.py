@@ -1,13 +1,12 @@
-"""A gateway gives its devices up: slowly enough for the others to take them, and with everything in the log that was said.
+"""Drains a gateway: slowly enough for the others to take its devices, and with all their records in the log.
 
-1. `/readyz` says that it stops, and neither a CONNECT nor a socket is taken any more.
-2. The connections are let go, a slice after the other (sinks/mqtt/connection/connection.py, 8). Their devices connect elsewhere.
-   Until its turn a connection works as before, the fast path too: nobody waits for micro-batches as long as the drain takes.
-3. When nobody is left and Kafka has confirmed everything, or the time is over, or whoever stops it is in a hurry: what is left is
-   closed at once.
+1. `/readyz` reports that it stops. It accepts neither a socket nor a CONNECT any more.
+2. The connections are closed gracefully in slices (sinks/mqtt/connection/connection.py, 8). Their devices connect elsewhere.
+   Until its turn a connection works as before, the fast path too.
+3. The rest is closed at once: when none is left and Kafka has confirmed everything, when the time is over, or on `hurry`.
 
-Until the end of that the gateway is a member of its consumer groups: the engine reaches those that are still there, and its
-router goes on offering messages to the connections of others.
+Until then the gateway is a member of its consumer groups. So the engine reaches its connections, and its router goes on offering
+messages to the connections of other gateways.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ from sinks.mqtt.listeners.listeners import Listeners
 _log: Final = structlog.get_logger(__name__)
 _SLICE_MS: Final = 100
 _SMALLEST_SLICE: Final = 2
-"""Connections: what is no burden for anybody need not wait."""
+"""Connections. Few connections burden no other gateway, so they need not wait."""
 
 T = TypeVar("T")
 
 
 class Drain:
-    """drain_ms: within which all are let go. confirm_ms: how long Kafka may take after that."""
+    """drain_ms: within which all connections are closed. confirm_ms: how long Kafka may take after that."""
 
     def __init__(self, gateway: Gateway, listeners: Listeners, *, drain_ms: int, confirm_ms: int) -> None:
         self._gateway = gateway
@@ -37,16 +36,16 @@ class Drain:
         self._longest_s = (drain_ms + confirm_ms) / 1_000
 
     def begin(self) -> None:
-        """Step 1."""
-        self._gateway.refuse_newcomers()
+        """Does step 1."""
+        self._gateway.stop_accepting()
         self._listeners.close()
 
     async def run(self, hurry: asyncio.Event) -> None:
-        """Steps 2 and 3. Cancelling it is step 3."""
+        """Does steps 2 and 3. Cancelling it is step 3."""
         loop = asyncio.get_running_loop()
         began_s, count = loop.time(), len(self._gateway.all_connections())
         _log.info("draining", connections=count, within_ms=self._drain_ms)
-        leaving = asyncio.ensure_future(self._let_all_go())
+        leaving = asyncio.ensure_future(self._close_in_slices())
         hurrying = asyncio.ensure_future(hurry.wait())
         try:
             await asyncio.wait({leaving, hurrying}, timeout=self._longest_s, return_when=asyncio.FIRST_COMPLETED)
@@ -57,12 +56,12 @@ class Drain:
             self._gateway.stop()
             _log.info("drained", connections=count, closed_at_once=left, took_ms=int(1_000 * (loop.time() - began_s)))
 
-    async def _let_all_go(self) -> None:
+    async def _close_in_slices(self) -> None:
         for number, connections in enumerate(slices(self._gateway.all_connections(), within_ms=self._drain_ms)):
             if number:
                 await asyncio.sleep(_SLICE_MS / 1_000)
             for connection in connections:
-                self._gateway.let_go(connection)
+                self._gateway.close_gracefully(connection)
         await self._gateway.until_drained()
 
 

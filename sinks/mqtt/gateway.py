@@ -18,15 +18,14 @@ from sinks.host.command_host import CommandHost
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionKind
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
-from sinks.mqtt.access.authenticator import Logins
-from sinks.mqtt.access.entrance import Entrance
+from sinks.mqtt.access.authenticator import Authenticator, ListenerAuthPolicy
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, WireConnection
 from sinks.mqtt.connection.effects import Effects, Register, Registration
 from sinks.mqtt.connection.fast_path import OfferRefusal
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.device_socket import DeviceSocket
-from sinks.mqtt.limits.connection_counts import Place
+from sinks.mqtt.limits.connection_counts import ConnectionSlot
 from sinks.mqtt.limits.gateway_limits import GatewayLimits
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.pressure import LoopLagMonitor, Pressure
@@ -36,13 +35,13 @@ from state.model import ClientId, ReasonCode
 
 _log: Final = structlog.get_logger(__name__)
 _LATE_MS: Final = 50
-"""A CONNECT that was in the kernel for so long had to wait for this process."""
+"""A CONNECT that was in the kernel for this long had to wait for the process."""
 _TICK_MS: Final = 10
-"""Linux counts that in steps of its timer, which are no longer."""
+"""Resolution of that time: Linux counts it in ticks of its timer."""
 _ENGINE_FOLLOWS_MS: Final = 15_000
 """After session settings have changed in the file, the engine takes them over with one of its next micro-batches."""
 _GATEWAY: Final = "gateway"
-"""The cause, in the metrics, of what is not the device's fault."""
+"""The cause, in the metrics, of an end for which the device is not responsible."""
 _STOPS: Final = CloseReason("the gateway is stopping", _GATEWAY, ReasonCode.SERVER_SHUTTING_DOWN)
 _MOVED: Final = CloseReason("the gateway lost the partition", _GATEWAY, ReasonCode.SERVER_BUSY)
 _LEASE_PASSED: Final = CloseReason("the lease of the gateway has passed", _GATEWAY, ReasonCode.SERVER_BUSY)
@@ -55,36 +54,37 @@ class Gateway(CommandHost[DeviceSocket]):
     def __init__(
         self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters, *, clock_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        """clock_ns: by which connections are numbered."""
+        """clock_ns: numbers the connections."""
         holder = f"gateway {settings.host}:{settings.port}"
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
         self.counters = counters
-        self.logins = Logins(settings, counters)
+        self.authenticator = Authenticator(settings, counters)
         self.limits = GatewayLimits(settings, counters)
         self._by_client: dict[ClientId, DeviceSocket] = {}
-        """The newest of each client here that has logged in: a client that is only named gets no offers in its place."""
+        """The newest authenticated socket of each client. A client id alone must not attract offers."""
         self._pressure = Pressure(settings.fast_path)
         self._lag_monitor = LoopLagMonitor(self._observe_lag)
         self._registered = 0
         self._sockets: set[DeviceSocket] = set()
-        self._says_connack_from_ms = 0
+        self._answers_for_engine_from_ms = 0
         self._other_configuration = 0
         self._drained = asyncio.Event()
 
     def start(self) -> None:
-        """Apply for a lease."""
         self.lease.start()
         self._lag_monitor.start()
 
     def reconfigure(self, settings: GatewaySettings) -> None:
-        """Use other limits, ways to log in, rules, and session settings of the engine, for connections to come; the limits of all
-        devices together hold at once. The rest of the settings stays. Raises UnusableFile, and everything is as before."""
-        self.logins.take(settings)
-        self.limits.take(settings.device_limits)
+        """Applies other limits, ways to log in, rules and session settings of the engine to new connections.
+
+        The limits of all devices together hold at once. The other settings stay. If it raises UnusableFile, nothing has changed.
+        """
+        self.authenticator.reconfigure(settings)
+        self.limits.reconfigure(settings.device_limits)
         before = self.settings
         if (settings.session, settings.profiles) != (before.session, before.profiles):
-            self._says_connack_from_ms = self.now_ms() + _ENGINE_FOLLOWS_MS
+            self._answers_for_engine_from_ms = self.now_ms() + _ENGINE_FOLLOWS_MS
             self._other_configuration = self.counters.connections_lost[OTHER_CONFIGURATION]
         self.settings = replace(
             before,
@@ -98,57 +98,56 @@ class Gateway(CommandHost[DeviceSocket]):
     # --- for sockets ----------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Monotonic."""
         return int(self._loop.time() * 1_000)
 
-    def new_socket(self, entrance: Entrance, place: Place | None = None) -> DeviceSocket:
-        """The protocol of a socket that was just accepted. place: what it counts as; None = it is not counted yet."""
-        return DeviceSocket(self, entrance, place)
+    def new_socket(self, policy: ListenerAuthPolicy, slot: ConnectionSlot | None = None) -> DeviceSocket:
+        """Makes the protocol of an accepted socket. slot: None = the socket is not counted yet."""
+        return DeviceSocket(self, policy, slot)
 
     def opened(self, socket: DeviceSocket) -> None:
         self._sockets.add(socket)
         if self.is_stopping:  # it was being accepted, or in its TLS handshake
-            self.let_go(socket)
+            self.close_gracefully(socket)
 
     def register(self, socket: DeviceSocket, request: Register, client_id: ClientId, waited_ms: int) -> Registration | None:
-        """Give a CONNECT an id. waited_ms: since it came in. Returns None if the gateway accepts no device now."""
+        """Gives a CONNECT an id. waited_ms: since it came in. Returns None if the gateway accepts no device now."""
         if not self.partitions or self.is_stopping or not self.lease.holds():
             return None
-        if request.refusal is not None:  # it was refused although it was prompt, and has to be above the newest
+        if request.refusal is not None:  # it was refused although it was prompt: its id must be above the newest
             self.connections.pop(request.refusal.connection_id, None)
             waited_ms = 0
         is_late = waited_ms >= _LATE_MS
         connection_id = self._ids.of_the_past(waited_ms + _TICK_MS) if is_late else self._ids.next()
         while connection_id in self.connections:
             connection_id = self._ids.of_the_past(waited_ms + _TICK_MS)
-        # In turn, so that a partition that moves away takes no more than its share of the connections along.
+        # In turn, so that a partition that moves away takes only its share of the connections with it.
         self._registered += 1
         partition = self.partitions[self._registered % len(self.partitions)]
         self.connections[connection_id] = socket
         socket.client_id = client_id
-        # An engine that takes settings over while it runs may have others; then it speaks for itself from the first time on.
+        # A running engine may have reloaded other settings. From the first difference on, only the engine answers.
         knows_settings = (
             self.settings.fast_path.enabled
             and self.counters.connections_lost[OTHER_CONFIGURATION] == self._other_configuration
-            and self.now_ms() >= self._says_connack_from_ms
+            and self.now_ms() >= self._answers_for_engine_from_ms
         )
         return Registration(connection_id, client_id, partition, self.lease.lease_id, knows_settings, is_late)
 
     def announced(self, socket: DeviceSocket) -> None:
-        """Its login holds, and the engine is told of it. The login may have taken longer than that of a newer connection."""
+        """Enters an authenticated socket, unless a newer connection of the client was faster."""
         connection = socket.connection
         newest = self._by_client.get(connection.client_id)
         if newest is None or newest.connection.connection_id < connection.connection_id:
             self._by_client[connection.client_id] = socket
 
     def append_all(self, socket: DeviceSocket, appends: list[Append]) -> None:
-        """Hand records of a connection to Kafka, in their order."""
+        """Hands records of a connection to Kafka, in their order."""
         connection, settings = socket.connection, self.settings
         for append in appends:
             topic = settings.uplink_topic if append.is_uplink else settings.events_topic
             self.append(topic, connection.key, append.value, append.headers, partial(self._appended, socket, append))
         if connection.is_low_rate(self.now_ms()):
-            self.limits.fair_share.handed_over(len(appends))
+            self.limits.rate_limiter.appended(len(appends))
             now_s = time.monotonic()
             for append in appends:
                 append.waits_since_s = now_s
@@ -162,7 +161,7 @@ class Gateway(CommandHost[DeviceSocket]):
         elif append.is_farewell:
             self._ended.not_told(connection.connection_id, connection.key, append.value)
         if append.waits_since_s is not None:
-            self.limits.fair_share.waited(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
+            self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
         socket.feed(connection.confirm, append, failure)
 
     def _confirmed(self, done: Confirmation, error: Exception | None) -> None:
@@ -172,13 +171,13 @@ class Gateway(CommandHost[DeviceSocket]):
             self._check_drained()
 
     def failed(self, socket: DeviceSocket, error: Exception) -> Effects:
-        """A bug, made visible: this connection ends, the gateway goes on."""
+        """Makes a bug visible. This connection ends, the gateway goes on."""
         self.counters.bugs += 1
         _log.error("connection_failed", client_id=socket.client_id, exc_info=error, action="please report this")
         return socket.connection.close(_FAILED, 0, self.now_ms())
 
     def forget(self, socket: DeviceSocket) -> None:
-        """Its connection is over."""
+        """Removes a socket whose connection is over."""
         connection = socket.connection
         self.connections.pop(connection.connection_id, None)
         if self._by_client.get(connection.client_id) is socket:
@@ -186,7 +185,6 @@ class Gateway(CommandHost[DeviceSocket]):
         self._check_drained()
 
     def closed(self, socket: DeviceSocket) -> None:
-        """The socket is closed."""
         self._sockets.discard(socket)
         self._check_drained()
 
@@ -222,24 +220,24 @@ class Gateway(CommandHost[DeviceSocket]):
     def _partitions_lost(self, partitions: frozenset[int]) -> None:
         moved = [socket for socket in self.connections.values() if socket.connection.partition in partitions]
         for socket in moved:
-            self.let_go(socket, _MOVED)
+            self.close_gracefully(socket, _MOVED)
         if moved:
             self._loop.call_later(self.settings.stop_timeout_ms / 1_000, self._close, moved, _MOVED)
 
     # --- offers ---------------------------------------------------------------------------------------------------------------
 
     def connection_of(self, client_id: ClientId) -> WireConnection | None:
-        """The newest connection of this client here that has logged in, None = there is none. On any thread."""
+        """Returns the client's newest authenticated connection; None = there is none. Safe on any thread."""
         socket = self._by_client.get(client_id)
         return None if socket is None else socket.connection
 
     @property
     def is_under_pressure(self) -> bool:
-        """Offers would be refused. On any thread."""
+        """Returns True if offers would be refused. Safe on any thread."""
         return self._pressure.is_high(self.now_ms())
 
     def offers(self, offers: Offers, waiting: int) -> None:
-        """Takes what the router has read for connections of this process. waiting: offers that are not handed over yet."""
+        """Hands the router's offers to their connections. waiting: offers that are not handed over yet."""
         counters = self.counters
         self._pressure.observe(self.now_ms(), unconfirmed=counters.appends_unconfirmed, offers=waiting)
         if offers.dropped:
@@ -265,8 +263,8 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def _observe_lag(self, loop_lag_ms: float) -> None:
         now_ms = self.now_ms()
-        self.limits.fair_share.beat(loop_lag_ms)
-        self._pressure.beat(now_ms, loop_lag_ms)
+        self.limits.rate_limiter.observe_lag(loop_lag_ms)
+        self._pressure.observe_lag(now_ms, loop_lag_ms)
         self._pressure.observe(now_ms, unconfirmed=self.counters.appends_unconfirmed)
 
     def count_load(self) -> None:
@@ -275,38 +273,38 @@ class Gateway(CommandHost[DeviceSocket]):
         self.counters.sockets_open = len(self._sockets)
         unsent = [socket.unsent_bytes for socket in self._sockets]
         self.counters.unsent_bytes = sum(unsent)
-        self.limits.buffered.look()
-        self.counters.fair_share = self.limits.fair_share.share
+        self.limits.buffered.measure()
+        self.counters.fair_share = self.limits.rate_limiter.share
         self.counters.buffered_bytes = self.limits.buffered.size_bytes
         self.counters.writers_blocked = sum(size > self.settings.max_write_buffer_bytes for size in unsent)
 
     # --- the end --------------------------------------------------------------------------------------------------------------
 
-    def refuse_newcomers(self) -> None:
-        """Accept no device any more."""
+    def stop_accepting(self) -> None:
+        """Stops accepting devices."""
         self.is_stopping = True
         self.ready.clear()
 
     def all_connections(self) -> Sequence[DeviceSocket]:
-        """Sockets without a CONNECT included, and those that are gone while Kafka does not know yet."""
+        """Returns every socket: those without a CONNECT too, and closed ones whose end Kafka has not confirmed."""
         return list(self._sockets | set(self.connections.values()))
 
-    def let_go(self, socket: DeviceSocket, why: CloseReason = _STOPS) -> None:
-        """Close it when its end is in the log; see WireConnection."""
-        socket.feed(socket.connection.let_go, why, self.settings.reconnect_grace_ms)
+    def close_gracefully(self, socket: DeviceSocket, why: CloseReason = _STOPS) -> None:
+        """Closes a socket when its end is in the log; see WireConnection."""
+        socket.feed(socket.connection.close_gracefully, why, self.settings.reconnect_grace_ms)
 
     def _close(self, sockets: Sequence[DeviceSocket], why: CloseReason) -> None:
         for socket in sockets:
             socket.feed(socket.connection.close, why, self.settings.reconnect_grace_ms)
 
     async def until_drained(self) -> None:
-        """Nobody is left, and Kafka has confirmed everything. Call `refuse_newcomers` before."""
+        """Waits until no socket is left and Kafka has confirmed everything. Call `stop_accepting` before."""
         self._check_drained()
         await self._drained.wait()
 
     def stop(self) -> None:
-        """Say goodbye at once to everybody who is left."""
-        self.refuse_newcomers()
+        """Closes all sockets that are left at once."""
+        self.stop_accepting()
         self._lag_monitor.stop()
         self._close(self.all_connections(), _STOPS)
         self._end_lease()

@@ -1,35 +1,76 @@
-"""A line in the log for each of many events, as long as they are not too many."""
+"""Log lines for events that can come in floods."""
 
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-_WINDOW_MS: Final = 1_000
+_WINDOW_S: Final = 1.0
 _MAX_LINES: Final = 10
+_MAX_TEXT: Final = 200
 
 
-class LimitedLog:
-    """At most ten lines a second, then one that says how many are missing. say: a method of a structlog logger.
+class LogThrottle:
+    """Writes at most ten lines a second, then one with the number of lines that were left out.
 
-    event: the name of the lines, more: that of the one behind them. Times: milliseconds of a monotonic clock.
+    Args:
+        log: A method of a structlog logger.
+        event: Names the lines.
+        more_event: Names the line with the number.
     """
 
-    def __init__(self, say: Callable[..., Any], event: str, more: str) -> None:
-        self._say = say
+    def __init__(
+        self, log: Callable[..., Any], event: str, more_event: str, *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
         self._event = event
-        self._more = more
-        self._window_ms = 0
+        self._more_event = more_event
+        self._clock_s = clock_s
+        self._window_s = 0.0
         self._lines = 0
 
-    def line(self, now_ms: int, **fields: object) -> None:
-        self.catch_up(now_ms)
+    def line(self, **fields: object) -> None:
+        """Writes a line, with texts cut to 200 characters, or counts it as left out."""
+        self.flush()
         self._lines += 1
         if self._lines <= _MAX_LINES:
-            self._say(self._event, **fields)
+            self._log(
+                self._event, **{name: value[:_MAX_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
+            )
 
-    def catch_up(self, now_ms: int) -> None:
-        """Call it now and then, so that the last line of a flood is not the last word."""
-        if now_ms - self._window_ms < _WINDOW_MS:
+    def flush(self) -> None:
+        """Writes the number that is due. Call it about once a second: after a flood there may be no further line."""
+        now_s = self._clock_s()
+        if now_s - self._window_s < _WINDOW_S:
             return
         if self._lines > _MAX_LINES:
-            self._say(self._more, count=self._lines - _MAX_LINES)
-        self._window_ms, self._lines = now_ms, 0
+            self._log(self._more_event, count=self._lines - _MAX_LINES)
+        self._window_s, self._lines = now_s, 0
+
+
+class RefusalLog(LogThrottle):
+    """Counts every refusal by its kind, and logs as LogThrottle does.
+
+    Args:
+        counter: Counts of a metric, by kind.
+        label: The field that names the kind in a line.
+    """
+
+    def __init__(
+        self,
+        counter: Counter[str],
+        log: Callable[..., Any],
+        event: str,
+        more_event: str,
+        *,
+        label: str,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(log, event, more_event, clock_s=clock_s)
+        self._counter = counter
+        self._label = label
+
+    def refused(self, kind: str, address: str = "", **fields: object) -> None:
+        """address: of the peer; empty = the refusal concerns all devices together."""
+        self._counter[kind] += 1
+        self.line(**{self._label: str(kind)}, address=address, **fields)

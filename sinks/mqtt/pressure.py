@@ -1,4 +1,4 @@
-"""When a gateway leaves messages to the micro-batches: the fast path is for latency, and they are for throughput."""
+"""Decides when a gateway leaves messages to micro-batches: the fast path is for latency, they are for throughput."""
 
 import asyncio
 import math
@@ -9,12 +9,12 @@ from sinks.fast_path.settings import FastPathSettings
 
 _INTERVAL_S: Final = 0.05
 _LASTING_MS: Final = 1_000
-"""An event loop that is late for less than this costs a message as much at most. A refusal costs it a micro-batch, and its
-client the fast path until the session has heard of it."""
+"""A loop lag of less than this delays a message by no more. A refusal costs a micro-batch, and the client its fast path until the
+session has handled the refusal."""
 
 
 class Pressure:
-    """Times are milliseconds of one monotonic clock."""
+    """The pressure on one gateway. Times are milliseconds of one monotonic clock."""
 
     __slots__ = ("_late_since_ms", "_settings", "_until_ms")
 
@@ -24,12 +24,12 @@ class Pressure:
         self._late_since_ms = math.inf
 
     def observe(self, now_ms: float, *, unconfirmed: int = 0, offers: int = 0) -> None:
-        """unconfirmed: records that Kafka has not confirmed. offers: made by the router, and not looked at."""
+        """unconfirmed: records that Kafka has not confirmed. offers: made by the router, and not handled."""
         if unconfirmed > self._settings.pressure_unconfirmed or offers > self._settings.pressure_offers:
             self._until_ms = now_ms + self._settings.pressure_hold_ms
 
-    def beat(self, now_ms: float, loop_lag_ms: float) -> None:
-        """loop_lag_ms: how late the event loop has called this. Once on time, and it is no pressure."""
+    def observe_lag(self, now_ms: float, loop_lag_ms: float) -> None:
+        """loop_lag_ms: how late the event loop has called this. One call on time ends the pressure of earlier ones."""
         if loop_lag_ms <= self._settings.pressure_loop_lag_ms:
             self._late_since_ms = math.inf
             return
@@ -43,7 +43,7 @@ class Pressure:
 
 
 class LoopLagMonitor:
-    """observe: called every 50 ms with how late that is, in milliseconds."""
+    """Calls `observe` every 50 ms with the lag of the event loop in milliseconds."""
 
     def __init__(self, observe: Callable[[float], None]) -> None:
         self._observe = observe

@@ -1,4 +1,4 @@
-"""The gateway, its listening socket, and Kafka around it, as one coroutine. Run it with `uvloop.run(serve(...))`."""
+"""Runs a gateway with its listeners and Kafka clients, as one coroutine: `uvloop.run(serve(...))`."""
 
 import asyncio
 import contextlib
@@ -22,15 +22,15 @@ from sinks.mqtt.settings import GatewaySettings
 
 _log: Final = structlog.get_logger(__name__)
 _OWNERSHIP_WARNING_S: Final = 15.0
-_LOOK_S: Final = 1.0
+_POLL_INTERVAL_S: Final = 1.0
 
 
-class Configuration(Protocol):
-    """Where the settings come from."""
+class SettingsSource(Protocol):
+    def poll(self, apply: Callable[[GatewaySettings], None], *, read_file: bool) -> None:
+        """Passes changed settings to `apply`; called once a second. The old ones stay in force if `apply` raises UnusableFile.
 
-    def look(self, take: Callable[[GatewaySettings], None], *, read_file: bool) -> None:
-        """Ask about once a second. Calls `take` when there are others; it raises UnusableFile when they cannot be used, and then
-        those before them stay in force. read_file: whether it has changed or not."""
+        read_file: Read the file even if it has not changed.
+        """
 
 
 async def serve(
@@ -41,23 +41,31 @@ async def serve(
     hurry: asyncio.Event | None = None,
     counters: GatewayCounters | None = None,
     reload: asyncio.Event | None = None,
-    configuration: Configuration | None = None,
+    configuration: SettingsSource | None = None,
     health: LoopHealth | None = None,
 ) -> None:
-    """Run a gateway until `stop` is set; then it is drained (sinks/mqtt/drain.py), which `hurry` ends early.
+    """Runs a gateway until `stop` is set; then it is drained (sinks/mqtt/drain.py), which `hurry` ends early.
 
-    on_ready: called once with the bound host and port when devices can connect. counters, health: to watch from outside.
-    reload: set it to have configuration, users, keys and certificates read again; the gateway clears it. They are read when they
-    change, too. configuration: None = the settings stay.
-    Raises OSError when a port cannot be bound, UnusableFile for a file of users, keys or certificates, KafkaFailed
-    when no broker answers, TopicMissing, GroupInstanceTaken when another process has the same `group_instance_id`, also later,
-    PartitionsAdded when a topic gets more partitions: `stop` is set then.
-    Otherwise nothing that a device or Kafka does ends it once it is ready.
+    Once it is ready, nothing that a device or Kafka does ends it, except as in Raises.
+
+    Args:
+        on_ready: Called once with the bound host and port when devices can connect.
+        counters, health: Observed from outside.
+        reload: Set it to have settings, users, keys and certificates read again even if unchanged; the gateway clears it.
+        configuration: None = the settings stay.
+
+    Raises:
+        OSError: A port cannot be bound.
+        UnusableFile: A file of users, keys or certificates cannot be used.
+        KafkaFailed: No broker answers.
+        TopicMissing: A topic does not exist.
+        GroupInstanceTaken: Another process has the same `group_instance_id`. This can come later, after which `stop` is set.
+        PartitionsAdded: A topic has got more partitions. `stop` is set.
     """
     counters, hurry = counters or GatewayCounters(), hurry or asyncio.Event()
 
     def stop_at_once() -> None:
-        """What it would write while it is drained would be in the wrong partitions, or in somebody else's name."""
+        """Skips the drain, whose records would be in wrong partitions or in another process's name."""
         hurry.set()
         stop.set()
 
@@ -96,15 +104,17 @@ async def run_gateway(
     counters: GatewayCounters,
     router: Router | None = None,
     reload: asyncio.Event | None = None,
-    configuration: Configuration | None = None,
+    configuration: SettingsSource | None = None,
     on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
     health: LoopHealth | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
-    """`serve` on any Kafka. Closes log, tail and router.
+    """Runs as `serve` on any Kafka. Closes log, tail and router.
 
-    router: None = no messages are read here. on_listening: called before `on_ready`, with host and port of every listener.
-    clock_ns: since 1970, the same for all gateways.
+    Args:
+        router: None = no messages are read here.
+        on_listening: Called before `on_ready`, with host and port of every listener.
+        clock_ns: Unix time, the same for all gateways.
     """
     try:
         gateway = Gateway(settings, log, counters, clock_ns=clock_ns)
@@ -112,29 +122,29 @@ async def run_gateway(
         host, port = await listeners.open()
         if on_listening is not None:
             on_listening(listeners.addresses)
-        looking_after = asyncio.ensure_future(_look_after(gateway, listeners, reload or asyncio.Event(), configuration))
+        polling = asyncio.ensure_future(_poll(gateway, listeners, reload or asyncio.Event(), configuration))
         tail.start(gateway)
         gateway.start()
         if router is not None:
             router.start(gateway)
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            with (health or LoopHealth()).watching(gateway.missing) as look:
+            with (health or LoopHealth()).watching(gateway.missing) as check_health:
                 await _until_ready(gateway, stopping)
-                look()
+                check_health()
                 if not stop.is_set() and on_ready is not None:
                     on_ready(host, port)
                 await stopping
                 drain = Drain(gateway, listeners, drain_ms=settings.drain_ms, confirm_ms=settings.stop_timeout_ms)
                 drain.begin()
-                look()
+                check_health()
                 await drain.run(hurry or asyncio.Event())
         finally:
             stopping.cancel()
-            looking_after.cancel()
+            polling.cancel()
             listeners.close()
             gateway.stop()
-            gateway.logins.close()
+            gateway.authenticator.close()
     finally:
         timeout_s = settings.stop_timeout_ms / 1_000
         closing = [tail.close(timeout_s), log.close(timeout_s)]
@@ -143,27 +153,27 @@ async def run_gateway(
         await asyncio.gather(*closing)
 
 
-async def _look_after(gateway: Gateway, listeners: Listeners, reload: asyncio.Event, configuration: Configuration | None) -> None:
-    """Every second, and when `reload` is set."""
+async def _poll(gateway: Gateway, listeners: Listeners, reload: asyncio.Event, configuration: SettingsSource | None) -> None:
+    """Polls files and limits every second, and when `reload` is set."""
 
-    def take(settings: GatewaySettings) -> None:
+    def apply(settings: GatewaySettings) -> None:
         gateway.reconfigure(settings)
-        listeners.take(gateway.settings)
+        listeners.reconfigure(gateway.settings)
 
     while True:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reload.wait(), _LOOK_S)
+            await asyncio.wait_for(reload.wait(), _POLL_INTERVAL_S)
         read_files = reload.is_set()
         reload.clear()
         try:
             if configuration is not None:
-                configuration.look(take, read_file=read_files)
-            gateway.logins.look_after(gateway.now_ms(), read_files=read_files)
-            gateway.limits.catch_up(gateway.now_ms())
-            listeners.look_after(read_files=read_files)
+                configuration.poll(apply, read_file=read_files)
+            gateway.authenticator.poll(read_files=read_files)
+            gateway.limits.flush_logs()
+            listeners.poll(read_files=read_files)
             gateway.count_load()
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates
-            _log.error("not_looked_after", exc_info=error, action="please report this")
+            _log.error("periodic_checks_failed", exc_info=error, action="please report this")
 
 
 async def _until_ready(gateway: Gateway, stopping: "asyncio.Future[Literal[True]]") -> None:

@@ -1,4 +1,4 @@
-"""What a gateway may be told: the keys of [gateway], and what the configuration has elsewhere."""
+"""The settings of a gateway: the keys of [gateway], and the other tables that it uses."""
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ from state.settings import SessionSettings
 
 NO_LISTENER: Final = -1
 AUTO: Final = 0
-"""Of `processes`; people write `auto`."""
+"""The value of `processes` for `auto`."""
 _MAX_PROCESSES: Final = 64
 
 
@@ -34,7 +34,7 @@ def _show_processes(value: object) -> str | int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings(HostSettings):
-    """The MQTT listener: where it listens, and what it lets a device do; [limits] has more of that."""
+    """The MQTT listener: its address, and what a device may do; [limits] has more of that."""
 
     host: str = Setting("address to listen on without TLS; for the others see [[listeners]]").default("127.0.0.1")
     port: int = Setting("0 = any free one, -1 = only [[listeners]]", (NO_LISTENER, 65_535)).default(1883)
@@ -51,7 +51,7 @@ class GatewaySettings(HostSettings):
         "from the socket to a complete CONNECT whose login is verified; a CONNECT that is older is refused", (100, 5 * MINUTE)
     ).default(10_000)
     accept_timeout_ms: int = 30_000
-    """From CONNECT to the engine's answer; a device that is closed then connects again."""
+    """From CONNECT to the engine's answer. Then the connection is closed, and its device connects again."""
     drain_ms: int = Setting(
         "a gateway that stops closes its connections in slices within this, so that its devices do not all connect elsewhere at "
         "once; few of them take less; 0 = all at once",

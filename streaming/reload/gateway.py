@@ -26,22 +26,22 @@ class GatewayReload:
         """
         Args:
             settings: In force now.
-            new: Returns other settings, or None; called at each `look` (see ConfigurationWatch.changed).
+            new: Returns other settings, or None; called at each `poll` (see ConfigurationWatch.changed).
             ask: Makes the next `new` read the file even if it has not changed.
         """
         self._settings = settings
         self._new = new
         self._ask = ask
 
-    def look(self, take: Callable[[GatewaySettings], None], *, read_file: bool = False) -> None:
-        """Passes changed settings to `take`; see sinks.mqtt.process.Configuration."""
+    def poll(self, apply: Callable[[GatewaySettings], None], *, read_file: bool = False) -> None:
+        """Passes changed settings to `apply`; see sinks.mqtt.process.SettingsSource."""
         if read_file:
             self._ask()
         new = self._new()
         if new is not None:
-            self._reconfigure(new, take)
+            self._reconfigure(new, apply)
 
-    def _reconfigure(self, new: Settings, take: Callable[[GatewaySettings], None]) -> None:
+    def _reconfigure(self, new: Settings, apply: Callable[[GatewaySettings], None]) -> None:
         in_force = self._settings
         changed_now = with_reloaded(in_force, new, "gateway")
         if needs_restart := [key for key in changed_settings(changed_now, new) if key.partition(".")[0] in AT_START]:
@@ -51,7 +51,7 @@ class GatewayReload:
             _log.info("settings_unchanged")
             return
         try:
-            take(gateway_settings(changed_now))
+            apply(gateway_settings(changed_now))
         except UnusableFile as error:
             _log.error("settings_not_taken", problems=str(error), action="then save the file again, or send SIGHUP")
             return

@@ -10,8 +10,8 @@ from wsproto.connection import ConnectionState
 from wsproto.events import BytesMessage, Ping, Request, TextMessage
 from wsproto.utilities import ProtocolError
 
+from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.proxy_protocol import START_BYTES, ProxyHeaderInvalid, read_address, read_start
-from sinks.mqtt.listeners.refused_sockets import Step
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
 from tests.unit.sinks.mqtt.listeners.test_websocket import Inside, Socket
@@ -36,9 +36,9 @@ class ProxyHeaders(Target):
 
 
 class _Refused:
-    """RefusedSockets without a loop."""
+    """RefusalLog without a loop."""
 
-    def refused(self, step: Step, address: str, reason: str) -> None:
+    def refused(self, step: ListenerStep, address: str, reason: str) -> None:
         pass
 
 

@@ -1,4 +1,4 @@
-"""Judges CONNECTs: who is it, and what may it do. Passwords are hashed in threads of their own, everything else at once."""
+"""Authenticates CONNECTs, and applies the rules to their users. Only the hashing of passwords runs in threads."""
 
 import asyncio
 import os
@@ -13,52 +13,79 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from sinks.mqtt.access.backoff import FailedLogins
-from sinks.mqtt.access.certificates import Certificate, user_of_certificate
-from sinks.mqtt.access.entrance import Entrance
+from sinks.mqtt.access.certificates import Certificate, CertificateUser, user_of_certificate
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.grant import ANONYMOUS, Grant, LoginRefused, Refusal, User
+from sinks.mqtt.access.grant import ANONYMOUS, Grant, LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.password_file import read_password_file
 from sinks.mqtt.access.passwords import PasswordHash, Passwords
-from sinks.mqtt.access.refusals import Refusals
 from sinks.mqtt.access.rules import Rules
 from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.codec.packets import Connect
+from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
+from sinks.mqtt.log_throttle import RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 
 _log: Final = structlog.get_logger(__name__)
 _THREADS: Final = min(4, max(1, (os.cpu_count() or 1) // 2))
 _NICENESS: Final = 10
+_MAX_NAME: Final = 100
 
-Judgement: TypeAlias = Grant | LoginRefused
+AuthResult: TypeAlias = Grant | LoginRefused
+
+
+class ListenerAuthPolicy(NamedTuple):
+    """What a listener requires of a login.
+
+    Attributes:
+        is_anonymous_allowed: A device without a login is accepted.
+        allows_everything: Every device is accepted and may do everything.
+    """
+
+    is_anonymous_allowed: bool = False
+    allows_everything: bool = False
+    certificate_user: CertificateUser = CertificateUser.CN
+
+
+def auth_policy_of(listener: ListenerSettings, settings: GatewaySettings) -> ListenerAuthPolicy:
+    is_login_configured = settings.login.is_configured
+    is_anonymous_allowed = listener.lets_anonymous_in(is_login_configured=is_login_configured)
+    return ListenerAuthPolicy(
+        is_anonymous_allowed,
+        allows_everything=is_anonymous_allowed
+        and not is_login_configured
+        and not settings.rules
+        and listener.client_certificate is ClientCertificate.NONE,
+        certificate_user=listener.certificate_user,
+    )
 
 
 class Peer(NamedTuple):
-    """Where a CONNECT came from. certificate: None = it gave none."""
+    """The sender of a CONNECT. certificate: None = it gave none."""
 
     address: str
-    entrance: Entrance
+    policy: ListenerAuthPolicy
     certificate: Certificate | None = None
 
 
-class Logins:
-    """Of one gateway, in its event loop. Raises UnusableFile if what it should know users by cannot be read."""
+class Authenticator:
+    """The authenticator of one gateway, on its event loop. Raises UnusableFile if a file of users or keys cannot be used."""
 
     def __init__(self, settings: GatewaySettings, counters: GatewayCounters) -> None:
         self._settings = settings.login
         self._passwords: Passwords | None = None
         self._tokens: Tokens | None = None
         self._failed = FailedLogins(settings.login)
-        self._refusals = Refusals(counters)
+        self._refusals = RefusalLog(counters.logins_refused, _log.warning, "login_refused", "more_logins_refused", label="reason")
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords", initializer=_step_back)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords", initializer=_lower_priority)
         self._waiting = 0
-        self.take(settings)
+        self.reconfigure(settings)
 
-    def take(self, settings: GatewaySettings) -> None:
-        """Other ways to log in and other rules, for CONNECTs to come. Raises UnusableFile, and everything is as before."""
+    def reconfigure(self, settings: GatewaySettings) -> None:
+        """Applies other ways to log in and other rules to new CONNECTs. If it raises UnusableFile, nothing has changed."""
         login = settings.login
         files = WatchedFiles((login.password_file, login.token_keyfile))
         users, tokens = _read_users(login), _read_tokens(login)
@@ -69,19 +96,24 @@ class Logins:
         self._settings = login
         self._rules = Rules(settings.rules)
         self._files = files
-        self._failed.take(login)
+        self._failed.reconfigure(login)
         self._use(users, tokens)
 
-    def log_in(
-        self, connect: Connect, client_id: str, peer: Peer, done: Callable[[Judgement], None], now_ms: int
-    ) -> Judgement | None:
-        """None = the password is being hashed, and `done` will be called. client_id: of the connection; now_ms: monotonic."""
-        user = self._user_at_once(connect, client_id, peer, done, now_ms)
-        return None if user is None else self._judged(user, connect, client_id, peer, now_ms)
+    def authenticate(
+        self, connect: Connect, client_id: str, peer: Peer, done: Callable[[AuthResult], None], now_ms: int
+    ) -> AuthResult | None:
+        """Returns None while the password is being hashed; then `done` gets the result.
 
-    def look_after(self, now_ms: int, *, read_files: bool = False) -> None:
-        """Call it every second. read_files: whether they have changed or not; what cannot be read leaves in force what was."""
-        self._refusals.catch_up(now_ms)
+        Args:
+            client_id: The one that the connection gets.
+            now_ms: Of a monotonic clock.
+        """
+        user = self._identify(connect, client_id, peer, done, now_ms)
+        return None if user is None else self._authorize(user, connect, client_id, peer)
+
+    def poll(self, *, read_files: bool = False) -> None:
+        """Reads changed files, or all (read_files). Unusable ones leave the old users in force. Call it every second."""
+        self._refusals.flush()
         if self._files.changed() or read_files:
             try:
                 self._use(_read_users(self._settings), _read_tokens(self._settings))
@@ -91,39 +123,38 @@ class Logins:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    # --- who it is ----------------------------------------------------------------------------------------------------------
+    # --- authentication -------------------------------------------------------------------------------------------------------
 
-    def _user_at_once(
-        self, connect: Connect, client_id: str, peer: Peer, done: Callable[[Judgement], None], now_ms: int
+    def _identify(
+        self, connect: Connect, client_id: str, peer: Peer, done: Callable[[AuthResult], None], now_ms: int
     ) -> User | LoginRefused | None:
-        """1. a client certificate, 2. a token, 3. a password, 4. nobody in particular."""
+        """Tries 1. a client certificate, 2. a token, 3. a password, 4. no login."""
         if peer.certificate is not None:
-            return user_of_certificate(peer.certificate, peer.entrance.certificate_user, connect.username)
+            return user_of_certificate(peer.certificate, peer.policy.certificate_user, connect.username)
         username, password = connect.username, connect.password
         if password is not None and self._tokens is not None and looks_like_token(password):
             return self._tokens.user_of(password, username)
-        is_said = self._settings.is_configured and (username is not None or password is not None)
-        if not is_said:
-            return ANONYMOUS if peer.entrance.is_anonymous_allowed else LoginRefused(Refusal.NO_LOGIN)
+        if not self._settings.is_configured or (username is None and password is None):
+            return ANONYMOUS if peer.policy.is_anonymous_allowed else LoginRefused(LoginRefusal.NO_LOGIN)
         if self._passwords is None or username is None or password is None:
-            return LoginRefused(Refusal.PASSWORD)
+            return LoginRefused(LoginRefusal.PASSWORD)
         hashed = self._passwords.hash_of(username, password)
         if self._passwords.is_cached(hashed, now_ms):
             return User(username)
         if self._failed.is_blocked(peer.address, now_ms):
-            return LoginRefused(Refusal.BLOCKED)
+            return LoginRefused(LoginRefusal.BLOCKED)
         if self._waiting >= self._settings.max_waiting:
-            return LoginRefused(Refusal.BUSY)
+            return LoginRefused(LoginRefusal.BUSY)
         self._waiting += 1
         future = self._loop.run_in_executor(self._threads, self._verify, hashed, password, peer.address)
         future.add_done_callback(partial(self._verified, self._passwords, hashed, connect, client_id, peer, done))
         return None
 
     def _verify(self, hashed: PasswordHash, password: bytes, address: str) -> LoginRefused | None:
-        """In a thread. Who sends many guesses at once does not get more of them hashed than one after the other."""
+        """Runs in a thread. It asks again for a block, so that guesses sent at once are limited as those sent one by one."""
         if self._failed.is_blocked(address, self._now_ms()):
-            return LoginRefused(Refusal.BLOCKED)
-        return None if Passwords.verify(hashed, password) else LoginRefused(Refusal.PASSWORD)
+            return LoginRefused(LoginRefusal.BLOCKED)
+        return None if Passwords.verify(hashed, password) else LoginRefused(LoginRefusal.PASSWORD)
 
     def _verified(
         self,
@@ -132,7 +163,7 @@ class Logins:
         connect: Connect,
         client_id: str,
         peer: Peer,
-        done: Callable[[Judgement], None],
+        done: Callable[[AuthResult], None],
         verified: "asyncio.Future[LoginRefused | None]",
     ) -> None:
         self._waiting -= 1
@@ -141,31 +172,33 @@ class Logins:
         now_ms, refused = self._now_ms(), verified.result()
         if refused is None:
             passwords.remember(hashed, now_ms)
-            self._failed.succeeded(peer.address)
-        elif refused.refusal is Refusal.PASSWORD:
-            self._failed.failed(peer.address, now_ms)
-        done(self._judged(refused or User(connect.username or ""), connect, client_id, peer, now_ms))
+            self._failed.record_success(peer.address)
+        elif refused.refusal is LoginRefusal.PASSWORD:
+            self._failed.record_failure(peer.address, now_ms)
+        done(self._authorize(refused or User(connect.username or ""), connect, client_id, peer))
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
 
-    # --- what it may do -------------------------------------------------------------------------------------------------------
+    # --- authorization --------------------------------------------------------------------------------------------------------
 
-    def _judged(self, user: User | LoginRefused, connect: Connect, client_id: str, peer: Peer, now_ms: int) -> Judgement:
-        judgement: Judgement = (
-            user
-            if isinstance(user, LoginRefused)
-            else self._rules.apply(
-                user,
-                asked_client_id=connect.client_id,
-                client_id=client_id,
-                will_topic=None if connect.will is None else connect.will.topic,
+    def _authorize(self, user: User | LoginRefused, connect: Connect, client_id: str, peer: Peer) -> AuthResult:
+        result: AuthResult
+        if isinstance(user, LoginRefused):
+            username, result = connect.username, user
+        else:
+            will_topic = None if connect.will is None else connect.will.topic
+            username = user.name
+            result = self._rules.apply(user, asked_client_id=connect.client_id, client_id=client_id, will_topic=will_topic)
+        if isinstance(result, LoginRefused):
+            self._refusals.refused(
+                result.refusal,
+                peer.address,
+                detail=result.detail,
+                client_id=client_id[:_MAX_NAME],
+                username=None if username is None else username[:_MAX_NAME],
             )
-        )
-        if isinstance(judgement, LoginRefused):
-            username = user.name if isinstance(user, User) else connect.username
-            self._refusals.refused(judgement, address=peer.address, client_id=client_id, username=username, now_ms=now_ms)
-        return judgement
+        return result
 
     def _use(self, users: Mapping[str, str], tokens: Tokens | None) -> None:
         self._tokens = tokens
@@ -182,7 +215,7 @@ def _read_tokens(login: LoginSettings) -> Tokens | None:
     return Tokens(login, read_token_key(Path(login.token_keyfile))) if login.token_keyfile else None
 
 
-def _step_back() -> None:
-    """This thread gets what the event loop leaves: Linux has a priority for each thread."""
+def _lower_priority() -> None:
+    """Lets the event loop run first. Linux has a priority for each thread."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

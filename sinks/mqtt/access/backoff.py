@@ -1,4 +1,4 @@
-"""Addresses from which logins failed, and how long each must wait until another password is hashed for it."""
+"""Delays further password checks for addresses from which logins failed."""
 
 from collections import OrderedDict
 from typing import Final, NamedTuple
@@ -16,22 +16,21 @@ class _Failures(NamedTuple):
 
 
 class FailedLogins:
-    """A bounded table: beyond 10,000 addresses the one that has failed least recently is forgotten. Times: a monotonic clock."""
+    """Failures by host, of which 10,000 are kept: those that failed last. Times are milliseconds of a monotonic clock."""
 
     def __init__(self, settings: LoginSettings) -> None:
         self._settings = settings
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
-    def take(self, settings: LoginSettings) -> None:
-        """For failures to come."""
+    def reconfigure(self, settings: LoginSettings) -> None:
         self._settings = settings
 
     def is_blocked(self, address: str, now_ms: int) -> bool:
         failures = self._failures.get(host_of(address))
         return failures is not None and now_ms < failures.blocked_until_ms
 
-    def failed(self, address: str, now_ms: int) -> None:
-        """After a quiet time of `max_failure_wait_ms`, failures count from the beginning."""
+    def record_failure(self, address: str, now_ms: int) -> None:
+        """Counts a failure. After `max_failure_wait_ms` without one the count starts again."""
         settings, host = self._settings, host_of(address)
         if not settings.max_failures:
             return
@@ -43,5 +42,5 @@ class FailedLogins:
         if len(self._failures) > _MAX_ADDRESSES:
             self._failures.popitem(last=False)
 
-    def succeeded(self, address: str) -> None:
+    def record_success(self, address: str) -> None:
         self._failures.pop(host_of(address), None)

@@ -1,14 +1,14 @@
-"""The user that a client certificate names. TLS has checked already who signed it, and until when it holds."""
+"""Reads the user from a client certificate, whose signature and validity TLS has verified."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from sinks.mqtt.access.grant import LoginRefused, Refusal, User
+from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.usernames import is_username
 
 Certificate: TypeAlias = Mapping[str, Any]
-"""As `ssl.SSLObject.getpeercert` tells it."""
+"""As `ssl.SSLObject.getpeercert` returns it."""
 
 
 class CertificateUser(StrEnum):
@@ -22,14 +22,14 @@ _ALTERNATIVE_NAMES = ("DNS", "email")
 
 
 def user_of_certificate(certificate: Certificate, source: CertificateUser, username: str | None) -> User | LoginRefused:
-    """username: of CONNECT; who gives one has to give the certificate's."""
+    """username: from CONNECT; if there is one, it has to be the certificate's."""
     if source is CertificateUser.CN:
         # The last one is the most specific.
         names = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"][-1:]
     else:
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind in _ALTERNATIVE_NAMES][:1]
     if not names or not is_username(names[0]):
-        return LoginRefused(Refusal.CERTIFICATE, f"its {source.upper()} is missing or no user name")
+        return LoginRefused(LoginRefusal.CERTIFICATE, f"its {source.upper()} is missing or no user name")
     if username and username != names[0]:
-        return LoginRefused(Refusal.CERTIFICATE, "CONNECT has another user name")
+        return LoginRefused(LoginRefusal.CERTIFICATE, "CONNECT has another user name")
     return User(names[0])

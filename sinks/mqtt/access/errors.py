@@ -1,7 +1,7 @@
-"""Files that say who may connect and cannot be used. The text ends with what to do."""
+"""The error of access control that an operator sees. Its text ends with what to do."""
 
 from state.errors import InflightError
 
 
 class UnusableFile(InflightError):
-    """A password file, a key or a certificate that cannot be read, or says something that cannot be meant."""
+    """A password file, key or certificate cannot be read, or its content is invalid."""

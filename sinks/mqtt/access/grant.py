@@ -1,4 +1,4 @@
-"""The two ends of a login: what the device may do from now on, or why it may not connect."""
+"""The two results of a login: what the device may do, or why it may not connect."""
 
 from enum import StrEnum
 from typing import Final
@@ -9,8 +9,8 @@ from sinks.mqtt.access.topic_patterns import TopicPatterns
 from state.model import ReasonCode
 
 
-class Refusal(StrEnum):
-    """Why a login was refused: a label of the metric, never told to the device."""
+class LoginRefusal(StrEnum):
+    """Why a login was refused: a label of the metric, never sent to the device."""
 
     NO_LOGIN = "no login"
     PASSWORD = "wrong user name or password"  # noqa: S105 - a reason  # nosec B105
@@ -23,31 +23,32 @@ class Refusal(StrEnum):
 
 
 _REASON_CODES: Final = {
-    Refusal.NO_LOGIN: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
-    Refusal.PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
-    Refusal.TOKEN: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
-    Refusal.BLOCKED: ReasonCode.SERVER_BUSY,
-    Refusal.BUSY: ReasonCode.SERVER_BUSY,
+    LoginRefusal.NO_LOGIN: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    LoginRefusal.PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    LoginRefusal.TOKEN: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    LoginRefusal.BLOCKED: ReasonCode.SERVER_BUSY,
+    LoginRefusal.BUSY: ReasonCode.SERVER_BUSY,
 }
 
 
 class LoginRefused(msgspec.Struct, frozen=True):
-    """detail: for the log, without secrets."""
+    """A refused login. detail: for the log, without secrets."""
 
-    refusal: Refusal
+    refusal: LoginRefusal
     detail: str = ""
 
     @property
     def reason_code(self) -> ReasonCode:
-        """Of CONNACK."""
         return _REASON_CODES.get(self.refusal, ReasonCode.NOT_AUTHORIZED)
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who has logged in, and what its token says. name: empty = nobody in particular.
+    """An authenticated user, with the claims of its token.
 
-    client_id, publish, subscribe: all that the token allows, as far as a rule allows it, too; None = it does not say.
-    valid_ms: how much longer the token holds; None = there is none.
+    Attributes:
+        name: Empty = the device is anonymous.
+        client_id, publish, subscribe: Everything that the token allows; a rule has to allow it too. None = no such claim.
+        valid_ms: Until the token expires; None = there is no token.
     """
 
     name: str = ""
@@ -61,9 +62,11 @@ ANONYMOUS: Final = User()
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one connection may do. publish, subscribe: each of the patterns must cover a topic; none = everything is allowed.
+    """What one connection may do.
 
-    valid_ms: the connection ends after this long; None = it does not.
+    Attributes:
+        publish, subscribe: Each of the patterns must cover a topic; empty = everything is allowed.
+        valid_ms: The connection ends after this long; None = it does not.
     """
 
     username: str = ""

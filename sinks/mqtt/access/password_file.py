@@ -1,6 +1,6 @@
-"""The password file: a line for each user, `NAME:HASH`, written by `inflight users`. Empty lines and lines with `#` are skipped.
+"""The password file: a line for each user, `NAME:HASH`, written by `inflight users`. Empty lines and comments (`#`) are skipped.
 
-A hash is argon2id in its usual text form (RFC 9106), with its parameters: each line may have its own.
+A hash is argon2id in its usual text form (RFC 9106). It has its parameters in it, so each line may have its own.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.usernames import WHAT_IS_ALLOWED, is_username
 
 HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-"""19 MiB and two passes, some 20 ms of one core: what OWASP asks for, and no more memory than a gateway can spare."""
+"""19 MiB and two passes, about 20 ms of one core: OWASP's minimum, with little memory."""
 _MAX_HASH_MEMORY_KIB: Final = 1 << 20
 
 
 def read_password_file(path: Path) -> dict[str, str]:
-    """Hashes by user name. Raises UnusableFile."""
+    """Returns hashes by user name. Raises UnusableFile."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -45,7 +45,7 @@ def read_password_file(path: Path) -> dict[str, str]:
 
 
 def write_password_file(path: Path, users: Mapping[str, str]) -> None:
-    """In one step: a gateway that reads meanwhile gets the old file or the new one. Only its owner may read a new file."""
+    """Replaces the file atomically. A file that did not exist is readable by its owner only."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     descriptor, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     try:

@@ -1,4 +1,4 @@
-"""Is this the password of this user? The answer takes tens of milliseconds of one core, but not for one that was right before."""
+"""Verifies passwords, and remembers correct ones for a while, because a verification takes tens of milliseconds of one core."""
 
 import hashlib
 import hmac
@@ -15,16 +15,19 @@ _MAX_CACHED: Final = 100_000
 
 
 class PasswordHash(NamedTuple):
-    """digest: of user, password and hash, under a key that only this process has."""
+    """A hash to verify. digest: of user, password and hash, under a key that only this process has."""
 
     text: str
     digest: bytes
 
 
 class Passwords:
-    """users: hashes by user name. Times: milliseconds of a monotonic clock.
+    """Call 1. `hash_of`; 2. if not `is_cached`: `verify`, in any thread; 3. if it is correct: `remember`.
 
-    1. `hash_of`; 2. if not `is_cached`: `verify`, which may run in any thread; 3. `remember` what was right.
+    Times are milliseconds of a monotonic clock.
+
+    Attributes:
+        users: Hashes by user name.
     """
 
     def __init__(self, cache_ms: int) -> None:
@@ -32,21 +35,20 @@ class Passwords:
         self._cache_ms = cache_ms
         self._key = secrets.token_bytes(32)
         self._until_ms: OrderedDict[bytes, int] = OrderedDict()
-        self._of_nobody = HASHER.hash(secrets.token_hex(16))
+        self._unknown_user = HASHER.hash(secrets.token_hex(16))
 
     def hash_of(self, username: str, password: bytes) -> PasswordHash:
-        """An unknown user has the hash of a secret that nobody has ever seen: it takes the same time to find that out."""
-        text = self.users.get(username, self._of_nobody)
+        """An unknown user gets the hash of a random secret, so that its verification takes the same time."""
+        text = self.users.get(username, self._unknown_user)
         name = username.encode()
-        said = b"%d:%b%d:%b%b" % (len(name), name, len(password), password, text.encode())
-        return PasswordHash(text, hmac.digest(self._key, said, hashlib.sha256))
+        identity = b"%d:%b%d:%b%b" % (len(name), name, len(password), password, text.encode())
+        return PasswordHash(text, hmac.digest(self._key, identity, hashlib.sha256))
 
     def is_cached(self, hashed: PasswordHash, now_ms: int) -> bool:
         return self._until_ms.get(hashed.digest, 0) > now_ms
 
     @staticmethod
     def verify(hashed: PasswordHash, password: bytes) -> bool:
-        """Slow."""
         try:
             argon2.low_level.verify_secret(hashed.text.encode(), password, argon2.Type.ID)
         except argon2.exceptions.VerificationError:
@@ -54,7 +56,7 @@ class Passwords:
         return True
 
     def remember(self, hashed: PasswordHash, now_ms: int) -> None:
-        """At most 100,000, those that were right last. A changed password is another hash, so it is not found."""
+        """Remembers the newest 100,000 correct passwords. After a change of the password the digest is another one."""
         self._until_ms.pop(hashed.digest, None)
         self._until_ms[hashed.digest] = now_ms + self._cache_ms
         if len(self._until_ms) > _MAX_CACHED:

@@ -1,11 +1,11 @@
-"""The rules of the configuration, applied to a user. Pure."""
+"""Applies the rules of the configuration to a user. Pure."""
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from glob import escape
 from typing import Final
 
-from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused, Refusal, User
+from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.settings import DEFAULT_RULES, AccessRule
 from sinks.mqtt.access.topic_patterns import TopicPatterns, filled_in
 
@@ -13,27 +13,30 @@ _EVERY_TOPIC: Final = "#"
 
 
 class Rules:
-    """rules: in their order; none = DEFAULT_RULES."""
+    """The rules in their order; empty = DEFAULT_RULES."""
 
     def __init__(self, rules: Sequence[AccessRule]) -> None:
         self._rules = tuple(rules) or DEFAULT_RULES
 
     def apply(self, user: User, *, asked_client_id: str, client_id: str, will_topic: str | None) -> Grant | LoginRefused:
-        """asked_client_id: of CONNECT, may be empty. client_id: the one that the connection gets."""
+        """asked_client_id: from CONNECT, may be empty. client_id: the one that the connection gets."""
         rule = next((rule for rule in self._rules if any(fnmatchcase(user.name, pattern) for pattern in rule.users)), None)
         if rule is None:
-            return LoginRefused(Refusal.CLIENT_ID, "no rule is for this user")
+            return LoginRefused(LoginRefusal.CLIENT_ID, "no rule is for this user")
         if not _allows_client_id(rule.client_ids, asked_client_id, user.name):
-            return LoginRefused(Refusal.CLIENT_ID, "the rule of this user does not allow the client id")
+            return LoginRefused(LoginRefusal.CLIENT_ID, "the rule of this user does not allow the client id")
         if user.client_id is not None and user.client_id != asked_client_id:
-            return LoginRefused(Refusal.CLIENT_ID, "the token is for another client id")
+            return LoginRefused(LoginRefusal.CLIENT_ID, "the token is for another client id")
         values = {"username": user.name, "client_id": client_id}
-        publish, subscribe = _all_of(rule.publish, user.publish, values), _all_of(rule.subscribe, user.subscribe, values)
+        publish, subscribe = (
+            _restrictions(rule.publish, user.publish, values),
+            _restrictions(rule.subscribe, user.subscribe, values),
+        )
         if not (user.name or publish or subscribe):
             return EVERYTHING
         grant = Grant(user.name, publish, subscribe, user.valid_ms)
         if will_topic is not None and not grant.may_publish(will_topic):
-            return LoginRefused(Refusal.WILL, "the user may not publish to the topic of the will")
+            return LoginRefused(LoginRefusal.WILL, "the user may not publish to the topic of the will")
         return grant
 
 
@@ -45,8 +48,8 @@ def _allows_client_id(patterns: Iterable[str], asked: str, username: str) -> boo
     return False
 
 
-def _all_of(ruled: Sequence[str], claimed: Sequence[str] | None, values: dict[str, str]) -> tuple[TopicPatterns, ...]:
-    """Patterns that allow everything are left out."""
+def _restrictions(ruled: Sequence[str], claimed: Sequence[str] | None, values: dict[str, str]) -> tuple[TopicPatterns, ...]:
+    """Returns the patterns of rule and token. Those that allow everything are left out."""
     return tuple(
         TopicPatterns(patterns, values) for patterns in (ruled, claimed) if patterns is not None and _EVERY_TOPIC not in patterns
     )

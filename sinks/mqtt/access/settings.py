@@ -1,4 +1,4 @@
-"""Who may connect to a gateway, and what for: the keys of [gateway.login] and [[rules]]."""
+"""Access control of a gateway: the keys of [gateway.login] and [[rules]]."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,7 +7,7 @@ from sinks.mqtt_topics import is_topic_filter
 from state.setting import DAY, Setting
 
 TOKEN_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Only those with a public key: with a shared one, everybody who can check a token could make one."""
+"""Only algorithms with a public key. With a shared key, everybody who can verify a token could make one."""
 
 
 def _check_algorithm(text: str) -> None:
@@ -28,9 +28,8 @@ class LoginSettings:
     password_cache_ms: int = Setting(
         "a password that was right is not hashed again for this long, unless the file changes for its user", (0, 30 * DAY)
     ).default(86_400_000)
-    # A device that would wait for longer has given up, or connect_timeout_ms has passed.
     max_waiting: int = 1_000
-    """Passwords that wait to be hashed, 20 ms each; beyond, CONNECT is refused with 0x89."""
+    """Passwords that wait to be hashed, 20 ms each. Beyond, connect_timeout_ms would pass, so CONNECT is refused with 0x89."""
     token_keyfile: str = Setting("PEM file of the public key that verifies JSON Web Tokens; empty = no tokens").default("")
     token_algorithms: tuple[str, ...] = Setting(
         f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1, check=_check_algorithm
@@ -54,7 +53,7 @@ class LoginSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """What some users may do; the first rule whose `users` match holds, alone.
+    """The permissions of some users. Only the first rule whose `users` match holds.
 
     In client_ids, publish and subscribe `{username}` and `{client_id}` stand for the device's own, in which no character is a
     wildcard.
@@ -71,4 +70,4 @@ class AccessRule:
 
 
 DEFAULT_RULES: Final = (AccessRule(users=("",), client_ids=("*",)), AccessRule())
-"""Hold if no rule is configured: a device that did not log in may do everything, a user everything under its own client ids."""
+"""Hold if no rule is configured: an anonymous device may do everything, a user everything under its own client ids."""

@@ -1,12 +1,12 @@
-"""JSON Web Tokens (RFC 7519) in the password field: signed by somebody else, checked here with a public key.
+"""Verifies JSON Web Tokens (RFC 7519) in the password field with the public key of their issuer.
 
 | claim | meaning |
 |---|---|
-| `exp` | must be there, and not be over; the connection ends then |
+| `exp` | required; the connection ends then |
 | `sub`, or `token_username_claim` | the user |
 | `iss`, `aud` | checked if the configuration names one |
 | `client_id` | the only client id that the token is for |
-| `publish`, `subscribe` | lists of topic filters: nothing else is allowed, and these only as far as a rule allows them |
+| `publish`, `subscribe` | lists of topic filters: nothing else is allowed, and a rule has to allow these too |
 """
 
 import time
@@ -19,16 +19,16 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.grant import LoginRefused, Refusal, User
+from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.usernames import is_username
 
-_CLOCKS_DIFFER_S: Final = 10
+_CLOCK_SKEW_S: Final = 10
 _PARTS: Final = 3
 
 
 def looks_like_token(password: bytes) -> bool:
-    """Header, claims and signature; every header begins with `{"`, which is `eyJ` in base64."""
+    """Returns True for three parts of which the first begins with `eyJ`, which is `{"` in base64."""
     return password.startswith(b"eyJ") and password.count(b".") == _PARTS - 1
 
 
@@ -45,7 +45,7 @@ def read_token_key(path: Path) -> PublicKeyTypes:
 
 
 class Tokens:
-    """key: of who signs the tokens. clock_s: Unix time."""
+    """Verifies tokens. key: of their issuer. clock_s: Unix time."""
 
     def __init__(self, settings: LoginSettings, key: PublicKeyTypes, clock_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Tokens:
         self._key: Any = key
 
     def user_of(self, token: bytes, username: str | None) -> User | LoginRefused:
-        """username: of CONNECT; who gives one has to give the token's."""
+        """username: from CONNECT; if there is one, it has to be the token's."""
         settings = self._settings
         try:
             claims = jwt.decode(
@@ -62,20 +62,20 @@ class Tokens:
                 algorithms=list(settings.token_algorithms),
                 issuer=settings.token_issuer or None,
                 audience=settings.token_audience or None,
-                leeway=_CLOCKS_DIFFER_S,
+                leeway=_CLOCK_SKEW_S,
                 options={
                     "require": ["exp", settings.token_username_claim],
                     "verify_aud": bool(settings.token_audience),
                 },
             )
-            valid_s = int(claims["exp"]) + _CLOCKS_DIFFER_S - self._clock_s()
+            valid_s = int(claims["exp"]) + _CLOCK_SKEW_S - self._clock_s()
             return _user_of(claims, settings.token_username_claim, username, valid_ms=max(0, int(valid_s * 1_000)))
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            return LoginRefused(Refusal.TOKEN, f"{type(error).__name__}: {error}")
+            return LoginRefused(LoginRefusal.TOKEN, f"{type(error).__name__}: {error}")
 
 
 def _user_of(claims: Mapping[str, Any], username_claim: str, username: str | None, *, valid_ms: int) -> User:
-    """Raises ValueError for claims that mean nothing."""
+    """Raises ValueError for invalid claims."""
     name, client_id = claims[username_claim], claims.get("client_id")
     if not isinstance(name, str) or not is_username(name):
         raise ValueError(f"{username_claim} is not a user name")

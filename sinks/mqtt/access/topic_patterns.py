@@ -1,4 +1,4 @@
-"""Topic filters that allow: which topics and topic filters they cover."""
+"""Decides which topics and topic filters are covered by the topic filters of a rule or token."""
 
 import re
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ class _Wildcard(Enum):
 
 
 def filled_in(pattern: str, values: dict[str, str]) -> str | None:
-    """`{username}` and `{client_id}` replaced, once; None = it names a value that is empty, and so allows nothing."""
+    """Replaces `{username}` and `{client_id}`, once. Returns None if such a value is empty: the pattern then allows nothing."""
     if any(not values[name] for name in _PLACEHOLDER.findall(pattern)):
         return None
     return _PLACEHOLDER.sub(lambda found: values[found[1]], pattern)
 
 
 class TopicPatterns:
-    """Any of several topic filters. values: of the placeholders; a wildcard character in one of them is an ordinary character.
+    """Several topic filters, of which one has to cover a topic. A wildcard character in `values` is an ordinary character.
 
     Unlike in a subscription, a wildcard in the first level also covers topics that begin with `$`.
     """
@@ -33,7 +33,7 @@ class TopicPatterns:
         self._patterns = tuple(levels for levels in compiled if levels is not None)
 
     def cover(self, asked: str) -> bool:
-        """Every topic that the topic name or topic filter `asked` means is meant by one of the patterns, too."""
+        """Returns True if one pattern covers every topic that the topic name or topic filter `asked` matches."""
         levels = asked.split("/")
         return any(_covers(pattern, levels) for pattern in self._patterns)
 
@@ -54,7 +54,7 @@ def _levels(pattern: str, values: dict[str, str]) -> tuple[str | _Wildcard, ...]
 def _covers(pattern: tuple[str | _Wildcard, ...], asked: list[str]) -> bool:
     for index, level in enumerate(pattern):
         if level is _Wildcard.REST:
-            return True  # also the level above it (MQTT 5, 4.7.1.2)
+            return True  # `a/#` covers `a` too (MQTT 5, 4.7.1.2)
         if index == len(asked):
             return False
         if level is _Wildcard.ONE:

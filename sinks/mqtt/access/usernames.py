@@ -1,4 +1,4 @@
-"""What may be a user name, whoever says it: the password file, a token, a certificate."""
+"""The rule for user names, in the password file, tokens and certificates alike."""
 
 from typing import Final
 
@@ -11,8 +11,11 @@ WHAT_IS_ALLOWED: Final = f"1 to {_MAX_BYTES} bytes without '/', '+', '#', contro
 
 
 def is_username(name: str) -> bool:
-    """`/` separates a user name from the rest of a client id, and `+` and `#` are wildcards: with them in a name, one user's
-    client ids and topics could be taken for another's."""
+    """Returns True if a text may be a user name.
+
+    `/` separates a user name from the rest of a client id, and `+` and `#` are wildcards. With them in a name, a user could have
+    the client ids and topics of another.
+    """
     return (
         name == name.strip()
         and 0 < len(name.encode("utf-8", "surrogatepass")) <= _MAX_BYTES

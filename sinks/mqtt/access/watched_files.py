@@ -1,4 +1,4 @@
-"""Notices that files have changed."""
+"""Detects changed files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,27 +8,28 @@ _Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 class WatchedFiles:
-    """Make it before the files are read. They count as changed when they are the same in two looks, and others than before:
-    who writes them may be in the middle of it."""
+    """Files whose content is in use. Make it before they are read.
+
+    They count as changed when two polls see the same files, different from those in use: their writer may be in the middle of it.
+    """
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = tuple(Path(path) for path in paths if path)
-        self._in_force = self._seen = self._look()
+        self._in_force = self._seen = self._stamps()
 
     def changed(self) -> bool:
-        """Ask about once a second."""
-        before, self._seen = self._seen, self._look()
+        """Polls the files; call it about once a second."""
+        before, self._seen = self._seen, self._stamps()
         if self._seen != before or self._seen == self._in_force:
             return False
         self._in_force = self._seen
         return True
 
-    def _look(self) -> tuple[_Stamp, ...]:
+    def _stamps(self) -> tuple[_Stamp, ...]:
         return tuple(_stamp(path) for path in self._paths)
 
 
 def _stamp(path: Path) -> _Stamp:
-    """None = there is no such file now."""
     try:
         status = path.stat()
     except OSError:

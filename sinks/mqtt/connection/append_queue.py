@@ -182,14 +182,14 @@ class AppendQueue:
         for answer in free:
             self.unanswered -= answer.counts
             self.unwritten_bytes -= len(answer.data)
-            self._total.let_go(_ANSWER_BYTES + len(answer.data))
+            self._total.release(_ANSWER_BYTES + len(answer.data))
             into.append(answer.data)
         if self._is_full:
             self._resume_if_there_is_room()
 
     def drop_answers(self) -> None:
         """Forget the answers: the connection is over."""
-        self._total.let_go(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
+        self._total.release(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
         self._answers.clear()
         self.unwritten_bytes = 0
 

@@ -21,9 +21,8 @@ Theory of operation
    exist (`SubscriptionJudge`).
 7. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
    ends. Otherwise a device that overruns our Receive Maximum would send it all again, and never come to the end of it.
-8. A gateway that stops, or gives a partition away, lets a connection go (`let_go`): the engine is told first, the device when
-   Kafka has that and all that was said before. So the end is in the log before the device can be back, and what it has said is
-   answered.
+8. A gateway that stops, or gives a partition away, uses `close_gracefully`: the engine is told first, the device when Kafka has
+   that and all that was said before. So the end is in the log before the device can be back, and what it has said is answered.
 9. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`. Nothing after a `CloseConnection` that
    says that the client has another connection, or that comes instead of CONNACK: the engine knows.
 """
@@ -59,10 +58,10 @@ from sinks.mqtt.connection.handshake import (
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, OPEN, OVERDUE, CloseReason, Phase
 from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
-from sinks.mqtt.limits.adaptive_rate import FairShare
+from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.packet_rates import PacketRates
-from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
@@ -103,14 +102,14 @@ class WireConnection:
 
     Args:
         counters: the gateway's.
-        total: what all connections have told Kafka; fair: what each may send; None = there is no other connection.
+        total: what all connections have told Kafka; limiter: what each may send; None = there is no other connection.
     """
 
     settings: GatewaySettings
     counters: GatewayCounters
     now_ms: InitVar[int]
     total: InitVar[Unconfirmed | None] = None
-    fair: InitVar[FairShare | None] = None
+    limiter: InitVar[AdaptiveRateLimiter | None] = None
     phase: Phase = Phase.AWAITING_CONNECT
     client_id: ClientId = ""
     key: bytes = b""
@@ -156,10 +155,10 @@ class WireConnection:
     """Since when the device takes nothing; None = it does."""
     _login_ends_ms: int | None = None
 
-    def __post_init__(self, now_ms: int, total: Unconfirmed | None, fair: FairShare | None) -> None:
+    def __post_init__(self, now_ms: int, total: Unconfirmed | None, limiter: AdaptiveRateLimiter | None) -> None:
         settings, limits = self.settings, self.settings.device_limits
         self._frames = FrameBuffer(min(limits.max_connect_bytes, settings.max_packet_size_bytes))
-        self._rates = PacketRates(limits, self.counters, now_ms, fair)
+        self._rates = PacketRates(limits, self.counters, now_ms, limiter)
         self._records = AppendQueue(settings, Unconfirmed(limits) if total is None else total)
         self._handshake_ms = now_ms + settings.connect_timeout_ms
         self._stalled_write_ms = settings.stalled_write_timeout_ms
@@ -169,8 +168,8 @@ class WireConnection:
         return self.phase is Phase.CLOSED
 
     def is_low_rate(self, now_ms: int) -> bool:
-        """The device is connected and sends little, so others are slowed down for it. See FairShare."""
-        return self._outbox is not None and self._rates.is_modest(now_ms)
+        """The device is connected and sends little, so others are slowed down for it. See AdaptiveRateLimiter."""
+        return self._outbox is not None and self._rates.is_low_rate(now_ms)
 
     @property
     def fast_path(self) -> FastPathState:
@@ -742,7 +741,7 @@ class WireConnection:
         self._end(why, reconnect_grace_ms=reconnect_grace_ms)
         return self._effects()
 
-    def let_go(self, why: CloseReason, reconnect_grace_ms: int, now_ms: int) -> Effects:
+    def close_gracefully(self, why: CloseReason, reconnect_grace_ms: int, now_ms: int) -> Effects:
         """Close when Kafka has everything; see the module, 8. Go on with the connection as before until it is closed."""
         if self._connect_append is None:  # the engine has never heard of it
             self._end(why)
@@ -753,7 +752,7 @@ class WireConnection:
         return self._effects()
 
     def _close_if_settled(self, why: CloseReason) -> None:
-        """End a connection that is not listened to any more, once nothing is owed: answers, or after `let_go` confirmations."""
+        """Ends a connection that is no longer read once no answer is owed, or after `close_gracefully` no confirmation."""
         if why.cause == _VIOLATION:
             is_owed = self._records.owes_answers and not self._peer_gone
         else:

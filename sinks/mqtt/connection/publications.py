@@ -8,7 +8,7 @@ from sinks.mqtt.codec import framing
 from sinks.mqtt.codec.acknowledgements import encode_acknowledgement
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec
 from sinks.mqtt.connection.append_queue import Append
-from sinks.mqtt.limits.refusals import Limit
+from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt_topics import topic_levels

@@ -1,14 +1,14 @@
-"""What part of its rates a device may use while others wait.
+"""Slows all devices of a gateway down while those that send little have to wait.
 
-All devices of a gateway share one event loop and one way into Kafka: what one of them sends keeps the others waiting.
-1. A device that uses less than `SMALLEST_SHARE` of its rates is modest: it would never notice any of this.
-2. Devices are slowed down for the modest ones and never for each other: those that send much wait for what they send themselves.
-3. While modest devices wait, every device has only a share of its rates. It falls until they do not, or to `SMALLEST_SHARE`, and
-   comes back slowly, as TCP shares a line: it slows down who sends most, and nobody else notices.
+All devices share one event loop and one way into Kafka, so what one device sends delays the others.
+1. A device that uses less than `SMALLEST_SHARE` of its rates is a low-rate device. This limiter never delays it.
+2. Only waiting low-rate devices reduce the share. A device that sends much waits for its own records.
+3. While low-rate devices wait, every device has only a share of its rates, at least `SMALLEST_SHARE`. The share halves until they
+   no longer wait, and grows back slowly, as TCP's congestion window does. Only the devices that send most notice it.
 
-They wait when more than one in fifty of their records is late: Kafka takes longer to confirm it than it does when there are few,
-by `max_delay_ms` and by twice as much at least. And, as long as there are such records, when the event loop is as late. A second
-without any, and none under way: there is nobody to wait.
+Low-rate devices wait when more than one in fifty of their records is late. A record is late when its confirmation takes longer
+than with few records, by more than `max_delay_ms` and more than twice that time. While there are such records, a late event loop
+counts too. After a second without any, and none in flight, no low-rate device waits.
 """
 
 import math
@@ -19,21 +19,22 @@ from sinks.mqtt.limits.settings import DeviceLimits
 SMALLEST_SHARE: Final = 1 / 64
 _FALLS: Final = 0.5
 _RISES: Final = 1.01
-"""At each beat: the share is twice as much after three and a half seconds. Each time that it is too much somebody waits."""
+"""Each 50 ms: the share doubles in three and a half seconds. Slowly, because devices wait whenever it has grown too far."""
 _LEAST_RISES_MS: Final = 0.02
-"""At each beat: what Kafka takes at least may become more, by 0.4 ms in a second. Not by a factor: nothing would stay nothing."""
-_NOBODY_AFTER_BEATS: Final = 20
+"""The latency floor may drift up by 0.4 ms/s. The drift is additive because a factor would never leave zero."""
+_IDLE_INTERVALS: Final = 20
+"""Of 50 ms: a second."""
 _MOST_LATE: Final = 1 / 50
 _FORGETS: Final = 0.95
-"""At each beat: what counts is mostly of the last second."""
+"""Each 50 ms, so that mostly the last second counts."""
 _LONGER: Final = 2
 
 
-class FairShare:
-    """Of one gateway. share: of its rates that each device has."""
+class AdaptiveRateLimiter:
+    """The limiter of one gateway. share: the part of its rates that each device may use now."""
 
     __slots__ = (
-        "_beats_without",
+        "_idle_intervals",
         "_late",
         "_least_ms",
         "_max_delay_ms",
@@ -51,20 +52,19 @@ class FairShare:
         self._new_records = self._new_late = 0
         self._new_sum_ms = 0.0
         self._records = self._late = 0.0
-        self._beats_without = _NOBODY_AFTER_BEATS
+        self._idle_intervals = _IDLE_INTERVALS
         self._waiting = 0
-        self.take(limits)
+        self.reconfigure(limits)
 
-    def take(self, limits: DeviceLimits) -> None:
-        """Another limit, from now on."""
+    def reconfigure(self, limits: DeviceLimits) -> None:
         self._max_delay_ms = limits.max_delay_ms
 
-    def handed_over(self, records: int) -> None:
-        """To Kafka, of a modest device. Call `waited` once for each."""
+    def appended(self, records: int) -> None:
+        """Counts records of a low-rate device that were given to Kafka. Call `confirmed` once for each."""
         self._waiting += records
 
-    def waited(self, append_ms: float | None) -> None:
-        """Kafka has confirmed a record of a modest device, after so long. None: it has not taken it."""
+    def confirmed(self, append_ms: float | None) -> None:
+        """append_ms: from the append of a low-rate device's record to its confirmation; None = it has failed."""
         self._waiting -= 1
         if append_ms is None:
             return
@@ -73,17 +73,17 @@ class FairShare:
         least_ms = self._least_ms
         self._new_late += append_ms - least_ms > max(self._max_delay_ms, _LONGER * least_ms)
 
-    def beat(self, loop_lag_ms: float) -> None:
-        """loop_lag_ms: how late the event loop has called this; it is to do so every 50 ms."""
+    def observe_lag(self, loop_lag_ms: float) -> None:
+        """Adapts the share; called every 50 ms. loop_lag_ms: how late the event loop has called this."""
         records, late = self._new_records, self._new_late
         self._records = self._records * _FORGETS + records
         self._late = self._late * _FORGETS + late
         if records:
             self._least_ms = min(self._least_ms + _LEAST_RISES_MS, self._new_sum_ms / records)
             self._new_records, self._new_late, self._new_sum_ms = 0, 0, 0.0
-        somebody_waits = records > 0 or self._waiting > 0
-        self._beats_without = 0 if somebody_waits else min(self._beats_without + 1, _NOBODY_AFTER_BEATS)
-        if self._beats_without >= _NOBODY_AFTER_BEATS:
+        has_waiting = records > 0 or self._waiting > 0
+        self._idle_intervals = 0 if has_waiting else min(self._idle_intervals + 1, _IDLE_INTERVALS)
+        if self._idle_intervals >= _IDLE_INTERVALS:
             self.share = 1.0
             return
         is_late = loop_lag_ms > self._max_delay_ms or (late > 0 and self._late > _MOST_LATE * self._records)

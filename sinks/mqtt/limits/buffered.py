@@ -1,7 +1,6 @@
-"""What all connections of a gateway hold for their devices together: the memory of the process depends on it.
+"""Limits the bytes that all connections of a gateway buffer for their devices, and with them the memory of the process.
 
-A connection counts with the bytes of packets whose end has not come, the messages that wait until the device takes them, and what
-was written and the device has not taken.
+A connection counts with incomplete packets, messages that wait for the device, and bytes that were written and not read.
 """
 
 from collections.abc import Callable
@@ -11,67 +10,70 @@ from typing import Final, Protocol
 from sinks.mqtt.limits.settings import DeviceLimits
 
 _KEEP: Final = 3, 4
-"""Beyond the limit there is room made until this part of it is left: not a little at every message."""
+"""Connections are closed until this part of the limit is left, so that room is not made anew for each message."""
 
 
-class Holder(Protocol):
-    """A connection that holds something."""
-
+class BufferedConnection(Protocol):
     @property
     def held_bytes(self) -> int:
-        """Now."""
+        """Bytes that the connection buffers now."""
 
-    def give_up(self) -> None:
-        """The connection ends, and holds nothing any more. Of the session nothing is lost by that."""
+    def close_for_memory(self) -> None:
+        """Ends the connection and frees its buffers. The session loses nothing."""
 
 
 class Buffered:
-    """size_bytes: how much it is at most. A device takes what was written without a word, so everybody is looked at again before
-    anybody is given up; those that hold most are the first.
+    """Closes the connections that buffer most while all together exceed the limit.
 
-    call_soon: calls a function when what was written has been offered to the devices.
+    A device reads what was written without any notice, so all connections are measured again before one is closed.
+
+    Args:
+        call_soon: Calls a function after the written bytes have been offered to the devices.
+
+    Attributes:
+        size_bytes: The sum as last measured; the true one may be lower.
     """
 
     def __init__(
         self, limits: DeviceLimits, call_soon: Callable[[Callable[[], None]], object] = lambda function: function()
     ) -> None:
-        self.take(limits)
+        self.reconfigure(limits)
         self._call_soon = call_soon
-        self._held: dict[Holder, int] = {}
+        self._held: dict[BufferedConnection, int] = {}
         self._is_making_room = False
         self.size_bytes = 0
 
-    def take(self, limits: DeviceLimits) -> None:
-        """From the next byte on."""
+    def reconfigure(self, limits: DeviceLimits) -> None:
+        """Applies another limit from the next byte on."""
         self._max_bytes = limits.max_total_buffered_bytes
 
-    def holds(self, holder: Holder, held_bytes: int) -> None:
-        """A connection holds so much now. 0 = it is forgotten."""
-        before = self._held.get(holder, 0)
+    def update(self, connection: BufferedConnection, held_bytes: int) -> None:
+        """Sets what a connection buffers now. 0 = it is forgotten."""
+        before = self._held.get(connection, 0)
         if held_bytes == before:
             return
         if held_bytes:
-            self._held[holder] = held_bytes
+            self._held[connection] = held_bytes
         else:
-            del self._held[holder]
+            del self._held[connection]
         self.size_bytes += held_bytes - before
         if self.size_bytes > self._max_bytes and not self._is_making_room:
             self._is_making_room = True
             self._call_soon(self._make_room)
 
-    def look(self) -> None:
-        """Ask everybody."""
-        for holder in list(self._held):
-            self.holds(holder, holder.held_bytes)
+    def measure(self) -> None:
+        """Measures every connection again."""
+        for connection in list(self._held):
+            self.update(connection, connection.held_bytes)
 
     def _make_room(self) -> None:
         kept, of = _KEEP
         try:
-            self.look()
-            for holder, _ in sorted(self._held.items(), key=itemgetter(1), reverse=True):
+            self.measure()
+            for connection, _ in sorted(self._held.items(), key=itemgetter(1), reverse=True):
                 if self.size_bytes * of <= self._max_bytes * kept:
                     break
-                self.holds(holder, 0)
-                holder.give_up()
+                self.update(connection, 0)
+                connection.close_for_memory()
         finally:  # else one connection that fails would end the limit
             self._is_making_room = False

@@ -1,30 +1,26 @@
-"""CONNECTs in the order in which they are looked at: so many a second, and so many that the engine has not answered.
+"""Limits how many CONNECTs are handled in a second, and how many the engine has not answered. The others wait their turn.
 
 1. Hosts take turns, so a host with many waiting CONNECTs does not delay the only one of another.
-2. A host may have as many waiting as there is room left (a dynamic threshold): one that floods the queue leaves half of it to
-   the others, two leave a third.
-3. What the engine was told of counts until the engine answers or `answer_timeout_ms` has passed, whether its device still waits
-   or not. So devices that give up and come back do not make the engine hear of each attempt.
-4. While devices that are connected wait for the gateway or for Kafka (FairShare), the rate is a share of itself, at least an
-   eighth.
+2. A host may have as many waiting as there is room left (a dynamic threshold). One that floods the queue leaves half of it to the
+   others, two leave a third.
+3. A CONNECT that was announced to the engine counts until the engine answers or `answer_timeout_ms` has passed, even if its
+   device has gone. So devices that give up and reconnect do not make the engine hear of each attempt.
+4. While low-rate devices have to wait (AdaptiveRateLimiter), the rate is a share of itself, at least an eighth.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable
 from enum import Enum
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias
 
-from sinks.mqtt.limits.adaptive_rate import FairShare
+from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
 
 _BURSTS_IN_A_SECOND: Final = 10
-"""What comes at once is looked at in as many parts, so that the devices that are there are not kept waiting."""
-
+"""A burst is handled in as many parts, so that connected devices are not kept waiting."""
 _LEAST_SHARE: Final = 1 / 8
-
-W = TypeVar("W")
-_Line: TypeAlias = "OrderedDict[W, None]"
 
 
 class Turn(Enum):
@@ -33,76 +29,102 @@ class Turn(Enum):
     NEVER = "the queue is full"
 
 
-class ConnectQueue(Generic[W]):
-    """Of one gateway. W: what waits, a connection. fair: see the module; None = nobody waits. Times are milliseconds of one
-    monotonic clock."""
+class WaitingConnect(Protocol):
+    """A connection that has read its CONNECT."""
 
-    def __init__(self, limits: DeviceLimits, *, answer_timeout_ms: int, now_ms: int, fair: FairShare | None = None) -> None:
-        self.take(limits, now_ms)
-        self._fair = fair
+    def turn_has_come(self) -> None: ...
+
+
+class Timers(Protocol):
+    """The part of an event loop that the queue needs."""
+
+    def time(self) -> float: ...
+    def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle: ...
+
+
+_Line: TypeAlias = OrderedDict[WaitingConnect, None]
+
+
+class ConnectQueue:
+    """The queue of one gateway. limiter: None = the rate is never reduced."""
+
+    def __init__(
+        self, limits: DeviceLimits, loop: Timers, *, answer_timeout_ms: int, limiter: AdaptiveRateLimiter | None = None
+    ) -> None:
+        self._loop = loop
+        self._limiter = limiter
         self._answer_timeout_ms = answer_timeout_ms
-        self._lines: OrderedDict[Hashable, _Line[W]] = OrderedDict()
-        """By host; the first one's turn is next."""
-        self._key_of: dict[W, Hashable] = {}
+        self._lines: OrderedDict[WaitingConnect | str, _Line] = OrderedDict()
+        """Waiting connections by host. The first host's turn is next."""
+        self._key_of: dict[WaitingConnect, WaitingConnect | str] = {}
         self._unanswered: OrderedDict[int, int] = OrderedDict()
-        """Connection id → when it counts no longer."""
+        """Connection id → when it stops counting."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.reconfigure(limits)
 
-    def take(self, limits: DeviceLimits, now_ms: int) -> None:
-        """From the next CONNECT on; who waits goes on waiting."""
+    def reconfigure(self, limits: DeviceLimits) -> None:
+        """Applies other limits from the next CONNECT on. Waiting ones keep their place."""
         self._max_waiting = limits.max_waiting_connects
         self._max_unanswered = limits.max_unanswered_connects
-        self._rate = TokenBucket(limits.max_connect_rate, now_ms, burst=max(1, limits.max_connect_rate // _BURSTS_IN_A_SECOND))
+        burst = max(1, limits.max_connect_rate // _BURSTS_IN_A_SECOND)
+        self._rate = TokenBucket(limits.max_connect_rate, self._now_ms(), burst=burst)
+        self._arm()
 
-    def ask(self, waiter: W, host: str | None, now_ms: int) -> Turn:
-        """A CONNECT was read. host: None = one that is like no other. After LATER `next` hands it out, unless `leave`."""
-        if not self._key_of and self._may_go(now_ms):
+    def enter(self, waiting: WaitingConnect, host: str | None) -> Turn:
+        """Asks for a turn. After LATER, `turn_has_come` is called unless `leave` comes first. host: None = it is not limited."""
+        if not self._key_of and self._may_go(self._now_ms()):
             return Turn.NOW
-        key: Hashable = waiter if host is None else host
-        line: _Line[W] = self._lines.get(key) or OrderedDict()
+        key = waiting if host is None else host
+        line = self._lines.get(key) or OrderedDict()
         if len(line) >= self._max_waiting - len(self._key_of):
             return Turn.NEVER
-        line[waiter] = None
+        line[waiting] = None
         self._lines[key] = line
-        self._key_of[waiter] = key
+        self._key_of[waiting] = key
+        if self._timer is None:
+            self._arm()
         return Turn.LATER
 
-    def leave(self, waiter: W) -> None:
-        """It is closed, or gives up. Nothing happens if it does not wait."""
-        key = self._key_of.pop(waiter, None)
+    def leave(self, waiting: WaitingConnect) -> None:
+        """Removes a connection that has ended, if it waits."""
+        key = self._key_of.pop(waiting, None)
         if key is not None:
             line = self._lines[key]
-            del line[waiter]
+            del line[waiting]
             if not line:
                 del self._lines[key]
 
-    def next(self, now_ms: int) -> W | None:
-        """The one whose turn it is. It does not wait any longer."""
-        if not self._lines or not self._may_go(now_ms):
-            return None
-        key, line = self._lines.popitem(last=False)
-        waiter, _ = line.popitem(last=False)
-        del self._key_of[waiter]
-        if line:
-            self._lines[key] = line
-        return waiter
+    def announced(self, connection_id: int) -> None:
+        """Counts a connection that was announced to the engine."""
+        self._unanswered[connection_id] = self._now_ms() + self._answer_timeout_ms
 
-    def next_ms(self, now_ms: int) -> int | None:
-        """When to call `next` again, if nothing is answered before; None = nobody waits."""
+    def answered(self, connection_id: int) -> None:
+        """The engine has answered a connection, which stops counting."""
+        was_full = len(self._unanswered) >= self._max_unanswered
+        if self._unanswered.pop(connection_id, None) is not None and was_full:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self._lines:
-            return None
-        ready_ms = self._rate.ready_ms(now_ms, self._share)
+            return
+        ready_ms = self._rate.ready_ms(self._now_ms(), self._share)
         if len(self._unanswered) >= self._max_unanswered:
             ready_ms = max(ready_ms, next(iter(self._unanswered.values())))
-        return ready_ms
+        self._timer = self._loop.call_at((ready_ms + 1) / 1_000, self._call_due)
 
-    def told(self, connection_id: int, now_ms: int) -> None:
-        """The engine is told of this connection."""
-        self._unanswered[connection_id] = now_ms + self._answer_timeout_ms
-
-    def answered(self, connection_id: int) -> bool:
-        """The engine has said something about it. False: that made no room."""
-        was_full = len(self._unanswered) >= self._max_unanswered
-        return self._unanswered.pop(connection_id, None) is not None and was_full
+    def _call_due(self) -> None:
+        self._timer = None
+        while self._lines and self._may_go(self._now_ms()):
+            key, line = self._lines.popitem(last=False)
+            waiting, _ = line.popitem(last=False)
+            del self._key_of[waiting]
+            if line:
+                self._lines[key] = line
+            waiting.turn_has_come()
+        self._arm()
 
     def _may_go(self, now_ms: int) -> bool:
         unanswered = self._unanswered
@@ -112,4 +134,7 @@ class ConnectQueue(Generic[W]):
 
     @property
     def _share(self) -> float:
-        return 1.0 if self._fair is None else max(_LEAST_SHARE, self._fair.share)
+        return 1.0 if self._limiter is None else max(_LEAST_SHARE, self._limiter.share)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1_000)

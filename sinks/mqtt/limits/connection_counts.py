@@ -1,88 +1,88 @@
-"""How many sockets there are: in total, of one host, and of those that have not sent CONNECT."""
+"""Counts sockets: in total, by host, and those that have not sent CONNECT."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.refusals import Limit, LimitRefusals
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.settings import DeviceLimits, Limit
+from sinks.mqtt.log_throttle import RefusalLog
 
 
 def _nothing() -> None:
     pass
 
 
-class Place:
-    """What one socket counts as, from when it was accepted until `ConnectionCounts.leave`.
+class ConnectionSlot:
+    """One counted socket, from its acceptance to `ConnectionCounts.release`.
 
-    turn_away: to be set at once by who has the socket: it closes it. Called at most once, before CONNECT was read.
+    close: Closes the socket; its owner sets it at once. It is called at most once, and only before CONNECT was read.
     """
 
-    __slots__ = ("address", "host", "turn_away")
+    __slots__ = ("address", "close", "host")
 
     def __init__(self) -> None:
         self.address = ""
         self.host: str | None = None
-        self.turn_away: Callable[[], object] = _nothing
+        self.close: Callable[[], object] = _nothing
 
 
 class ConnectionCounts:
-    """Of one gateway, over all of its listeners."""
+    """Counts the sockets of one gateway, over all of its listeners."""
 
-    def __init__(self, limits: DeviceLimits, hosts: Hosts, refusals: LimitRefusals) -> None:
+    def __init__(self, limits: DeviceLimits, hosts: Hosts, refusals: RefusalLog) -> None:
         self._limits = limits
         self._hosts = hosts
         self._refusals = refusals
-        self._places: set[Place] = set()
+        self._slots: set[ConnectionSlot] = set()
         self._of_host: Counter[str] = Counter()
-        self._awaiting: OrderedDict[Place, None] = OrderedDict()
+        self._awaiting: OrderedDict[ConnectionSlot, None] = OrderedDict()
 
-    def take(self, limits: DeviceLimits, hosts: Hosts) -> None:
-        """From now on; who is there stays."""
+    def reconfigure(self, limits: DeviceLimits, hosts: Hosts) -> None:
+        """Applies other limits. Open sockets stay."""
         self._limits = limits
         self._hosts = hosts
 
-    def enter(self, address: str) -> Place | None:
-        """A socket was accepted. None: close it. address: empty = not known yet."""
-        if len(self._places) >= self._limits.max_connections:
-            self._refusals.reached(Limit.CONNECTIONS, address)
+    def acquire(self, address: str) -> ConnectionSlot | None:
+        """Counts an accepted socket. None: close it. address: empty = `identify` gives it later."""
+        if len(self._slots) >= self._limits.max_connections:
+            self._refusals.refused(Limit.CONNECTIONS, address)
             return None
-        place = Place()
-        if not self.identify(place, address):
+        slot = ConnectionSlot()
+        if not self.identify(slot, address):
             return None
         if len(self._awaiting) >= self._limits.max_awaiting_connect:
-            longest, _ = self._awaiting.popitem(last=False)
-            self._refusals.reached(Limit.AWAITING_CONNECT, longest.address)
-            longest.turn_away()
-        self._places.add(place)
-        self._awaiting[place] = None
-        return place
+            oldest, _ = self._awaiting.popitem(last=False)
+            self._refusals.refused(Limit.AWAITING_CONNECT, oldest.address)
+            oldest.close()
+        self._slots.add(slot)
+        self._awaiting[slot] = None
+        return slot
 
-    def identify(self, place: Place, address: str) -> bool:
-        """Now it is known whose socket it is. False: close it; it is not counted for the address."""
+    def identify(self, slot: ConnectionSlot, address: str) -> bool:
+        """Counts the socket for its host. False: close the socket; it is not counted for the host."""
         host = self._hosts.limited(address)
-        place.address = address
+        slot.address = address
         if host is None:
             return True
         if self._of_host[host] >= self._limits.max_connections_per_address:
-            self._refusals.reached(Limit.CONNECTIONS_PER_ADDRESS, address)
+            self._refusals.refused(Limit.CONNECTIONS_PER_ADDRESS, address)
             return False
-        place.host = host
+        slot.host = host
         self._of_host[host] += 1
         return True
 
-    def connect_read(self, place: Place) -> None:
-        """It has sent its CONNECT."""
-        self._awaiting.pop(place, None)
+    def connect_read(self, slot: ConnectionSlot) -> None:
+        """Stops counting the socket as one that has not sent CONNECT."""
+        self._awaiting.pop(slot, None)
 
-    def leave(self, place: Place) -> None:
-        """It is closed."""
-        if place not in self._places:
+    def release(self, slot: ConnectionSlot) -> None:
+        """Stops counting a closed socket. A second call does nothing."""
+        if slot not in self._slots:
             return
-        self._places.discard(place)
-        self._awaiting.pop(place, None)
-        place.turn_away = _nothing  # it holds the socket, which holds the place
-        if place.host is not None:
-            self._of_host[place.host] -= 1
-            if not self._of_host[place.host]:
-                del self._of_host[place.host]
+        self._slots.discard(slot)
+        self._awaiting.pop(slot, None)
+        slot.close = _nothing  # breaks the reference cycle with the socket
+        if slot.host is not None:
+            self._of_host[slot.host] -= 1
+            if not self._of_host[slot.host]:
+                del self._of_host[slot.host]

@@ -1,45 +1,47 @@
 """The limits that hold for all devices of a gateway together."""
 
 import asyncio
+from typing import Final
 
 import structlog
 
-from sinks.mqtt.limits.adaptive_rate import FairShare
+from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.buffered import Buffered
-from sinks.mqtt.limits.connect_turns import ConnectTurns
+from sinks.mqtt.limits.connect_queue import ConnectQueue
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.refusals import LimitRefusals
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
-from sinks.mqtt.log_throttle import LimitedLog
+from sinks.mqtt.log_throttle import LogThrottle, RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 
+_log: Final = structlog.get_logger(__name__)
+
 
 class GatewayLimits:
-    """Of one gateway, in its event loop."""
+    """Holds each limit of one gateway, on its event loop."""
 
     def __init__(self, settings: GatewaySettings, counters: GatewayCounters) -> None:
         limits = settings.device_limits
         loop = asyncio.get_running_loop()
-        self.refusals = LimitRefusals(counters, lambda: int(loop.time() * 1_000))
-        self.late_connects = LimitedLog(structlog.get_logger(__name__).info, "connect_too_late", "more_connects_too_late")
+        self.refusals = RefusalLog(counters.limits_reached, _log.warning, "limit_reached", "more_limits_reached", label="limit")
+        self.late_connects = LogThrottle(_log.info, "connect_too_late", "more_connects_too_late")
         self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
-        self.unconfirmed = Unconfirmed(limits, self.refusals.reached, loop.call_soon)
+        self.unconfirmed = Unconfirmed(limits, self.refusals.refused, loop.call_soon)
         self.buffered = Buffered(limits, loop.call_soon)
-        self.fair_share = FairShare(limits)
-        self.connects = ConnectTurns(limits, answer_timeout_ms=settings.accept_timeout_ms, fair=self.fair_share)
+        self.rate_limiter = AdaptiveRateLimiter(limits)
+        self.connects = ConnectQueue(limits, loop, answer_timeout_ms=settings.accept_timeout_ms, limiter=self.rate_limiter)
 
-    def catch_up(self, now_ms: int) -> None:
-        """As `LimitedLog.catch_up`."""
-        self.refusals.catch_up()
-        self.late_connects.catch_up(now_ms)
+    def flush_logs(self) -> None:
+        """Calls `LogThrottle.flush` of each log."""
+        self.refusals.flush()
+        self.late_connects.flush()
 
-    def take(self, limits: DeviceLimits) -> None:
-        """Other limits, from now on. Those of one connection are for connections to come."""
-        self.connections.take(limits, Hosts(limits.unlimited_addresses))
-        self.unconfirmed.take(limits)
-        self.buffered.take(limits)
-        self.fair_share.take(limits)
-        self.connects.take(limits)
+    def reconfigure(self, limits: DeviceLimits) -> None:
+        """Applies other limits. Those of single connections hold for new connections only."""
+        self.connections.reconfigure(limits, Hosts(limits.unlimited_addresses))
+        self.unconfirmed.reconfigure(limits)
+        self.buffered.reconfigure(limits)
+        self.rate_limiter.reconfigure(limits)
+        self.connects.reconfigure(limits)

@@ -1,4 +1,4 @@
-"""Whom an address stands for when what it uses is counted."""
+"""Maps addresses to hosts, by which connections and failed logins are counted."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Final
 
 _NETWORK_OF_ONE_HOST: Final = 64
-"""IPv6 gives this much to one host, which can take any address in it."""
+"""IPv6: one host gets a network of this prefix length and can use any address in it."""
 _REMEMBERED: Final = 4_096
-"""Addresses that need not be looked at again."""
+"""Addresses in the cache."""
 
 
 def host_of(address: str) -> str:
-    """The same for all addresses that one host can take."""
+    """Returns the same text for all addresses that one host can use."""
     if ":" not in address:
         return address
     try:
@@ -22,14 +22,14 @@ def host_of(address: str) -> str:
 
 
 class Hosts:
-    """unlimited: networks whose addresses stand for many devices, such as load balancers that do not tell addresses."""
+    """unlimited: networks whose addresses stand for many devices, such as load balancers that hide addresses."""
 
     def __init__(self, unlimited: Iterable[str]) -> None:
         self._unlimited = tuple(ipaddress.ip_network(network, strict=False) for network in unlimited)
         self._remembered = lru_cache(_REMEMBERED)(self._limited)
 
     def limited(self, address: str) -> str | None:
-        """The host to count for; None = there is no limit for it, or the address is not known."""
+        """Returns the host to count for; None = it has no limit, or the address is not known."""
         return self._remembered(address)
 
     def _limited(self, address: str) -> str | None:

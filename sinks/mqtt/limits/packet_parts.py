@@ -1,14 +1,13 @@
-"""How much of a packet has to be taken apart piece by piece: properties and topic filters.
+"""Measures the properties and topic filters of a packet before it is decoded.
 
-That takes the codecs some hundred times as long as the same bytes of payload, so it is looked at before they are called. Nothing
-here judges whether a packet is well formed.
+The codecs decode them one by one, about a hundred times as slowly as the same bytes of payload. Nothing here judges whether a
+packet is well formed.
 """
 
 from typing import Final
 
 from sinks.mqtt.codec import framing
-from sinks.mqtt.limits.refusals import Limit
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.settings import DeviceLimits, Limit
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt_topics import topic_levels
 from state.errors import ProtocolViolation
@@ -21,11 +20,11 @@ _CONNECT_HEADER_BYTES: Final = 10
 _WILL_FLAG: Final = 0x04
 _LENGTH_BYTES: Final = 2
 PARTS_LIKE_A_PACKET_BYTES: Final = 64
-"""So many bytes of properties, or one topic filter, take about as long to read as a small packet."""
+"""This many bytes of properties, or one topic filter, take about as long to decode as a small packet."""
 
 
 class PacketParts:
-    """The limits on them, for one connection."""
+    """Applies the limits on properties, topic filters and wills to the packets of one connection."""
 
     __slots__ = ("_counters", "_limits")
 
@@ -34,8 +33,10 @@ class PacketParts:
         self._counters = counters
 
     def measure(self, packet: bytes, body_start: int, *, is_v5: bool) -> int:
-        """In bytes of properties, of a packet behind CONNECT; a topic filter besides the first one counts like
-        PARTS_LIKE_A_PACKET_BYTES of them. Raises ProtocolViolation (0x97) if that is too much."""
+        """Returns the size of a packet after CONNECT, in bytes of properties. Raises ProtocolViolation (0x97) over a limit.
+
+        Each topic filter but the first counts as PARTS_LIKE_A_PACKET_BYTES.
+        """
         first_byte = packet[0]
         if first_byte in _SUBSCRIBES:
             return self._measure_subscribe(packet, body_start + _LENGTH_BYTES, is_v5=is_v5)
@@ -49,7 +50,7 @@ class PacketParts:
         return size
 
     def _measure_subscribe(self, packet: bytes, start: int, *, is_v5: bool) -> int:
-        """start: behind the packet id."""
+        """start: the position after the packet id."""
         limits, size = self._limits, 0
         if is_v5:
             size, start = _properties_bytes(packet, start)
@@ -60,7 +61,7 @@ class PacketParts:
         return size + max(0, filters - 1) * PARTS_LIKE_A_PACKET_BYTES
 
     def check_connect(self, packet: bytes, body_start: int) -> None:
-        """Of MQTT 5. Raises ProtocolViolation (0x97)."""
+        """Checks the properties of an MQTT 5 CONNECT. Raises ProtocolViolation (0x97)."""
         position = body_start + _CONNECT_HEADER_BYTES
         flags = packet[body_start + 7 : body_start + 8]
         size, start = _properties_bytes(packet, position)
@@ -70,7 +71,7 @@ class PacketParts:
         self._require(size, self._limits.max_connect_properties_bytes, Limit.CONNECT_PROPERTIES_BYTES)
 
     def judge_will(self, will: Will) -> ReasonCode | None:
-        """Why it is refused; None = it is not."""
+        """Returns why a will is refused; None = it is not."""
         if topic_levels(will.topic) > self._limits.max_topic_levels:
             self._counters.limits_reached[Limit.TOPIC_LEVELS] += 1
             return ReasonCode.TOPIC_NAME_INVALID
@@ -87,7 +88,7 @@ class PacketParts:
 
 
 def _filters(packet: bytes, position: int, options_bytes: int, *, most: int) -> int:
-    """How many there are; not counted beyond one more than `most`."""
+    """Counts the topic filters, at most to one more than `most`."""
     count = 0
     while position < len(packet) and count <= most:
         position += _LENGTH_BYTES + _uint16(packet, position) + options_bytes
@@ -96,12 +97,12 @@ def _filters(packet: bytes, position: int, options_bytes: int, *, most: int) -> 
 
 
 def _uint16(packet: bytes, position: int) -> int:
-    """0 behind the end."""
+    """Reads a number; 0 after the end of the packet."""
     return int.from_bytes(packet[position : position + _LENGTH_BYTES], "big")
 
 
 def _properties_bytes(packet: bytes, position: int) -> tuple[int, int]:
-    """How long the properties are whose length stands here, and where they begin. 0: that is malformed."""
+    """Returns the length of the properties at this position, and where they begin. Length 0 if that is malformed."""
     length = 0
     for shift, digit in zip((0, 7, 14, 21), packet[position : position + 4], strict=False):
         position += 1

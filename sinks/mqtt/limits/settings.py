@@ -1,7 +1,8 @@
-"""What one gateway gives to devices at most: the keys of [limits]."""
+"""The limits of a gateway on what devices may use: the keys of [limits]."""
 
 import ipaddress
 from dataclasses import dataclass
+from enum import StrEnum
 
 from state.setting import HOUR, KIB, MIB, SECOND, Setting
 
@@ -14,9 +15,29 @@ def check_network(text: str) -> None:
         raise ValueError("write an address or a network, for example 10.0.0.0/8") from None
 
 
+class Limit(StrEnum):
+    """A limit that was reached: a label of the metric and of log lines. Each is named after the key that sets it."""
+
+    CONNECTIONS = "max_connections"
+    CONNECTIONS_PER_ADDRESS = "max_connections_per_address"
+    AWAITING_CONNECT = "max_awaiting_connect"
+    WAITING_CONNECTS = "max_waiting_connects"
+    CONNECT_PROPERTIES_BYTES = "max_connect_properties_bytes"
+    PROPERTIES_BYTES = "max_properties_bytes"
+    SUBSCRIBE_FILTERS = "max_subscribe_filters"
+    SUBSCRIPTIONS = "max_subscriptions"
+    WILL_BYTES = "max_will_bytes"
+    TOPIC_LEVELS = "max_topic_levels"
+    PACKET_RATE = "max_packet_rate"
+    BYTE_RATE = "max_byte_rate"
+    TOTAL_UNCONFIRMED_APPENDS = "max_total_unconfirmed_appends"
+    TOTAL_UNCONFIRMED_BYTES = "max_total_unconfirmed_bytes"
+    TOTAL_BUFFERED_BYTES = "max_total_buffered_bytes"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What devices may use of a gateway, besides what [gateway] and [session] say (docs/security.md)."""
+    """Limits on what devices may use of a gateway, besides those of [gateway] and [session] (docs/security.md)."""
 
     max_connections: int = Setting("sockets of all devices; one more is closed at once", (1, 1_000_000)).default(20_000)
     max_connections_per_address: int = Setting("sockets of one address, in IPv6 of one /64 network", (1, 1_000_000)).default(
@@ -26,7 +47,7 @@ class DeviceLimits:
         "networks that max_connections_per_address does not hold for, such as load balancers that hide addresses",
         check=check_network,
     ).default(("127.0.0.0/8", "::1/128"))
-    # Closing the oldest lets those through who send CONNECT at once.
+    # Closing the oldest lets devices through that send CONNECT at once.
     max_awaiting_connect: int = Setting(
         "sockets before CONNECT, TLS handshake and PROXY header included; one more closes the oldest", (1, 1_000_000)
     ).default(2_000)

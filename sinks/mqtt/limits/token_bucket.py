@@ -1,9 +1,14 @@
-"""How often something may happen: a token bucket."""
+"""A token bucket: limits how often something may happen."""
 
 
 class TokenBucket:
-    """per_s: tokens that come in a second, 0 = no limit. burst: what the bucket holds; None = what one second brings. It is full
-    at first. Times are milliseconds of one monotonic clock. share: of per_s and burst, for now; above 0."""
+    """Starts full. Times are milliseconds of one monotonic clock.
+
+    Args:
+        per_s: Tokens added in a second, 0 = no limit.
+        burst: Capacity; None = per_s.
+        share: Part of per_s and burst that holds during a call; above 0.
+    """
 
     __slots__ = ("_at_ms", "_burst", "_per_s", "_tokens")
 
@@ -14,7 +19,7 @@ class TokenBucket:
         self._at_ms = now_ms
 
     def admit(self, now_ms: int, share: float = 1.0) -> bool:
-        """Take one token; False: there is none."""
+        """Takes one token. False: there is none."""
         if not self._per_s:
             return True
         self._fill(now_ms, share)
@@ -23,12 +28,12 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
-    def take(self, tokens: int) -> None:
-        """Whether they are there or not: what is missing has to come first before `ready_ms`."""
+    def consume(self, tokens: int) -> None:
+        """Takes tokens, and may overdraw the bucket; the debt delays `ready_ms`."""
         self._tokens -= tokens
 
     def ready_ms(self, now_ms: int, share: float = 1.0) -> int:
-        """From when on there is one; not before now."""
+        """Returns when there is a token; not before now."""
         if not self._per_s:
             return now_ms
         self._fill(now_ms, share)

@@ -1,17 +1,18 @@
-"""What all connections of a gateway have told Kafka and Kafka has not confirmed, and the answers that wait for that: the memory
-of the process depends on it."""
+"""Limits the records of all connections that Kafka has not confirmed, with the answers that wait for them.
+
+The memory of the process depends on both.
+"""
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from sinks.mqtt.limits.refusals import Limit
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.settings import DeviceLimits, Limit
 
 _RESUME_BELOW: Final = 2
-"""Reading starts again when both numbers have fallen to a half of their limits: not at every confirmation."""
+"""Reading resumes when both numbers are at half of their limits, so that it does not change with every confirmation."""
 
 
-class Reader(Protocol):
+class PausableReader(Protocol):
     """A connection that reads from its device."""
 
     def reading_changed(self) -> None:
@@ -19,12 +20,15 @@ class Reader(Protocol):
 
 
 class Unconfirmed:
-    """is_full: nobody reads from devices. records, size_bytes: how much it is. reached: called each time that it gets full.
-    call_soon: calls a function when the work at hand is done. A record or a confirmation of one connection stops all, or lets
-    them go on, and no connection is called while another one works.
+    """Counts records and bytes. While `is_full`, no connection reads from its device.
 
-    readers: all connections, in any order. They are called when reading stops, and in turn when it goes on: the first one is that
-    which did not get to it the last time.
+    Args:
+        reached: Called each time that a limit is reached.
+        call_soon: Calls a function after the current work, so that no connection is called while another one works.
+
+    Attributes:
+        readers: All connections. They are called when reading stops, and in turn when it resumes: first those that were not
+            reached the last time.
     """
 
     def __init__(
@@ -33,26 +37,26 @@ class Unconfirmed:
         reached: Callable[[Limit], None] = lambda limit: None,
         call_soon: Callable[[Callable[[], None]], object] = lambda function: function(),
     ) -> None:
-        self.take(limits)
+        self.reconfigure(limits)
         self._reached = reached
         self._call_soon = call_soon
         self.records = 0
         self.size_bytes = 0
         self.is_full = False
-        self.readers: dict[Reader, None] = {}
+        self.readers: dict[PausableReader, None] = {}
 
-    def take(self, limits: DeviceLimits) -> None:
-        """From the next record on."""
+    def reconfigure(self, limits: DeviceLimits) -> None:
+        """Applies other limits from the next record on."""
         self._max_records = limits.max_total_unconfirmed_appends
         self._max_bytes = limits.max_total_unconfirmed_bytes
 
     def add(self, size_bytes: int) -> None:
-        """One record more."""
+        """Counts a record that was given to Kafka."""
         self.records += 1
         self.hold(size_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """An answer that waits for a record."""
+        """Counts an answer that waits for a record."""
         self.size_bytes += size_bytes
         if not self.is_full and (self.records >= self._max_records or self.size_bytes >= self._max_bytes):
             self.is_full = True
@@ -61,12 +65,12 @@ class Unconfirmed:
             self._call_soon(self._stop)
 
     def settle(self, size_bytes: int) -> None:
-        """One less: Kafka has it, or never will."""
+        """Removes a record that Kafka has confirmed or never will."""
         self.records -= 1
-        self.let_go(size_bytes)
+        self.release(size_bytes)
 
-    def let_go(self, size_bytes: int) -> None:
-        """An answer that is written, or never will be."""
+    def release(self, size_bytes: int) -> None:
+        """Removes an answer that was written or never will be."""
         self.size_bytes -= size_bytes
         if (
             self.is_full
@@ -84,7 +88,7 @@ class Unconfirmed:
     def _resume(self) -> None:
         for reader in list(self.readers):
             if self.is_full:
-                return  # what one of them had read before was enough
+                return  # the bytes that one of them had read before were enough
             del self.readers[reader]
             self.readers[reader] = None
             reader.reading_changed()

@@ -1,4 +1,4 @@
-"""Every address on which a gateway listens."""
+"""Opens, watches and closes all listeners of a gateway."""
 
 import asyncio
 from functools import partial
@@ -6,13 +6,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from sinks.mqtt.access.entrance import Entrance, entrance_of
-from sinks.mqtt.limits.connection_counts import ConnectionCounts, Place
+from sinks.mqtt.access.authenticator import ListenerAuthPolicy, auth_policy_of
+from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.listeners.listener import BACKLOG, Listener
-from sinks.mqtt.listeners.refused_sockets import RefusedSockets
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
+from sinks.mqtt.log_throttle import RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
 
@@ -20,33 +20,32 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class ProtocolFactory(Protocol):
-    """place: what the socket counts as; None = it is not counted yet."""
-
-    def __call__(self, entrance: Entrance, place: Place | None = None) -> asyncio.Protocol: ...
+    def __call__(self, policy: ListenerAuthPolicy, slot: ConnectionSlot | None = None) -> asyncio.Protocol:
+        """Makes the protocol of an accepted socket. slot: None = the socket is not counted yet."""
 
 
 class Listeners:
-    """Those of one gateway. new_protocol: what reads MQTT from a socket."""
+    """The listeners of one gateway. new_protocol: makes the protocol that reads MQTT from a socket."""
 
     def __init__(
         self, settings: GatewaySettings, new_protocol: ProtocolFactory, counters: GatewayCounters, counts: ConnectionCounts
     ) -> None:
         self._settings = settings
-        self._entrances = _entrances(settings)
+        self._policies = _policies(settings)
         self._counts = counts
         self._new_protocol = new_protocol
-        self._refused = RefusedSockets(counters)
+        self._refused = RefusalLog(counters.sockets_refused, _log.info, "socket_refused", "more_sockets_refused", label="step")
         self._plain: asyncio.Server | None = None
         self._others: list[Listener] = []
 
     async def open(self) -> tuple[str, int]:
-        """Host and port of the first one. Raises OSError and UnusableFile; none is open then."""
+        """Opens all. Returns host and port of the first one. If it raises OSError or UnusableFile, none is open."""
         settings = self._settings
         try:
             if settings.port != NO_LISTENER:
                 loop = asyncio.get_running_loop()
                 self._plain = await loop.create_server(
-                    partial(self._enter, settings.plain_listener),
+                    partial(self._new_mqtt_protocol, settings.plain_listener),
                     settings.host,
                     settings.port,
                     backlog=BACKLOG,
@@ -55,7 +54,7 @@ class Listeners:
                 self._keep_alive(settings)
             for listener in settings.listeners:
                 self._others.append(self._open(listener))
-                self._keep_alive(settings)  # before the next one reads its files: devices may be dialling already
+                self._keep_alive(settings)  # before the next one reads its files: devices may be connecting already
         except BaseException:
             self.close()
             raise
@@ -65,19 +64,19 @@ class Listeners:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each, in the order of `GatewaySettings.all_listeners`."""
+        """Returns host and port of each, in the order of `GatewaySettings.all_listeners`."""
         plain = [] if self._plain is None else [self._plain.sockets[0].getsockname()[:2]]
         return plain + [listener.address for listener in self._others]
 
-    def look_after(self, *, read_files: bool = False) -> None:
-        """As `Listener.look_after`."""
-        self._refused.catch_up()
+    def poll(self, *, read_files: bool = False) -> None:
+        """Does as `Listener.poll` for each."""
+        self._refused.flush()
         for listener in self._others:
-            listener.look_after(read_files=read_files)
+            listener.poll(read_files=read_files)
 
-    def take(self, settings: GatewaySettings) -> None:
-        """Other ways to log in, rules and limits, for sockets to come. The listeners are those that they were."""
-        self._entrances = _entrances(settings)
+    def reconfigure(self, settings: GatewaySettings) -> None:
+        """Applies other ways to log in, rules and limits to new sockets. The listeners stay."""
+        self._policies = _policies(settings)
         self._keep_alive(settings)
 
     def _keep_alive(self, settings: GatewaySettings) -> None:
@@ -86,17 +85,17 @@ class Listeners:
             keep_alive(listening, settings.device_limits.tcp_keepalive_ms)
 
     def close(self) -> None:
-        """Take nobody in any more. Protocols that exist stay."""
+        """Stops accepting sockets. Protocols that exist stay."""
         if self._plain is not None:
             self._plain.close()
         for listener in self._others:
             listener.close()
 
     def _open(self, settings: ListenerSettings) -> Listener:
-        def new_protocol(place: Place) -> asyncio.Protocol:
-            inside = self._enter(settings, place)
+        def new_protocol(slot: ConnectionSlot) -> asyncio.Protocol:
+            inside = self._new_mqtt_protocol(settings, slot)
             return (
-                WebSocketProtocol(settings, inside, self._refused, place.address)
+                WebSocketProtocol(settings, inside, self._refused, slot.address)
                 if settings.transport is Transport.WEBSOCKET
                 else inside
             )
@@ -111,11 +110,11 @@ class Listeners:
             shares_port=self._settings.shares_ports,
         )
 
-    def _enter(self, listener: ListenerSettings, place: Place | None = None) -> asyncio.Protocol:
-        return self._new_protocol(self._entrances[listener], place)
+    def _new_mqtt_protocol(self, listener: ListenerSettings, slot: ConnectionSlot | None = None) -> asyncio.Protocol:
+        return self._new_protocol(self._policies[listener], slot)
 
     def _announce(self, listener: ListenerSettings) -> None:
-        anonymous = self._entrances[listener].is_anonymous_allowed
+        anonymous = self._policies[listener].is_anonymous_allowed
         _log.info(
             "listening",
             host=listener.host,
@@ -130,9 +129,9 @@ class Listeners:
                 "anonymous_devices_from_the_network",
                 host=listener.host,
                 port=listener.port,
-                action="who reaches this address can do everything that the rules allow anonymous devices: see docs/security.md",
+                action="anybody who reaches this address can do what the rules allow anonymous devices: see docs/security.md",
             )
 
 
-def _entrances(settings: GatewaySettings) -> dict[ListenerSettings, Entrance]:
-    return {listener: entrance_of(listener, settings) for listener in settings.all_listeners}
+def _policies(settings: GatewaySettings) -> dict[ListenerSettings, ListenerAuthPolicy]:
+    return {listener: auth_policy_of(listener, settings) for listener in settings.all_listeners}

@@ -1,4 +1,4 @@
-"""Which web pages may connect by WebSocket. Every page can try: a browser lets it, and says in `Origin` where it comes from."""
+"""Decides which web pages may connect by WebSocket. A browser lets any page try, and sends its site in `Origin`."""
 
 import ipaddress
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,10 @@ ANY: Final = "*"
 
 
 def is_origin_allowed(origins: Sequence[str], *, host: str, allowed: Iterable[str], is_tls: bool) -> bool:
-    """origins: the request's `Origin`, of which devices other than browsers may have none. host: its `Host`.
+    """origins: from the request; empty for most devices that are no browsers. host: its `Host`.
 
-    The gateway's own address counts like none: it serves no pages, and clients that are no browsers say it. But a name that
-    somebody else may have given to this address does not count, unless TLS has checked it.
+    The gateway's own address is allowed: it serves no pages, and some clients that are no browsers send it. A host name is
+    allowed only with TLS, because without it anybody can give this address a name.
     """
     return all(
         origin in allowed or ANY in allowed or (_without_scheme(origin) == host.lower() and (is_tls or _is_address(host)))

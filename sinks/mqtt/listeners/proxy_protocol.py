@@ -1,4 +1,4 @@
-"""The header by which a load balancer says for whom it connects: version 2 of the PROXY protocol, the binary one.
+"""Reads the header by which a load balancer passes on the device's address: version 2 (binary) of the PROXY protocol.
 
 https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt, 2.2. What may follow the addresses (TLVs) is skipped.
 """
@@ -12,17 +12,17 @@ _START: Final = struct.Struct("!12sBBH")
 START_BYTES: Final = _START.size
 _LOCAL, _PROXY = 0x20, 0x21
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
-"""Of TCP over IPv4 and IPv6: the length of the source address, which stands first."""
+"""Length of the source address, which comes first, for TCP over IPv4 and IPv6."""
 _PORTS_BYTES: Final = 4
 _MAX_BODY_BYTES: Final = 4_096
 
 
 class ProxyHeaderInvalid(ValueError):
-    """What came is no such header, or of another version."""
+    """The bytes are no such header, or have another version."""
 
 
 class HeaderStart(NamedTuple):
-    """is_proxied: False = the proxy speaks for itself, for example to see whether we live. body_bytes: what still follows."""
+    """is_proxied: False = the proxy connects for itself, for example as a health check. body_bytes: the bytes that follow."""
 
     is_proxied: bool
     family: int
@@ -30,7 +30,7 @@ class HeaderStart(NamedTuple):
 
 
 def read_start(start: bytes) -> HeaderStart:
-    """Of the first START_BYTES bytes. Raises ProxyHeaderInvalid."""
+    """Reads the first START_BYTES bytes. Raises ProxyHeaderInvalid."""
     signature, command, family, body_bytes = _START.unpack(start)
     if signature != _SIGNATURE or command not in (_LOCAL, _PROXY):
         raise ProxyHeaderInvalid("no PROXY protocol v2 header")
@@ -40,7 +40,7 @@ def read_start(start: bytes) -> HeaderStart:
 
 
 def read_address(start: HeaderStart, body: bytes) -> str | None:
-    """The address of the device; None = the header names none. Raises ProxyHeaderInvalid."""
+    """Returns the address of the device; None = the header names none. Raises ProxyHeaderInvalid."""
     size = _ADDRESS_BYTES.get(start.family)
     if not start.is_proxied or size is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a gateway listens, and how: the keys of [[listeners]]."""
+"""The settings of one listener: the keys of [[listeners]]."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from state.setting import Setting
 
 
 class Transport(StrEnum):
-    """What is around the MQTT packets, inside of TLS."""
+    """The carrier of MQTT packets, inside TLS."""
 
     TCP = "tcp"
     WEBSOCKET = "websocket"
 
 
 class ClientCertificate(StrEnum):
-    """Whether a device shows a certificate when it connects with TLS."""
+    """Selects whether devices authenticate with a TLS client certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -65,7 +65,7 @@ class ListenerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns True if only this machine reaches it."""
+    """Returns True if only this machine reaches the host."""
     if host == "localhost":
         return True
     try:

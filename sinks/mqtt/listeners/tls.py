@@ -1,4 +1,4 @@
-"""TLS of a listener: its certificate, and whose client certificates it takes."""
+"""Makes the TLS context of a listener."""
 
 import ssl
 from typing import Final
@@ -14,7 +14,7 @@ _VERIFY: Final = {
 
 
 def tls_context(listener: ListenerSettings) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer, with the system's ciphers; None = the listener has no TLS. Raises UnusableFile."""
+    """Accepts TLS 1.2 or newer, with the system's ciphers. Returns None if the listener has no TLS. Raises UnusableFile."""
     if not listener.tls_certfile:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

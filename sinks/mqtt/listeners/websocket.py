@@ -1,8 +1,8 @@
-"""MQTT over WebSocket (MQTT 5, chapter 6; RFC 6455): a protocol around the one that reads MQTT, and a transport for that one.
+"""Carries MQTT over WebSocket (MQTT 5, chapter 6; RFC 6455): a protocol around the one that reads MQTT, and a transport for it.
 
-1. The HTTP request is judged: path, origin, subprotocol. 2. Then the payload of binary frames is the MQTT stream, whatever the
-borders of the frames [MQTT-6.0.0-2]; a text frame closes [MQTT-6.0.0-1].
-Pauses and full buffers pass through: the socket's own are the only ones.
+1. The HTTP request is checked: path, origin, subprotocol.
+2. The payload of binary frames is the MQTT stream, whatever their borders [MQTT-6.0.0-2]. A text frame closes [MQTT-6.0.0-1].
+3. Pauses and buffer limits are those of the socket; nothing is buffered here.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Even
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError
 
+from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.origins import is_origin_allowed
-from sinks.mqtt.listeners.refused_sockets import RefusedSockets, Step
 from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.log_throttle import RefusalLog
 
 _SUBPROTOCOL: Final = "mqtt"
 _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
 
 
 class WebSocketProtocol(asyncio.Protocol):
-    """inside: reads MQTT; it gets a transport of its own as soon as the socket is there. address: of the device, if a proxy has
-    told it."""
+    """Unpacks frames for `inside`, the protocol that reads MQTT. address: of the device; None = it is the socket's peer."""
 
     def __init__(
-        self, listener: ListenerSettings, inside: asyncio.Protocol, refused: RefusedSockets, address: str | None = None
+        self, listener: ListenerSettings, inside: asyncio.Protocol, refused: RefusalLog, address: str | None = None
     ) -> None:
         self._listener = listener
         self._refused = refused
@@ -57,9 +57,9 @@ class WebSocketProtocol(asyncio.Protocol):
         try:
             self._websocket.receive_data(data)
             for event in self._websocket.events():
-                self._take(event, received)
+                self._handle(event, received)
         except (ProtocolError, ValueError) as error:  # ValueError: headers that are not ASCII
-            self._note(str(error))
+            self._log_refusal(str(error))
             self._close(CloseReason.PROTOCOL_ERROR)
         if received:
             self._inside.data_received(b"".join(received))
@@ -70,21 +70,21 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._is_open:
             self._send(BytesMessage(data=data))
 
-    def say_goodbye(self) -> None:
+    def close(self) -> None:
         self._close(CloseReason.NORMAL_CLOSURE)
 
     # --- frames ---------------------------------------------------------------------------------------------------------------
 
-    def _take(self, event: Event, received: list[bytes]) -> None:
+    def _handle(self, event: Event, received: list[bytes]) -> None:
         match event:
             case Request():
                 self._answer(event)
             case BytesMessage(data=payload):
                 received.append(bytes(payload))
             case TextMessage():
-                self._note("a text frame")
+                self._log_refusal("a text frame")
                 self._close(CloseReason.UNSUPPORTED_DATA)
-            case Ping() if not self._is_blocked:  # else a device that never reads would fill our memory with answers
+            case Ping() if not self._is_blocked:  # else a device that never reads would fill the memory with answers
                 self._send(event.response())
             case CloseConnection():
                 self._close(CloseReason.NORMAL_CLOSURE)
@@ -107,13 +107,13 @@ class WebSocketProtocol(asyncio.Protocol):
             self._send(AcceptConnection(subprotocol=_SUBPROTOCOL))  # [MQTT-6.0.0-4]
 
     def _reject(self, status: int, what: str, value: str) -> None:
-        self._note(f"another {what}: {value}")
+        self._log_refusal(f"another {what}: {value}")
         self._send(RejectConnection(status_code=status))
         self._shut()
 
-    def _note(self, reason: str) -> None:
+    def _log_refusal(self, reason: str) -> None:
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
-        self._refused.refused(Step.WEBSOCKET, self._address or str((peer or ("",))[0]), reason)
+        self._refused.refused(ListenerStep.WEBSOCKET, self._address or str((peer or ("",))[0]), reason=reason)
 
     def _close(self, reason: CloseReason) -> None:
         if self._is_open:
@@ -131,7 +131,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
 
 class WebSocketTransport(asyncio.Transport):
-    """What is written becomes a binary frame; everything else is the socket's."""
+    """Writes binary frames; everything else is passed to the socket's transport."""
 
     def __init__(self, below: asyncio.Transport, protocol: WebSocketProtocol) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class WebSocketTransport(asyncio.Transport):
         self._protocol.write(bytes(data))
 
     def close(self) -> None:
-        self._protocol.say_goodbye()
+        self._protocol.close()
 
     def abort(self) -> None:
         self._below.abort()

@@ -95,7 +95,7 @@ def test_a_refused_message_under_another_packet_id_is_a_new_exchange() -> None:
     ]
 
 
-def test_the_broker_may_confirm_a_copy_of_an_exchange_that_is_over() -> None:
+def test_the_broker_may_confirm_a_copy_after_the_exchange() -> None:
     device = Device(mode=Acknowledgement.BROKER)
     device.send(1)
     device.broker_takes()

@@ -62,7 +62,7 @@ def test_in_broker_mode_request_properties_of_backends_stay() -> None:
     assert sent.user_properties == (("a", "b"), ("inflight-message-id", "m-1"))
 
 
-def test_in_device_mode_they_make_room_and_travel_along() -> None:
+def test_in_device_mode_the_backends_own_are_user_properties() -> None:
     sent = properties_for_device(publish(response_topic="r", correlation_data=b"c", content_type="x"), "acks")
     assert (sent.response_topic, sent.correlation_data, sent.content_type) == ("acks", b"m-1", "x")
     assert dict(sent.user_properties) == {

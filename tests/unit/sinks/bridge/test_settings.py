@@ -16,7 +16,7 @@ def test_the_defaults_are_those_of_the_bridge() -> None:
     assert {key for key in theirs if ours[key] != theirs[key]} == {"kafka_options"}
 
 
-def test_what_is_configured_reaches_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_reach_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFLIGHT__BRIDGE__PASSWORD", "secret")
     settings = bridge_settings(
         load_settings(

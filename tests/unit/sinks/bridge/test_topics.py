@@ -15,7 +15,7 @@ def template(text: str) -> TopicTemplate:
 
 
 @given(client_id=levels, topic=texts)
-def test_what_a_template_makes_it_also_recognises(client_id: str, topic: str) -> None:
+def test_a_template_matches_what_it_fills(client_id: str, topic: str) -> None:
     made = template("a/{client_id}/b/{topic}")
     assert made.match(made.fill(client_id, topic)) == (client_id, topic)
 
@@ -32,7 +32,7 @@ def test_the_filter_has_wildcards_where_the_template_has_names() -> None:
     assert template("d/{client_id}/m/{message_id}/{topic}").filter == "d/+/m/+/#"
 
 
-def test_names_inside_values_are_not_filled_a_second_time() -> None:
+def test_placeholders_inside_values_are_not_replaced() -> None:
     assert template("{client_id}/{message_id}/{topic}").fill("{topic}", "{client_id}", "x") == "{topic}/x/{client_id}"
 
 
@@ -56,5 +56,5 @@ def test_a_template_that_cannot_work_is_refused_with_what_is_allowed(text: str, 
 
 
 @pytest.mark.parametrize(("client_id", "expected"), [("a", True), ("a/b", False), ("", False), ("a+", False), ("#", False)])
-def test_only_what_can_be_a_level_of_a_topic_is_addressable(client_id: str, expected: bool) -> None:
+def test_only_a_level_of_a_topic_is_addressable(client_id: str, expected: bool) -> None:
     assert is_addressable(client_id) is expected

@@ -24,7 +24,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @linux
-def test_bytes_grow_old_in_the_kernel_whether_or_not_they_are_read(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_bytes_age_in_the_kernel_whether_or_not_they_are_read(pair: tuple[socket.socket, socket.socket]) -> None:
     device, ours = pair
     device.send(b"x")
     wait_until(lambda: arrival_of(ours).waited_ms >= 20, "the byte has waited")
@@ -43,7 +43,7 @@ def test_a_device_that_has_closed_its_side_is_gone(pair: tuple[socket.socket, so
     wait_until(lambda: arrival_of(ours).peer_is_gone, "its FIN is there")
 
 
-def test_where_the_system_does_not_say_nothing_waits() -> None:
+def test_without_the_systems_information_nothing_has_waited() -> None:
     left, right = socket.socketpair()
     with left, right:
         assert arrival_of(left) == Arrival()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sinks.kafka.append import Confirmation
-from sinks.mqtt.access.entrance import entrance_of
+from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
@@ -78,7 +78,7 @@ class Host:
         self.gateway.lease._holds_until_ms = 0
 
     def socket(self) -> tuple[DeviceSocket, Transport]:
-        socket, transport = self.gateway.new_socket(entrance_of(SETTINGS.plain_listener, SETTINGS)), Transport()
+        socket, transport = self.gateway.new_socket(auth_policy_of(SETTINGS.plain_listener, SETTINGS)), Transport()
         transport.protocol, transport.is_reading = socket, True
         socket.connection_made(transport)
         return socket, transport

@@ -35,27 +35,26 @@ def test_every_connection_is_in_one_slice() -> None:
     assert [each for part in slices(connections, within_ms=3_000) for each in part] == connections
 
 
-class World:
-    """Gateway and listeners. happened: what was called, in order, and when, in seconds. closes_at_once: whether a
-    connection is gone as soon as it is let go."""
+class Gateway:
+    """Stands in for gateway and listeners. happened: the calls, in order. closes_at_once: a closed connection is gone at once."""
 
     def __init__(self, count: int, *, closes_at_once: bool = True) -> None:
         self.happened: list[str] = []
-        self.let_go_s: list[float] = []
+        self.closed_s: list[float] = []
         self.closes_at_once = closes_at_once
         self.present: list[Any] = list(range(count))
         self._nobody = asyncio.Event()
 
     # Drainable
-    def refuse_newcomers(self) -> None:
-        self.happened.append("refuse newcomers")
+    def stop_accepting(self) -> None:
+        self.happened.append("stop accepting")
 
     def all_connections(self) -> Sequence[Any]:
         return tuple(self.present)
 
-    def let_go(self, connection: Any) -> None:
-        self._note("let go")
-        self.let_go_s.append(asyncio.get_running_loop().time())
+    def close_gracefully(self, connection: Any) -> None:
+        self._note("close gracefully")
+        self.closed_s.append(asyncio.get_running_loop().time())
         if self.closes_at_once:
             self.present.remove(connection)
         if not self.present:
@@ -63,7 +62,7 @@ class World:
 
     async def until_drained(self) -> None:
         self.happened.append("wait for the rest")
-        if self.present or self.let_go_s:
+        if self.present or self.closed_s:
             await self._nobody.wait()
 
     def stop(self) -> None:
@@ -75,20 +74,20 @@ class World:
 
 
 class Listeners:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     def close(self) -> None:
-        self._world.happened.append("close the listeners")
+        self._gateway.happened.append("close the listeners")
 
 
-async def drained(world: World, *, drain_ms: int = 300, confirm_ms: int = 5_000, hurry_after_s: float | None = None) -> float:
+async def drained(gateway: Gateway, *, drain_ms: int = 300, confirm_ms: int = 5_000, hurry_after_s: float | None = None) -> float:
     """How long it took, in seconds."""
     loop, hurry = asyncio.get_running_loop(), asyncio.Event()
     if hurry_after_s is not None:
         loop.call_later(hurry_after_s, hurry.set)
     began_s = loop.time()
-    drain = Drain(world, Listeners(world), drain_ms=drain_ms, confirm_ms=confirm_ms)
+    drain = Drain(gateway, Listeners(gateway), drain_ms=drain_ms, confirm_ms=confirm_ms)
     drain.begin()
     await drain.run(hurry)
     return loop.time() - began_s
@@ -96,70 +95,70 @@ async def drained(world: World, *, drain_ms: int = 300, confirm_ms: int = 5_000,
 
 def test_the_steps_have_an_order() -> None:
     async def scenario() -> list[str]:
-        world = World(30)
-        await drained(world)
-        return world.happened
+        gateway = Gateway(30)
+        await drained(gateway)
+        return gateway.happened
 
-    assert asyncio.run(scenario()) == ["refuse newcomers", "close the listeners", "let go", "wait for the rest", "stop 0"]
+    assert asyncio.run(scenario()) == ["stop accepting", "close the listeners", "close gracefully", "wait for the rest", "stop 0"]
 
 
 def test_there_is_a_pause_between_slices() -> None:
-    async def scenario() -> World:
-        world = World(30)
-        await drained(world, drain_ms=300)
-        return world
+    async def scenario() -> Gateway:
+        gateway = Gateway(30)
+        await drained(gateway, drain_ms=300)
+        return gateway
 
-    times = asyncio.run(scenario()).let_go_s
+    times = asyncio.run(scenario()).closed_s
     assert min(times[10:20]) - max(times[:10]) > 0.09
     assert min(times[20:]) - max(times[10:20]) > 0.09
 
 
-def test_without_a_time_all_are_let_go_at_once() -> None:
-    async def scenario() -> World:
-        world = World(500)
-        await drained(world, drain_ms=0)
-        return world
+def test_without_a_time_all_are_closed_at_once() -> None:
+    async def scenario() -> Gateway:
+        gateway = Gateway(500)
+        await drained(gateway, drain_ms=0)
+        return gateway
 
-    world = asyncio.run(scenario())
-    assert world.happened[-3:] == ["let go", "wait for the rest", "stop 0"]
-    assert max(world.let_go_s) - min(world.let_go_s) < 0.1
+    gateway = asyncio.run(scenario())
+    assert gateway.happened[-3:] == ["close gracefully", "wait for the rest", "stop 0"]
+    assert max(gateway.closed_s) - min(gateway.closed_s) < 0.1
 
 
-def test_those_who_do_not_go_in_time_are_closed() -> None:
-    async def scenario() -> tuple[World, float]:
-        world = World(3, closes_at_once=False)
-        return world, await drained(world, drain_ms=100, confirm_ms=200)
+def test_connections_left_at_the_end_are_closed() -> None:
+    async def scenario() -> tuple[Gateway, float]:
+        gateway = Gateway(3, closes_at_once=False)
+        return gateway, await drained(gateway, drain_ms=100, confirm_ms=200)
 
-    world, took_s = asyncio.run(scenario())
-    assert world.happened[-2:] == ["wait for the rest", "stop 3"]
+    gateway, took_s = asyncio.run(scenario())
+    assert gateway.happened[-2:] == ["wait for the rest", "stop 3"]
     assert 0.29 < took_s < 5
 
 
-def assert_most_are_left(world: World) -> None:
+def assert_most_are_left(gateway: Gateway) -> None:
     """Of a thousand in ten minutes: two go at once, and two more for each tenth of a second that a busy machine is late."""
-    let_go = len(world.let_go_s)
-    assert world.happened[-1] == f"stop {1_000 - let_go}"
-    assert 2 <= let_go < 20
+    closed = len(gateway.closed_s)
+    assert gateway.happened[-1] == f"stop {1_000 - closed}"
+    assert 2 <= closed < 20
 
 
-def test_who_is_in_a_hurry_waits_for_nobody() -> None:
-    async def scenario() -> tuple[World, float]:
-        world = World(1_000)
-        return world, await drained(world, drain_ms=600_000, hurry_after_s=0.05)
+def test_hurry_ends_the_drain_at_once() -> None:
+    async def scenario() -> tuple[Gateway, float]:
+        gateway = Gateway(1_000)
+        return gateway, await drained(gateway, drain_ms=600_000, hurry_after_s=0.05)
 
-    world, took_s = asyncio.run(scenario())
-    assert_most_are_left(world)
+    gateway, took_s = asyncio.run(scenario())
+    assert_most_are_left(gateway)
     assert took_s < 5
 
 
 def test_a_cancelled_drain_closes_what_is_left() -> None:
-    async def scenario() -> World:
-        world = World(1_000)
-        task = asyncio.create_task(drained(world, drain_ms=600_000))
+    async def scenario() -> Gateway:
+        gateway = Gateway(1_000)
+        task = asyncio.create_task(drained(gateway, drain_ms=600_000))
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return world
+        return gateway
 
     assert_most_are_left(asyncio.run(scenario()))

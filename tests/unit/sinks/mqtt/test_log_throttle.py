@@ -1,19 +1,44 @@
 """sinks.mqtt.log_throttle"""
 
-from sinks.mqtt.log_throttle import LimitedLog
+from collections import Counter
+
+from sinks.mqtt.log_throttle import LogThrottle, RefusalLog
 
 
-def test_ten_lines_a_second_and_then_how_many_are_missing() -> None:
-    said: list[tuple[str, dict[str, object]]] = []
-    log = LimitedLog(lambda event, **fields: said.append((event, fields)), "refused", "more_refused")
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, object]]] = []
+        self.now_s = 5.0
+
+    def write(self, event: str, **fields: object) -> None:
+        self.lines.append((event, fields))
+
+    def pop(self) -> list[tuple[str, dict[str, object]]]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+def test_ten_lines_a_second_and_then_the_number_left_out() -> None:
+    log = Log()
+    throttle = LogThrottle(log.write, "refused", "more_refused", clock_s=lambda: log.now_s)
     for number in range(25):
-        log.line(5_000, number=number)
-    log.catch_up(5_999)
-    assert said == [("refused", {"number": number}) for number in range(10)]
-    said.clear()
-    log.catch_up(6_000)
-    log.line(6_001, number=25)
-    assert said == [("more_refused", {"count": 15}), ("refused", {"number": 25})]
-    said.clear()
-    log.catch_up(9_000)
-    assert said == []
+        throttle.line(number=number)
+    log.now_s = 5.999
+    throttle.flush()
+    assert log.pop() == [("refused", {"number": number}) for number in range(10)]
+    log.now_s = 6.0
+    throttle.flush()
+    throttle.line(number=25)
+    assert log.pop() == [("more_refused", {"count": 15}), ("refused", {"number": 25})]
+    log.now_s = 9.0
+    throttle.flush()
+    assert log.pop() == []
+
+
+def test_every_refusal_is_counted_and_texts_are_cut() -> None:
+    log, counter = Log(), Counter[str]()
+    refusals = RefusalLog(counter, log.write, "refused", "more", label="step", clock_s=lambda: log.now_s)
+    for _ in range(25):
+        refusals.refused("TLS", "192.0.2.1", reason="x" * 500)
+    assert log.pop() == [("refused", {"step": "TLS", "address": "192.0.2.1", "reason": "x" * 200})] * 10
+    assert counter == {"TLS": 25}

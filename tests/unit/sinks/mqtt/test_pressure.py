@@ -26,7 +26,7 @@ def test_at_its_limits_nothing_is_pressure() -> None:
     pressure = Pressure(SETTINGS)
     pressure.observe(1_000, unconfirmed=9, offers=9)
     for now_ms in range(1_000, 4_000, 100):
-        pressure.beat(now_ms, 50.0)
+        pressure.observe_lag(now_ms, 50.0)
     assert not pressure.is_high(1_000)
 
 
@@ -41,9 +41,9 @@ def test_as_long_as_it_lasts_it_is_pressure() -> None:
 def test_an_event_loop_that_is_late_is_pressure_when_that_lasts() -> None:
     pressure = Pressure(SETTINGS)
     for now_ms in 1_000, 1_100, 1_999:
-        pressure.beat(now_ms, 51.0)
+        pressure.observe_lag(now_ms, 51.0)
         assert not pressure.is_high(now_ms)
-    pressure.beat(2_000, 51.0)
+    pressure.observe_lag(2_000, 51.0)
     assert pressure.is_high(2_499)
     assert not pressure.is_high(2_500)
 
@@ -51,8 +51,8 @@ def test_an_event_loop_that_is_late_is_pressure_when_that_lasts() -> None:
 def test_an_event_loop_that_is_on_time_now_and_then_is_no_pressure() -> None:
     pressure = Pressure(SETTINGS)
     for now_ms in range(1_000, 9_000, 500):
-        pressure.beat(now_ms, 9_999.0)
-        pressure.beat(now_ms + 400, 0.0)
+        pressure.observe_lag(now_ms, 9_999.0)
+        pressure.observe_lag(now_ms + 400, 0.0)
         pressure.observe(now_ms + 450)
         assert not pressure.is_high(now_ms + 450)
 

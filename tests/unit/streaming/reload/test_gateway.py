@@ -24,7 +24,7 @@ class Gateway:
         """What the log says."""
         self._new = None if new is None else Settings(**new)
         with capture_logs() as logs:
-            self._reload.look(self._take, read_file=read_file)
+            self._reload.poll(self._take, read_file=read_file)
         return [dict(line) for line in logs]
 
     def _take(self, settings: GatewaySettings) -> None:

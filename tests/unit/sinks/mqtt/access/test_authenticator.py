@@ -1,6 +1,7 @@
 """sinks.mqtt.access.authenticator"""
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,19 +10,22 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from structlog.testing import capture_logs
 
-from sinks.mqtt.access.authenticator import Judgement, Logins, Peer
-from sinks.mqtt.access.entrance import Entrance
+from sinks.mqtt.access.authenticator import Authenticator, AuthResult, ListenerAuthPolicy, Peer, auth_policy_of
+from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused, Refusal
+from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefusal, LoginRefused
 from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.codec.packets import Connect
+from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.model import Will
 
-OPEN, CLOSED = Peer("192.0.2.1", Entrance(is_anonymous_allowed=True)), Peer("192.0.2.1", Entrance())
+OPEN, CLOSED = Peer("192.0.2.1", ListenerAuthPolicy(is_anonymous_allowed=True)), Peer("192.0.2.1", ListenerAuthPolicy())
+LOOPBACK = ListenerSettings()
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 
@@ -38,27 +42,29 @@ def users(tmp_path: Path) -> Path:
     return path
 
 
-class Door:
-    """Logins, and what became of each CONNECT."""
+class Testbed:
+    """An authenticator, and the result of each CONNECT."""
+
+    __test__ = False
 
     def __init__(self, rules: tuple[AccessRule, ...] = (), **login: object) -> None:
         self.counters = GatewayCounters()
         settings = GatewaySettings(login=LoginSettings(**login), rules=rules)  # type: ignore[arg-type]
-        self.logins = Logins(settings, self.counters)
+        self.authenticator = Authenticator(settings, self.counters)
 
-    def at_once(self, asked: Connect, peer: Peer = CLOSED, now_ms: int = 0) -> Judgement | None:
-        return self.logins.log_in(asked, asked.client_id or "assigned", peer, lambda judgement: None, now_ms)
+    def at_once(self, asked: Connect, peer: Peer = CLOSED, now_ms: int = 0) -> AuthResult | None:
+        return self.authenticator.authenticate(asked, asked.client_id or "assigned", peer, lambda result: None, now_ms)
 
-    async def judge(self, asked: Connect, peer: Peer = CLOSED) -> Judgement:
-        later: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
+    async def authenticate(self, asked: Connect, peer: Peer = CLOSED) -> AuthResult:
+        later: asyncio.Future[AuthResult] = asyncio.get_running_loop().create_future()
         now_ms = int(asyncio.get_running_loop().time() * 1_000)
-        judged = self.logins.log_in(asked, asked.client_id or "assigned", peer, later.set_result, now_ms)
-        return await later if judged is None else judged
+        result = self.authenticator.authenticate(asked, asked.client_id or "assigned", peer, later.set_result, now_ms)
+        return await later if result is None else result
 
-    async def refused(self, asked: Connect, peer: Peer = CLOSED) -> Refusal:
-        judged = await self.judge(asked, peer)
-        assert isinstance(judged, LoginRefused), judged
-        return judged.refusal
+    async def refused(self, asked: Connect, peer: Peer = CLOSED) -> LoginRefusal:
+        result = await self.authenticate(asked, peer)
+        assert isinstance(result, LoginRefused), result
+        return result.refusal
 
 
 def broken(path: Path) -> None:
@@ -72,96 +78,134 @@ def in_a_loop(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_without_any_configuration_who_may_be_anonymous_may_do_everything() -> None:
+def test_loopback_allows_everything_while_nothing_is_configured() -> None:
+    assert auth_policy_of(LOOPBACK, GatewaySettings()) == ListenerAuthPolicy(is_anonymous_allowed=True, allows_everything=True)
+    assert auth_policy_of(ListenerSettings(host="0.0.0.0"), GatewaySettings()) == ListenerAuthPolicy()
+
+
+def test_rules_logins_and_certificates_need_a_check() -> None:
+    assert auth_policy_of(LOOPBACK, GatewaySettings(rules=(AccessRule(),))) == ListenerAuthPolicy(is_anonymous_allowed=True)
+    login = GatewaySettings(login=LoginSettings(password_file="users"))
+    assert auth_policy_of(LOOPBACK, login) == ListenerAuthPolicy()
+    assert auth_policy_of(dataclasses.replace(LOOPBACK, anonymous=True), login) == ListenerAuthPolicy(is_anonymous_allowed=True)
+    asking = ListenerSettings(client_certificate=ClientCertificate.OPTIONAL, certificate_user=CertificateUser.SAN)
+    expected = ListenerAuthPolicy(is_anonymous_allowed=True, certificate_user=CertificateUser.SAN)
+    assert auth_policy_of(asking, GatewaySettings()) == expected
+
+
+def test_a_refusal_is_counted_and_logged_without_the_password() -> None:
     async def test() -> None:
-        door = Door()
-        assert door.at_once(connect("any", "whoever", b"whatever"), OPEN) is EVERYTHING
-        assert await door.refused(connect()) is Refusal.NO_LOGIN
-        assert door.counters.logins_refused == {"no login": 1}
+        testbed = Testbed(max_failures=0)
+        with capture_logs() as lines:
+            testbed.at_once(connect("c" * 500, "ada", b"secret"))
+        assert lines == [
+            {
+                "event": "login_refused",
+                "log_level": "warning",
+                "reason": "no login",
+                "detail": "",
+                "address": "192.0.2.1",
+                "client_id": "c" * 100,
+                "username": "ada",
+            }
+        ]
+        assert testbed.counters.logins_refused == {"no login": 1}
 
     in_a_loop(test)
 
 
-def test_a_password_is_hashed_elsewhere_and_once(users: Path) -> None:
+def test_by_default_an_anonymous_device_may_do_everything() -> None:
     async def test() -> None:
-        door = Door(password_file=str(users))
+        testbed = Testbed()
+        assert testbed.at_once(connect("any", "whoever", b"whatever"), OPEN) is EVERYTHING
+        assert await testbed.refused(connect()) is LoginRefusal.NO_LOGIN
+        assert testbed.counters.logins_refused == {"no login": 1}
+
+    in_a_loop(test)
+
+
+def test_a_password_is_hashed_once_in_a_thread(users: Path) -> None:
+    async def test() -> None:
+        testbed = Testbed(password_file=str(users))
         right = connect("ada/1", "ada", b"right")
-        assert door.at_once(right) is None
-        granted = await door.judge(right)
+        assert testbed.at_once(right) is None
+        granted = await testbed.authenticate(right)
         assert isinstance(granted, Grant)
         assert granted.username == "ada"
         now_ms = int(asyncio.get_running_loop().time() * 1_000)
-        assert door.at_once(right, now_ms=now_ms) == granted
+        assert testbed.at_once(right, now_ms=now_ms) == granted
 
     in_a_loop(test)
 
 
 def test_wrong_passwords_unknown_users_and_halves_of_a_login_are_refused(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users), max_failures=0)
+        testbed = Testbed(password_file=str(users), max_failures=0)
         for peer in (OPEN, CLOSED):
-            assert await door.refused(connect("ada", "ada", b"wrong"), peer) is Refusal.PASSWORD
-            assert await door.refused(connect("eve", "eve", b"right"), peer) is Refusal.PASSWORD
-            assert await door.refused(connect("ada", "ada"), peer) is Refusal.PASSWORD
-            assert await door.refused(connect("ada", None, b"right"), peer) is Refusal.PASSWORD
-        assert await door.refused(connect("ada"), CLOSED) is Refusal.NO_LOGIN
-        assert door.at_once(connect("ada"), OPEN) is EVERYTHING
+            assert await testbed.refused(connect("ada", "ada", b"wrong"), peer) is LoginRefusal.PASSWORD
+            assert await testbed.refused(connect("eve", "eve", b"right"), peer) is LoginRefusal.PASSWORD
+            assert await testbed.refused(connect("ada", "ada"), peer) is LoginRefusal.PASSWORD
+            assert await testbed.refused(connect("ada", None, b"right"), peer) is LoginRefusal.PASSWORD
+        assert await testbed.refused(connect("ada"), CLOSED) is LoginRefusal.NO_LOGIN
+        assert testbed.at_once(connect("ada"), OPEN) is EVERYTHING
 
     in_a_loop(test)
 
 
 def test_a_stolen_client_id_and_a_forbidden_will_are_refused(users: Path) -> None:
     async def test() -> None:
-        door = Door((AccessRule(publish=("up/{username}",)),), password_file=str(users))
-        assert await door.refused(connect("eve", "ada", b"right")) is Refusal.CLIENT_ID
+        testbed = Testbed((AccessRule(publish=("up/{username}",)),), password_file=str(users))
+        assert await testbed.refused(connect("eve", "ada", b"right")) is LoginRefusal.CLIENT_ID
         bad, good = Will(topic="up/eve", payload=b""), Will(topic="up/ada", payload=b"")
-        assert await door.refused(connect("ada", "ada", b"right", will=bad)) is Refusal.WILL
-        assert isinstance(await door.judge(connect("ada", "ada", b"right", will=good)), Grant)
-        assert isinstance(await door.judge(connect("", "ada", b"right")), Grant)
+        assert await testbed.refused(connect("ada", "ada", b"right", will=bad)) is LoginRefusal.WILL
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right", will=good)), Grant)
+        assert isinstance(await testbed.authenticate(connect("", "ada", b"right")), Grant)
 
     in_a_loop(test)
 
 
 def test_a_blocked_address_lets_its_known_devices_in(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users), max_failures=2)
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+        testbed = Testbed(password_file=str(users), max_failures=2)
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
         for _ in range(2):
-            assert await door.refused(connect("ada", "ada", b"wrong")) is Refusal.PASSWORD
-        assert await door.refused(connect("ada", "ada", b"other")) is Refusal.BLOCKED
-        assert await door.refused(connect("ada", "ada", b"other"), CLOSED._replace(address="192.0.2.2")) is Refusal.PASSWORD
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+            assert await testbed.refused(connect("ada", "ada", b"wrong")) is LoginRefusal.PASSWORD
+        assert await testbed.refused(connect("ada", "ada", b"other")) is LoginRefusal.BLOCKED
+        assert (
+            await testbed.refused(connect("ada", "ada", b"other"), CLOSED._replace(address="192.0.2.2")) is LoginRefusal.PASSWORD
+        )
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
 
     in_a_loop(test)
 
 
-def test_many_guesses_at_once_are_not_more_guesses(users: Path) -> None:
+def test_guesses_sent_at_once_are_limited_like_others(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users), max_failures=3, failure_wait_ms=60_000)
-        guesses = [door.refused(connect("ada", "ada", b"%d" % n)) for n in range(30)]
+        testbed = Testbed(password_file=str(users), max_failures=3, failure_wait_ms=60_000)
+        guesses = [testbed.refused(connect("ada", "ada", b"%d" % n)) for n in range(30)]
         answers = await asyncio.gather(*guesses)
-        assert 3 <= answers.count(Refusal.PASSWORD) <= 10
-        assert answers.count(Refusal.PASSWORD) + answers.count(Refusal.BLOCKED) == 30
+        assert 3 <= answers.count(LoginRefusal.PASSWORD) <= 10
+        assert answers.count(LoginRefusal.PASSWORD) + answers.count(LoginRefusal.BLOCKED) == 30
 
     in_a_loop(test)
 
 
-def test_so_many_passwords_may_wait(users: Path) -> None:
+def test_the_number_of_waiting_passwords_is_limited(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users), max_waiting=2)
-        waiting = [asyncio.ensure_future(door.judge(connect("ada", "ada", b"%d" % n))) for n in range(2)]
+        testbed = Testbed(password_file=str(users), max_waiting=2)
+        waiting = [asyncio.ensure_future(testbed.authenticate(connect("ada", "ada", b"%d" % n))) for n in range(2)]
         await asyncio.sleep(0)
-        assert await door.refused(connect("ada", "ada", b"3")) is Refusal.BUSY
+        assert await testbed.refused(connect("ada", "ada", b"3")) is LoginRefusal.BUSY
         await asyncio.gather(*waiting)
-        assert await door.refused(connect("ada", "ada", b"4")) is Refusal.PASSWORD
+        assert await testbed.refused(connect("ada", "ada", b"4")) is LoginRefusal.PASSWORD
 
     in_a_loop(test)
 
 
 def test_hashing_does_not_hold_up_the_event_loop(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users), max_failures=0)
-        waiting = [asyncio.ensure_future(door.judge(connect("ada", "ada", b"%d" % n))) for n in range(10)]
+        testbed = Testbed(password_file=str(users), max_failures=0)
+        waiting = [asyncio.ensure_future(testbed.authenticate(connect("ada", "ada", b"%d" % n))) for n in range(10)]
         spent = time.thread_time()
         await asyncio.gather(*waiting)
         assert time.thread_time() - spent < 0.1  # of some 200 ms that the ten take
@@ -173,33 +217,33 @@ def test_a_token_and_a_certificate_are_logins(tmp_path: Path, users: Path) -> No
     async def test() -> None:
         public = tmp_path / "key.pem"
         public.write_bytes(KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-        door = Door(token_keyfile=str(public), password_file=str(users))
+        testbed = Testbed(token_keyfile=str(public), password_file=str(users))
         token = jwt.encode({"sub": "ada", "exp": time.time() + 60}, KEY, algorithm="ES256").encode()
-        granted = door.at_once(connect("ada", "", token))
+        granted = testbed.at_once(connect("ada", "", token))
         assert isinstance(granted, Grant)
         assert granted.username == "ada"
         assert granted.valid_ms is not None
-        assert await door.refused(connect("ada", "ada", token[:-4] + b"AAAA")) is Refusal.TOKEN
-        peer = Peer("192.0.2.1", Entrance(), {"subject": ((("commonName", "ada"),),)})
-        assert isinstance(door.at_once(connect("ada"), peer), Grant)
-        assert await door.refused(connect("eve"), peer) is Refusal.CLIENT_ID
+        assert await testbed.refused(connect("ada", "ada", token[:-4] + b"AAAA")) is LoginRefusal.TOKEN
+        peer = Peer("192.0.2.1", ListenerAuthPolicy(), {"subject": ((("commonName", "ada"),),)})
+        assert isinstance(testbed.at_once(connect("ada"), peer), Grant)
+        assert await testbed.refused(connect("eve"), peer) is LoginRefusal.CLIENT_ID
 
     in_a_loop(test)
 
 
-def test_changed_files_are_read_again_and_broken_ones_are_not(users: Path) -> None:
+def test_changed_files_are_read_again_and_broken_ones_ignored(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users), max_failures=0)
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+        testbed = Testbed(password_file=str(users), max_failures=0)
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
         broken(users)
-        door.logins.look_after(0, read_files=True)
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+        testbed.authenticator.poll(read_files=True)
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
         write_password_file(users, {"ada": HASHER.hash("new")})
-        door.logins.look_after(0)
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
-        door.logins.look_after(0)
-        assert await door.refused(connect("ada", "ada", b"right")) is Refusal.PASSWORD
-        assert isinstance(await door.judge(connect("ada", "ada", b"new")), Grant)
+        testbed.authenticator.poll()
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
+        testbed.authenticator.poll()
+        assert await testbed.refused(connect("ada", "ada", b"right")) is LoginRefusal.PASSWORD
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"new")), Grant)
 
     in_a_loop(test)
 
@@ -207,56 +251,58 @@ def test_changed_files_are_read_again_and_broken_ones_are_not(users: Path) -> No
 def test_a_broken_file_at_the_start_is_an_error(tmp_path: Path) -> None:
     async def test() -> None:
         with pytest.raises(UnusableFile):
-            Door(password_file=str(tmp_path / "missing"))
+            Testbed(password_file=str(tmp_path / "missing"))
 
     in_a_loop(test)
 
 
-def taken(door: Door, rules: tuple[AccessRule, ...] = (), **login: object) -> None:
-    door.logins.take(GatewaySettings(login=LoginSettings(**login), rules=rules))  # type: ignore[arg-type]
+def reconfigure(testbed: Testbed, rules: tuple[AccessRule, ...] = (), **login: object) -> None:
+    testbed.authenticator.reconfigure(GatewaySettings(login=LoginSettings(**login), rules=rules))  # type: ignore[arg-type]
 
 
-def test_other_ways_to_log_in_and_other_rules_hold_from_then_on(users: Path, tmp_path: Path) -> None:
+def test_a_new_configuration_holds_for_new_connects(users: Path, tmp_path: Path) -> None:
     async def test() -> None:
-        door = Door()
-        assert await door.judge(connect("eve"), OPEN) is EVERYTHING
-        taken(door, (AccessRule(client_ids=("{username}",)),), password_file=str(users))
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
-        assert await door.refused(connect("eve", "ada", b"right")) is Refusal.CLIENT_ID
-        assert await door.refused(connect("ada", "ada", b"wrong")) is Refusal.PASSWORD
+        testbed = Testbed()
+        assert await testbed.authenticate(connect("eve"), OPEN) is EVERYTHING
+        reconfigure(testbed, (AccessRule(client_ids=("{username}",)),), password_file=str(users))
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
+        assert await testbed.refused(connect("eve", "ada", b"right")) is LoginRefusal.CLIENT_ID
+        assert await testbed.refused(connect("ada", "ada", b"wrong")) is LoginRefusal.PASSWORD
         other = tmp_path / "others"
         write_password_file(other, {"ada": HASHER.hash("other")})
-        taken(door, (AccessRule(client_ids=("*",)),), password_file=str(other))
-        assert isinstance(await door.judge(connect("eve", "ada", b"other")), Grant)
+        reconfigure(testbed, (AccessRule(client_ids=("*",)),), password_file=str(other))
+        assert isinstance(await testbed.authenticate(connect("eve", "ada", b"other")), Grant)
         write_password_file(other, {})
-        door.logins.look_after(0)
-        door.logins.look_after(0)
-        assert await door.refused(connect("eve", "ada", b"other")) is Refusal.PASSWORD, "the new file is watched"
-        taken(door)
-        assert await door.refused(connect("ada", "ada", b"right")) is Refusal.NO_LOGIN
+        testbed.authenticator.poll()
+        testbed.authenticator.poll()
+        assert await testbed.refused(connect("eve", "ada", b"other")) is LoginRefusal.PASSWORD, "the new file is watched"
+        reconfigure(testbed)
+        assert await testbed.refused(connect("ada", "ada", b"right")) is LoginRefusal.NO_LOGIN
 
     in_a_loop(test)
 
 
-def test_what_cannot_be_used_changes_nothing(users: Path, tmp_path: Path) -> None:
+def test_an_unusable_configuration_changes_nothing(users: Path, tmp_path: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users))
+        testbed = Testbed(password_file=str(users))
         with pytest.raises(UnusableFile):
-            taken(door, (AccessRule(client_ids=("nobody",)),), password_file=str(users), token_keyfile=str(tmp_path / "missing"))
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+            reconfigure(
+                testbed, (AccessRule(client_ids=("nobody",)),), password_file=str(users), token_keyfile=str(tmp_path / "missing")
+            )
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
 
     in_a_loop(test)
 
 
 def test_a_right_password_is_not_hashed_again_after_new_rules(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users))
-        assert isinstance(await door.judge(connect("ada", "ada", b"right")), Grant)
+        testbed = Testbed(password_file=str(users))
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
         now_ms = int(asyncio.get_running_loop().time() * 1_000)
-        taken(door, (AccessRule(),), password_file=str(users))
-        assert isinstance(door.at_once(connect("ada", "ada", b"right"), now_ms=now_ms), Grant)
-        taken(door, password_file=str(users), password_cache_ms=1)
-        assert door.at_once(connect("ada", "ada", b"right"), now_ms=now_ms) is None, "those of the shorter time are not known"
+        reconfigure(testbed, (AccessRule(),), password_file=str(users))
+        assert isinstance(testbed.at_once(connect("ada", "ada", b"right"), now_ms=now_ms), Grant)
+        reconfigure(testbed, password_file=str(users), password_cache_ms=1)
+        assert testbed.at_once(connect("ada", "ada", b"right"), now_ms=now_ms) is None, "those of the shorter time are not known"
         await asyncio.sleep(0.2)
 
     in_a_loop(test)
@@ -264,10 +310,10 @@ def test_a_right_password_is_not_hashed_again_after_new_rules(users: Path) -> No
 
 def test_a_login_under_way_succeeds_when_passwords_are_turned_off(users: Path) -> None:
     async def test() -> None:
-        door = Door(password_file=str(users))
-        judging = asyncio.ensure_future(door.judge(connect("ada", "ada", b"right")))
+        testbed = Testbed(password_file=str(users))
+        judging = asyncio.ensure_future(testbed.authenticate(connect("ada", "ada", b"right")))
         await asyncio.sleep(0)
-        taken(door)
+        reconfigure(testbed)
         assert isinstance(await judging, Grant)
 
     in_a_loop(test)

@@ -17,7 +17,7 @@ def test_the_most_specific_common_name_is_the_user() -> None:
     assert user_of_certificate(CERTIFICATE, CertificateUser.CN, None) == User("ada")
 
 
-def test_or_the_first_alternative_name_that_can_be_one() -> None:
+def test_the_first_alternative_name_can_be_the_user() -> None:
     assert user_of_certificate(CERTIFICATE, CertificateUser.SAN, None) == User("ada@example.com")
 
 

@@ -18,7 +18,7 @@ def complaint(path: Path, text: str | bytes) -> str:
     return str(caught.value)
 
 
-def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+def test_a_written_file_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "users"
     write_password_file(path, {"ü:x": HASH, "ada": HASH})
     assert path.read_text(encoding="utf-8") == f"ada:{HASH}\nü:x:{HASH}\n"
@@ -63,7 +63,7 @@ def test_a_user_stands_in_it_once(tmp_path: Path) -> None:
     assert "users:2: the user 'ada'" in complaint(tmp_path / "users", f"ada:{HASH}\nada:{HASH}\n")
 
 
-def test_what_is_no_text_or_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
     assert "not UTF-8" in complaint(tmp_path / "users", b"\xff")
     with pytest.raises(UnusableFile, match="No such file"):
         read_password_file(tmp_path / "missing")

@@ -12,7 +12,7 @@ def passwords(**users: str) -> Passwords:
     return made
 
 
-def test_the_right_password_of_a_user_is_right() -> None:
+def test_a_users_password_is_verified() -> None:
     known = passwords(ada="pässword")
     assert Passwords.verify(known.hash_of("ada", "pässword".encode()), "pässword".encode())
     for name, password in (("ada", b"wrong"), ("ada", b""), ("ada", b"\xff"), ("eve", b"p")):
@@ -34,7 +34,7 @@ def test_an_unknown_user_takes_as_long_as_a_wrong_password() -> None:
     assert 0.5 < spent("ada") / spent("eve") < 2
 
 
-def test_what_was_right_is_remembered_for_a_while() -> None:
+def test_a_correct_password_is_cached_for_a_while() -> None:
     known = passwords(ada="p")
     right = known.hash_of("ada", b"p")
     assert not known.is_cached(right, 0)
@@ -53,16 +53,16 @@ def test_a_changed_or_removed_user_is_not_remembered() -> None:
     assert not known.is_cached(known.hash_of("ada", b"p"), 0)
 
 
-def test_user_and_password_do_not_run_into_each_other() -> None:
+def test_user_and_password_are_separate_in_the_digest() -> None:
     known = passwords()
     assert known.hash_of("ab", b"c").digest != known.hash_of("a", b"bc").digest
 
 
-def test_what_is_remembered_tells_nothing_to_another_process() -> None:
+def test_a_digest_differs_in_each_process() -> None:
     assert passwords().hash_of("a", b"p").digest != passwords().hash_of("a", b"p").digest
 
 
-def test_so_many_are_remembered_those_that_were_right_last() -> None:
+def test_the_cache_keeps_the_newest_correct_passwords() -> None:
     known = passwords()
     hashes = [PasswordHash("", b"%d" % number) for number in range(100_001)]
     for hashed in hashes:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.mqtt.access.grant import ANONYMOUS, EVERYTHING, Grant, LoginRefused, Refusal, User
+from sinks.mqtt.access.grant import ANONYMOUS, EVERYTHING, Grant, LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.rules import Rules
 from sinks.mqtt.access.settings import AccessRule
 
@@ -15,7 +15,7 @@ def grant(rules: Rules, user: User, client_id: str, *, assigned: str = "", will_
     return judged
 
 
-def refusal(rules: Rules, user: User, client_id: str, *, will_topic: str | None = None) -> Refusal:
+def refusal(rules: Rules, user: User, client_id: str, *, will_topic: str | None = None) -> LoginRefusal:
     judged = rules.apply(user, asked_client_id=client_id, client_id=client_id, will_topic=will_topic)
     assert isinstance(judged, LoginRefused), judged
     return judged.refusal
@@ -33,17 +33,17 @@ def test_by_default_a_user_may_use_client_ids_of_its_own(client_id: str) -> None
 
 
 @pytest.mark.parametrize("client_id", ["eve", "adam", "ada-1", "eve/ada", "inflight-1"])
-def test_by_default_a_user_may_not_use_those_of_others(client_id: str) -> None:
-    assert refusal(DEFAULT, ADA, client_id) is Refusal.CLIENT_ID
+def test_by_default_a_user_may_not_use_client_ids_of_others(client_id: str) -> None:
+    assert refusal(DEFAULT, ADA, client_id) is LoginRefusal.CLIENT_ID
 
 
 def test_a_wildcard_in_a_user_name_is_an_ordinary_character() -> None:
     for name in ("*", "?da", "[a]da"):
-        assert refusal(DEFAULT, User(name), "ada") is Refusal.CLIENT_ID
+        assert refusal(DEFAULT, User(name), "ada") is LoginRefusal.CLIENT_ID
         assert grant(DEFAULT, User(name), f"{name}/1")
 
 
-def test_by_default_who_does_not_log_in_may_do_everything() -> None:
+def test_the_default_rules_let_anonymous_devices_do_everything() -> None:
     assert grant(DEFAULT, ANONYMOUS, "any") is EVERYTHING
 
 
@@ -56,7 +56,7 @@ RULES = Rules(
 )
 
 
-def test_the_first_rule_that_is_for_the_user_holds_alone() -> None:
+def test_only_the_first_rule_for_the_user_holds() -> None:
     backend = grant(RULES, User("backend-1"), "anything")
     assert (backend.may_publish("devices/x"), backend.may_subscribe("devices/x")) == (True, False)
     ada = grant(RULES, ADA, "ada/7")
@@ -65,7 +65,7 @@ def test_the_first_rule_that_is_for_the_user_holds_alone() -> None:
 
 
 def test_a_user_without_a_rule_may_not_connect() -> None:
-    assert refusal(RULES, User("eve"), "eve") is Refusal.CLIENT_ID
+    assert refusal(RULES, User("eve"), "eve") is LoginRefusal.CLIENT_ID
 
 
 def test_anonymous_devices_have_rules_too() -> None:
@@ -75,17 +75,17 @@ def test_anonymous_devices_have_rules_too() -> None:
         False,
         False,
     )
-    assert refusal(RULES, ANONYMOUS, "ada") is Refusal.CLIENT_ID
+    assert refusal(RULES, ANONYMOUS, "ada") is LoginRefusal.CLIENT_ID
 
 
 def test_the_default_rule_allows_anonymous_devices_assigned_client_ids() -> None:
     rules = Rules((AccessRule(),))
-    assert refusal(rules, ANONYMOUS, "/x") is Refusal.CLIENT_ID
+    assert refusal(rules, ANONYMOUS, "/x") is LoginRefusal.CLIENT_ID
     assert grant(rules, ANONYMOUS, "", assigned="inflight-1")
 
 
 def test_a_will_is_a_publication() -> None:
-    assert refusal(RULES, ADA, "ada", will_topic="devices/eve/gone") is Refusal.WILL
+    assert refusal(RULES, ADA, "ada", will_topic="devices/eve/gone") is LoginRefusal.WILL
     assert grant(RULES, ADA, "ada", will_topic="devices/ada/gone")
 
 
@@ -95,9 +95,9 @@ def test_a_token_narrows_a_rule_and_never_widens_it() -> None:
     assert allowed.valid_ms == 5
     assert [allowed.may_publish(f"devices/{topic}") for topic in ("ada/up", "ada/other", "eve/up")] == [True, False, False]
     assert (allowed.may_subscribe("devices/ada/1/+"), allowed.may_subscribe("#")) == (True, False)
-    assert refusal(RULES, narrow, "ada/2") is Refusal.CLIENT_ID
-    assert refusal(RULES, narrow, "") is Refusal.CLIENT_ID
-    assert refusal(RULES, User("ada", client_id="eve"), "eve") is Refusal.CLIENT_ID
+    assert refusal(RULES, narrow, "ada/2") is LoginRefusal.CLIENT_ID
+    assert refusal(RULES, narrow, "") is LoginRefusal.CLIENT_ID
+    assert refusal(RULES, User("ada", client_id="eve"), "eve") is LoginRefusal.CLIENT_ID
 
 
 def test_a_token_that_allows_no_topics_allows_none() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.grant import LoginRefused, Refusal, User
+from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
 
@@ -32,7 +32,7 @@ def token(claims: dict[str, Any] | None = None, *, key: Any = KEY, algorithm: st
 def refused(data: bytes, *, tokens: Tokens = TOKENS, username: str | None = None) -> str:
     judged = tokens.user_of(data, username)
     assert isinstance(judged, LoginRefused), judged
-    assert judged.refusal is Refusal.TOKEN
+    assert judged.refusal is LoginRefusal.TOKEN
     return judged.detail
 
 
@@ -42,7 +42,7 @@ def test_a_token_names_its_user() -> None:
     assert TOKENS.user_of(token(), "") == User("ada", valid_ms=3_610_000)
 
 
-def test_claims_say_what_it_is_for() -> None:
+def test_claims_become_fields_of_the_user() -> None:
     said = {"client_id": "ada/1", "publish": ["up/#"], "subscribe": []}
     assert TOKENS.user_of(token(said), None) == User("ada", "ada/1", ("up/#",), (), valid_ms=3_610_000)
 
@@ -86,7 +86,7 @@ def test_a_token_for_another_user_name_is_refused() -> None:
 @pytest.mark.parametrize(
     "claims", [{"sub": "a/b"}, {"sub": ""}, {"client_id": 7}, {"publish": "up"}, {"subscribe": [1]}, {"publish": None}]
 )
-def test_claims_that_mean_nothing_are_refused(claims: dict[str, Any]) -> None:
+def test_invalid_claims_are_refused(claims: dict[str, Any]) -> None:
     refused(token(claims))
 
 
@@ -108,7 +108,7 @@ def test_garbage_is_refused() -> None:
         refused(data)
 
 
-def test_what_looks_like_a_token() -> None:
+def test_a_token_is_recognised_by_its_form() -> None:
     assert looks_like_token(token())
     assert not looks_like_token(b"password.with.dots")
     assert not looks_like_token(b"eyJust a password")

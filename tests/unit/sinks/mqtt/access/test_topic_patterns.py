@@ -41,7 +41,7 @@ def test_a_pattern_covers_what_it_always_matches(pattern: str, asked: str, cover
     assert TopicPatterns((pattern,), ADA).cover(asked) is covered
 
 
-def test_one_of_several_is_enough() -> None:
+def test_one_of_several_patterns_is_enough() -> None:
     assert TopicPatterns(("a", "b"), ADA).cover("b")
     assert not TopicPatterns((), ADA).cover("b")
 
@@ -74,7 +74,7 @@ def matches(topic_filter: list[str], topic: list[str]) -> bool:
 
 
 @given(pattern=st.lists(st.sampled_from(["a", "b", "+"]), max_size=3), rest=st.booleans(), topic=LEVELS)
-def test_of_topics_exactly_those_are_covered_that_match(pattern: list[str], rest: bool, topic: list[str]) -> None:
+def test_exactly_the_matching_topics_are_covered(pattern: list[str], rest: bool, topic: list[str]) -> None:
     levels = [*pattern, "#"] if rest or not pattern else pattern
     assert TopicPatterns(("/".join(levels),), ADA).cover("/".join(topic)) is matches(levels, topic)
 
@@ -86,7 +86,7 @@ def test_of_topics_exactly_those_are_covered_that_match(pattern: list[str], rest
     asked_rest=st.booleans(),
     topic=LEVELS,
 )
-def test_what_a_covered_filter_matches_the_pattern_matches(
+def test_a_pattern_matches_all_that_a_covered_filter_matches(
     pattern: list[str], asked: list[str], pattern_rest: bool, asked_rest: bool, topic: list[str]
 ) -> None:
     allowed = [*pattern, "#"] if pattern_rest or not pattern else pattern

@@ -11,5 +11,5 @@ def test_names_of_people_and_devices_are_user_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "+", "a#", "ü" * 129, " a", "a\n", "a\x00b", "\x7f"])
-def test_what_could_be_taken_for_something_else_is_none(name: str) -> None:
+def test_a_name_with_separators_or_wildcards_is_no_user_name(name: str) -> None:
     assert not is_username(name)

@@ -27,7 +27,7 @@ def test_the_same_size_at_another_time_is_a_change(tmp_path: Path) -> None:
     assert [files.changed(), files.changed()] == [False, True]
 
 
-def test_files_come_and_go(tmp_path: Path) -> None:
+def test_created_and_deleted_files_count_as_changed(tmp_path: Path) -> None:
     path = tmp_path / "users"
     files = WatchedFiles((str(path),))
     path.write_text("a", encoding="utf-8")

@@ -13,8 +13,8 @@ from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 GOODBYE = bytes.fromhex("e0018b")
 
 
-def let_go(harness: Harness) -> bytes:
-    harness.feed("let_go", CloseReason("it stops", "gateway", ReasonCode.SERVER_SHUTTING_DOWN), 30_000)
+def close_gracefully(harness: Harness) -> bytes:
+    harness.feed("close_gracefully", CloseReason("it stops", "gateway", ReasonCode.SERVER_SHUTTING_DOWN), 30_000)
     return harness.settle()
 
 
@@ -28,7 +28,7 @@ def confirm_all(harness: Harness) -> bytes:
 def test_the_device_hears_of_it_when_the_end_is_in_the_log(level: int, goodbye: bytes) -> None:
     harness = connected(level)
     harness.confirming = False
-    assert let_go(harness) == b""
+    assert close_gracefully(harness) == b""
     assert not harness.connection.is_closed
     assert harness.last(ConnectionLost) == ConnectionLost(connection_id=77, reason="it stops", reconnect_grace_ms=30_000)
     assert confirm_all(harness) == goodbye
@@ -41,7 +41,7 @@ def test_what_the_device_has_said_is_answered_before() -> None:
     harness = connected(5)
     harness.confirming = False
     harness.send(publish("up", b"1", first_byte=0x32, packet_id=9, v5=b""))
-    let_go(harness)
+    close_gracefully(harness)
     uplink, farewell = harness.waiting
     harness.confirm(farewell)
     assert (harness.settle(), harness.connection.is_closed) == (b"", False)
@@ -55,7 +55,7 @@ def test_what_it_says_from_now_on_does_not_count_and_it_is_not_silent() -> None:
     harness = connected(5, keep_alive_s=10)
     send_publish(harness, 1)
     harness.confirming = False
-    let_go(harness)
+    close_gracefully(harness)
     assert harness.send(ack(0x40, 1), PINGREQ) == b""
     assert harness.pass_ms(60_000) == b""
     assert not any(isinstance(event, PubAckReceived) for event in harness.events)
@@ -67,7 +67,7 @@ def test_what_was_read_and_waited_for_room_does_not_count_either() -> None:
     harness.confirming = False
     first, second = (publish("up", payload, first_byte=0x32, packet_id=1, v5=b"") for payload in (b"1", b"2"))
     harness.send(first, second)
-    let_go(harness)
+    close_gracefully(harness)
     assert confirm_all(harness).endswith(GOODBYE)
     assert [append.value for append in harness.uplink] == [b"1"]
 
@@ -75,7 +75,7 @@ def test_what_was_read_and_waited_for_room_does_not_count_either() -> None:
 def test_commands_are_still_written_and_offers_are_ignored() -> None:
     harness = connected(4)
     harness.confirming = False
-    let_go(harness)
+    close_gracefully(harness)
     assert send_publish(harness, 1) == written(1)
     offer = OfferPublish(connection_id=77, position=Position(0, 1), previous=0, timestamp_ms=0)
     harness.feed("offer", offer, False, 0)
@@ -93,7 +93,7 @@ def test_the_engine_hears_of_the_end_once_whatever_comes_after() -> None:
         harness.command(CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER, reason="elsewhere")
 
     def again(harness: Harness) -> None:
-        let_go(harness)
+        close_gracefully(harness)
 
     def append_fails(harness: Harness) -> None:
         harness.confirm(harness.waiting[0], RuntimeError("no broker"))
@@ -101,7 +101,7 @@ def test_the_engine_hears_of_the_end_once_whatever_comes_after() -> None:
     for what_happens in shut, peer_closes, engine_closes, again, append_fails:
         harness = connected(5)
         harness.confirming = False
-        let_go(harness)
+        close_gracefully(harness)
         what_happens(harness)
         harness.settle()
         confirm_all(harness)
@@ -113,7 +113,7 @@ def test_a_registered_connect_is_refused_when_its_end_is_in_the_log() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=0x00))
     harness.confirming = False
-    assert let_go(harness) == b""
+    assert close_gracefully(harness) == b""
     assert harness.last(ConnectionLost).reconnect_grace_ms == 30_000
     assert confirm_all(harness)[3] == ReasonCode.SERVER_UNAVAILABLE
     assert harness.connection.is_closed
@@ -123,7 +123,7 @@ def test_a_refusal_during_a_drain_leads_to_no_new_registration() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=0x00))  # its CONNECT was prompt
     harness.confirming = False
-    let_go(harness)
+    close_gracefully(harness)
     events = len(harness.events)
     refused = harness.command(CloseConnection, reason_code=ReasonCode.SERVER_BUSY, reason="later", newest_connection_id=99)
     assert refused[3] == ReasonCode.SERVER_BUSY
@@ -134,7 +134,7 @@ def test_an_acceptance_that_comes_meanwhile_is_told() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=0x00))
     harness.confirming = False
-    let_go(harness)
+    close_gracefully(harness)
     assert harness.command(AcceptConnection)[3] == 0
     assert confirm_all(harness) == GOODBYE
 
@@ -144,7 +144,7 @@ def test_whom_the_engine_does_not_know_is_closed_at_once(turn: Turn, sent: bytes
     harness = Harness(turn=turn)
     harness.send(sent)
     harness.confirming = False
-    refused = let_go(harness)
+    refused = close_gracefully(harness)
     assert harness.connection.phase is Phase.CLOSED
     assert harness.events == []
     assert refused[3:4] == (bytes([ReasonCode.SERVER_UNAVAILABLE]) if sent else b"")
@@ -154,5 +154,5 @@ def test_a_connection_that_is_over_stays_so() -> None:
     harness = connected(5)
     harness.send(b"\xe0\x00")
     harness.events.clear()
-    assert let_go(harness) == b""
+    assert close_gracefully(harness) == b""
     assert harness.events == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.mqtt.access.grant import Grant, LoginRefused, Refusal
+from sinks.mqtt.access.grant import Grant, LoginRefusal, LoginRefused
 from sinks.mqtt.access.topic_patterns import TopicPatterns
 from state.commands import AcceptConnection
 from state.events import ClientConnected, PublishReceived, Subscribed
@@ -10,7 +10,7 @@ from state.model import ReasonCode
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
-WRONG = LoginRefused(Refusal.PASSWORD)
+WRONG = LoginRefused(LoginRefusal.PASSWORD)
 
 
 def test_a_refused_login_is_answered_and_the_engine_never_hears_of_it() -> None:

@@ -9,20 +9,19 @@ from sinks.mqtt.limits.settings import DeviceLimits
 
 
 class Device:
-    """Holds what it is told to."""
+    """Buffers as many bytes as the test sets."""
 
     def __init__(self, total: "Total", held_bytes: int = 0) -> None:
         self.total = total
         self.held_bytes = 0
         self.is_closed = False
-        self.looked_at = 0
-        self.now_holds(held_bytes)
+        self.hold(held_bytes)
 
-    def now_holds(self, held_bytes: int) -> None:
+    def hold(self, held_bytes: int) -> None:
         self.held_bytes = held_bytes
-        self.total.buffered.holds(self, held_bytes)
+        self.total.buffered.update(self, held_bytes)
 
-    def give_up(self) -> None:
+    def close_for_memory(self) -> None:
         self.is_closed = True
         self.held_bytes = 0
 
@@ -33,7 +32,7 @@ class Total:
         self.buffered = Buffered(DeviceLimits(max_total_buffered_bytes=max_total_buffered_bytes), self.soon.append)
 
     def turn(self) -> int:
-        """The loop comes round. How much there was to do."""
+        """Runs an iteration of the loop. Returns how many functions were due."""
         due, self.soon[:] = list(self.soon), []
         for function in due:
             function()
@@ -45,12 +44,12 @@ def total() -> Total:
     return Total()
 
 
-def test_it_is_the_sum_of_what_each_holds_now(total: Total) -> None:
+def test_the_size_is_the_sum_of_all_connections(total: Total) -> None:
     first, second = Device(total, 10), Device(total, 20)
     assert total.buffered.size_bytes == 30
-    first.now_holds(50)
-    second.now_holds(0)
-    second.now_holds(0)
+    first.hold(50)
+    second.hold(0)
+    second.hold(0)
     assert total.buffered.size_bytes == 50
 
 
@@ -69,7 +68,7 @@ def test_beyond_the_limit_the_largest_buffers_are_closed_first(total: Total) -> 
     assert small.is_closed
 
 
-def test_what_was_taken_meanwhile_does_not_count(total: Total) -> None:
+def test_bytes_that_were_read_meanwhile_do_not_count(total: Total) -> None:
     """A device takes what was written to it without a word."""
     first, second = Device(total, 60), Device(total, 60)
     first.held_bytes = 0
@@ -79,33 +78,33 @@ def test_what_was_taken_meanwhile_does_not_count(total: Total) -> None:
     assert total.buffered.size_bytes == 60
 
 
-def test_whoever_is_closed_may_hold_less_than_was_known(total: Total) -> None:
+def test_connections_are_measured_before_one_is_closed(total: Total) -> None:
     first, second = Device(total, 60), Device(total, 50)
     first.held_bytes, second.held_bytes = 30, 70
     total.turn()
     assert (first.is_closed, second.is_closed) == (False, True)
 
 
-def test_everybody_is_looked_at_once_for_many_messages(total: Total) -> None:
+def test_many_messages_cause_one_measurement(total: Total) -> None:
     device = Device(total, 90)
     for held_bytes in range(101, 200):
-        device.now_holds(held_bytes)
+        device.hold(held_bytes)
     assert total.turn() == 1
     assert total.turn() == 0
     Device(total, 200)
     assert total.turn() == 1, "and again the next time"
 
 
-def test_a_look_brings_the_sum_up_to_date(total: Total) -> None:
+def test_measuring_updates_the_sum(total: Total) -> None:
     device = Device(total, 60)
     device.held_bytes = 7
-    total.buffered.look()
+    total.buffered.measure()
     assert total.buffered.size_bytes == 7
 
 
 def test_a_connection_that_fails_does_not_end_the_limit(total: Total) -> None:
     class Fails(Device):
-        def give_up(self) -> None:
+        def close_for_memory(self) -> None:
             raise RuntimeError("a bug")
 
     Fails(total, 200)
@@ -118,7 +117,7 @@ def test_a_connection_that_fails_does_not_end_the_limit(total: Total) -> None:
 
 def test_another_limit_holds_from_the_next_byte_on(total: Total) -> None:
     large, small = Device(total, 60), Device(total, 10)
-    total.buffered.take(DeviceLimits(max_total_buffered_bytes=50))
-    small.now_holds(11)
+    total.buffered.reconfigure(DeviceLimits(max_total_buffered_bytes=50))
+    small.hold(11)
     total.turn()
     assert (large.is_closed, small.is_closed) == (True, False)

@@ -2,113 +2,117 @@
 
 from typing import Any
 
+import structlog
 from structlog.testing import capture_logs
 
-from sinks.mqtt.limits.connection_counts import ConnectionCounts, Place
+from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.refusals import LimitRefusals
 from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.log_throttle import RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 
 
-class Door:
-    """Who comes in, and who is turned away for another one."""
+class Sockets:
+    """Accepts sockets, and records those that are closed for another one."""
 
     def __init__(self, **limits: Any) -> None:
         settings = DeviceLimits(**limits)
         self.counters = GatewayCounters()
-        self.counts = ConnectionCounts(settings, Hosts(settings.unlimited_addresses), LimitRefusals(self.counters, lambda: 1_000))
-        self.turned_away: list[str] = []
+        refusals = RefusalLog(
+            self.counters.limits_reached, structlog.get_logger().warning, "limit_reached", "more", label="limit"
+        )
+        self.counts = ConnectionCounts(settings, Hosts(settings.unlimited_addresses), refusals)
+        self.closed: list[str] = []
 
-    def enter(self, name: str, address: str = "127.0.0.1") -> Place | None:
-        place = self.counts.enter(address)
-        if place is not None:
-            place.turn_away = lambda: self.turned_away.append(name)
-        return place
+    def accept(self, name: str, address: str = "127.0.0.1") -> ConnectionSlot | None:
+        slot = self.counts.acquire(address)
+        if slot is not None:
+            slot.close = lambda: self.closed.append(name)
+        return slot
 
-    def must_enter(self, name: str, address: str = "127.0.0.1") -> Place:
-        place = self.enter(name, address)
-        assert place is not None
-        return place
+    def accepted(self, name: str, address: str = "127.0.0.1") -> ConnectionSlot:
+        slot = self.accept(name, address)
+        assert slot is not None
+        return slot
 
 
-def test_no_more_sockets_than_max_connections_until_one_is_closed() -> None:
-    door = Door(max_connections=2)
-    first = door.must_enter("first")
-    door.must_enter("second")
-    assert door.enter("third") is None
-    assert door.counters.limits_reached == {"max_connections": 1}
-    door.counts.leave(first)
-    door.counts.leave(first)
-    door.must_enter("fourth")
-    assert door.enter("fifth") is None
+def test_sockets_are_limited_until_one_is_closed() -> None:
+    sockets = Sockets(max_connections=2)
+    first = sockets.accepted("first")
+    sockets.accepted("second")
+    assert sockets.accept("third") is None
+    assert sockets.counters.limits_reached == {"max_connections": 1}
+    sockets.counts.release(first)
+    sockets.counts.release(first)
+    sockets.accepted("fourth")
+    assert sockets.accept("fifth") is None
 
 
 def test_an_address_has_its_own_limit_and_ipv6_hosts_are_networks() -> None:
-    door = Door(max_connections_per_address=1)
-    first = door.must_enter("a", "192.0.2.1")
-    assert door.enter("b", "192.0.2.1") is None
-    door.must_enter("c", "192.0.2.2")
-    door.must_enter("d", "2001:db8::1")
-    assert door.enter("e", "2001:db8::2") is None
-    assert door.counters.limits_reached == {"max_connections_per_address": 2}
-    door.counts.leave(first)
-    door.must_enter("f", "192.0.2.1")
+    sockets = Sockets(max_connections_per_address=1)
+    first = sockets.accepted("a", "192.0.2.1")
+    assert sockets.accept("b", "192.0.2.1") is None
+    sockets.accepted("c", "192.0.2.2")
+    sockets.accepted("d", "2001:db8::1")
+    assert sockets.accept("e", "2001:db8::2") is None
+    assert sockets.counters.limits_reached == {"max_connections_per_address": 2}
+    sockets.counts.release(first)
+    sockets.accepted("f", "192.0.2.1")
 
 
 def test_the_limit_of_an_address_does_not_hold_for_loopback() -> None:
-    door = Door(max_connections_per_address=1)
+    sockets = Sockets(max_connections_per_address=1)
     for name in "abc":
-        door.must_enter(name)
+        sockets.accepted(name)
 
 
 def test_behind_a_proxy_the_address_is_known_later() -> None:
-    door = Door(max_connections_per_address=1)
-    first, second = door.must_enter("a", ""), door.must_enter("b", "")
-    assert door.counts.identify(first, "192.0.2.1")
-    assert not door.counts.identify(second, "192.0.2.1")
-    door.counts.leave(second)
-    assert door.enter("c", "192.0.2.1") is None, "the one that was refused is not counted off"
-    door.counts.leave(first)
-    door.must_enter("d", "192.0.2.1")
+    sockets = Sockets(max_connections_per_address=1)
+    first, second = sockets.accepted("a", ""), sockets.accepted("b", "")
+    assert sockets.counts.identify(first, "192.0.2.1")
+    assert not sockets.counts.identify(second, "192.0.2.1")
+    sockets.counts.release(second)
+    assert sockets.accept("c", "192.0.2.1") is None, "the one that was refused is not counted off"
+    sockets.counts.release(first)
+    sockets.accepted("d", "192.0.2.1")
 
 
 def test_too_many_sockets_without_connect_close_the_oldest() -> None:
-    door = Door(max_awaiting_connect=2)
-    first = door.must_enter("first")
-    door.must_enter("second")
-    door.must_enter("third")
-    assert door.turned_away == ["first"]
-    assert door.counters.limits_reached == {"max_awaiting_connect": 1}
-    door.counts.leave(first)
-    door.must_enter("fourth")
-    assert door.turned_away == ["first", "second"]
+    sockets = Sockets(max_awaiting_connect=2)
+    first = sockets.accepted("first")
+    sockets.accepted("second")
+    sockets.accepted("third")
+    assert sockets.closed == ["first"]
+    assert sockets.counters.limits_reached == {"max_awaiting_connect": 1}
+    sockets.counts.release(first)
+    sockets.accepted("fourth")
+    assert sockets.closed == ["first", "second"]
 
 
-def test_who_has_sent_connect_is_not_turned_away() -> None:
-    door = Door(max_awaiting_connect=1)
-    door.counts.connect_read(door.must_enter("ready"))
-    door.must_enter("second")
-    door.must_enter("third")
-    assert door.turned_away == ["second"]
+def test_a_socket_that_has_sent_connect_is_not_closed() -> None:
+    sockets = Sockets(max_awaiting_connect=1)
+    sockets.counts.connect_read(sockets.accepted("ready"))
+    sockets.accepted("second")
+    sockets.accepted("third")
+    assert sockets.closed == ["second"]
 
 
-def test_a_refusal_has_a_line_with_the_limit_and_the_address() -> None:
-    door = Door(max_connections_per_address=1)
-    door.must_enter("a", "192.0.2.1")
+def test_a_refusal_is_logged_with_limit_and_address() -> None:
+    sockets = Sockets(max_connections_per_address=1)
+    sockets.accepted("a", "192.0.2.1")
     with capture_logs() as lines:
-        door.enter("b", "192.0.2.1")
+        sockets.accept("b", "192.0.2.1")
     assert lines == [
         {"event": "limit_reached", "log_level": "warning", "limit": "max_connections_per_address", "address": "192.0.2.1"}
     ]
 
 
-def test_other_limits_hold_for_who_comes_from_then_on() -> None:
-    door = Door(max_connections=1, max_connections_per_address=5)
-    first = door.must_enter("first", "192.0.2.1")
+def test_other_limits_hold_for_new_sockets() -> None:
+    sockets = Sockets(max_connections=1, max_connections_per_address=5)
+    first = sockets.accepted("first", "192.0.2.1")
     limits = DeviceLimits(max_connections=3, max_connections_per_address=1)
-    door.counts.take(limits, Hosts(limits.unlimited_addresses))
-    assert door.enter("second", "192.0.2.1") is None
-    door.must_enter("third", "192.0.2.3")
-    door.counts.leave(first)
-    door.must_enter("fourth", "192.0.2.1")
+    sockets.counts.reconfigure(limits, Hosts(limits.unlimited_addresses))
+    assert sockets.accept("second", "192.0.2.1") is None
+    sockets.accepted("third", "192.0.2.3")
+    sockets.counts.release(first)
+    sockets.accepted("fourth", "192.0.2.1")

@@ -19,7 +19,7 @@ def test_an_ipv6_host_is_its_network(address: str, host: str) -> None:
     assert host_of(address) == host
 
 
-def test_there_is_no_limit_for_networks_that_are_said_to_have_none() -> None:
+def test_unlimited_networks_have_no_limit() -> None:
     hosts = Hosts(("127.0.0.0/8", "::1/128", "10.1.0.0/16"))
     assert [hosts.limited(address) for address in ("127.0.0.1", "::1", "10.1.2.3", "::ffff:10.1.2.3", "")] == [None] * 5
     assert hosts.limited("10.2.0.1") == "10.2.0.1"

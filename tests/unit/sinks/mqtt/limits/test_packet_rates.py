@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.mqtt.limits.packet_rates import FairShare, PacketRates
+from sinks.mqtt.limits.packet_rates import AdaptiveRateLimiter, PacketRates
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
@@ -29,7 +29,7 @@ def test_a_burst_may_have_the_packets_of_a_tenth_of_a_second() -> None:
     assert counters.limits_reached == {"max_packet_rate": 1}
 
 
-def test_a_large_packet_is_read_and_waited_for_afterwards() -> None:
+def test_a_large_packet_delays_the_next_one() -> None:
     counters = GatewayCounters()
     packets = rates(counters, max_byte_rate=1_000)
     assert packets.may_read(0)
@@ -47,7 +47,7 @@ def test_0_is_no_limit() -> None:
         packets.read(PINGREQ, 2, is_v5=True)
 
 
-def test_what_must_be_taken_apart_counts_like_more_packets() -> None:
+def test_properties_count_as_more_packets() -> None:
     packets = rates(max_packet_rate=100)
     properties = b"\x26\x00\x01k\x00\x01v" * 18
     with_properties = publish("t", bytes(1_000), v5=properties)
@@ -57,9 +57,9 @@ def test_what_must_be_taken_apart_counts_like_more_packets() -> None:
     assert not packets.may_read(0), "each counted twice"
 
 
-def test_a_device_that_sends_many_at_once_gets_turns_like_any_other() -> None:
+def test_a_device_that_sends_many_at_once_is_read_in_turns() -> None:
     counters = GatewayCounters()
-    packets = PacketRates(DeviceLimits(), counters, 0, FairShare(DeviceLimits()))
+    packets = PacketRates(DeviceLimits(), counters, 0, AdaptiveRateLimiter(DeviceLimits()))
     now_ms, read = 0, []
     while len(read) < 200:
         if packets.may_read(now_ms):
@@ -73,13 +73,13 @@ def test_a_device_that_sends_many_at_once_gets_turns_like_any_other() -> None:
     assert not counters.limits_reached, "it was no limit that it has reached"
 
 
-def test_who_sends_most_is_slowed_down_and_others_do_not_notice() -> None:
-    share = FairShare(DeviceLimits(max_delay_ms=20))
+def test_only_the_device_that_sends_most_is_slowed_down() -> None:
+    share = AdaptiveRateLimiter(DeviceLimits(max_delay_ms=20))
     many, few = (PacketRates(DeviceLimits(max_packet_rate=1_000), GatewayCounters(), 0, share) for _ in range(2))
     for _ in range(100):
-        share.handed_over(1)
-        share.waited(0.0)
-        share.beat(21.0)
+        share.appended(1)
+        share.confirmed(0.0)
+        share.observe_lag(21.0)
     read = {"many": 0, "few": 0}
     for now_ms in range(10_000):
         for name, packets, is_due in (("many", many, True), ("few", few, now_ms % 100 == 0)):
@@ -103,29 +103,29 @@ def test_a_device_below_the_reduced_rates_has_a_low_rate() -> None:
 
     for second in range(60):
         uses(99, PINGREQ, 1_000 * second)
-        assert device.is_modest(1_000 * second)
+        assert device.is_low_rate(1_000 * second)
     uses(150, PINGREQ, 60_000)
-    assert not device.is_modest(60_000)
-    assert not device.is_modest(60_499)
-    assert device.is_modest(60_501)
+    assert not device.is_low_rate(60_000)
+    assert not device.is_low_rate(60_499)
+    assert device.is_low_rate(60_501)
     for _ in range(1_000):
         uses(1, PINGREQ, 70_000)
         device.give_back(PINGREQ)
-    assert device.is_modest(70_000), "acknowledgements that are waited for"
+    assert device.is_low_rate(70_000), "acknowledgements that are waited for"
     uses(1, publish("t", bytes(12_000)), 80_000)
-    assert not device.is_modest(80_000), "bytes count, too"
-    assert device.is_modest(90_000)
+    assert not device.is_low_rate(80_000), "bytes count, too"
+    assert device.is_low_rate(90_000)
     for _ in range(5_000):
         device.read(PINGREQ, 2, is_v5=False)
-    assert not device.is_modest(90_999)
-    assert device.is_modest(91_001), "a second after it has stopped"
+    assert not device.is_low_rate(90_999)
+    assert device.is_low_rate(91_001), "a second after it has stopped"
 
 
-def test_who_has_no_limit_is_modest() -> None:
+def test_a_device_without_a_limit_has_a_low_rate() -> None:
     device = rates(max_packet_rate=0, max_byte_rate=0)
     for _ in range(10_000):
         device.read(PINGREQ, 2, is_v5=False)
-    assert device.is_modest(0), "it cannot be slowed down"
+    assert device.is_low_rate(0), "it cannot be slowed down"
 
 
 def limited(level: int = 4, **limits: int) -> Harness:
@@ -178,7 +178,7 @@ def test_a_device_that_is_not_read_from_is_not_silent() -> None:
     assert harness.pass_ms(34_000) == PINGRESP
 
 
-def test_what_a_device_has_sent_before_it_closed_counts_at_its_own_rate() -> None:
+def test_bytes_sent_before_a_close_count_at_the_devices_rate() -> None:
     harness = limited(max_packet_rate=50)
     harness.send(publish("t") * 10)
     harness.feed("peer_closed")

@@ -18,7 +18,7 @@ def test_in_no_second_more_is_admitted_than_two_seconds_allow(per_s: int, gaps_m
         assert sum(start_ms <= at_ms < start_ms + 1_000 for at_ms in admitted) <= 2 * per_s
 
 
-def test_who_keeps_to_the_rate_is_never_refused() -> None:
+def test_a_steady_rate_is_never_refused() -> None:
     bucket = TokenBucket(10, 0)
     assert all(bucket.admit(number * 100) for number in range(1_000))
 
@@ -29,14 +29,14 @@ def test_no_limit_is_no_limit() -> None:
     assert bucket.ready_ms(7) == 7
 
 
-def test_a_smaller_bucket_lets_less_through_at_once() -> None:
+def test_a_smaller_bucket_admits_smaller_bursts() -> None:
     bucket = TokenBucket(100, 0, burst=2)
     assert [bucket.admit(0) for _ in range(3)] == [True, True, False]
     assert [bucket.admit(60_000) for _ in range(3)] == [True, True, False]
 
 
 @given(st.integers(1, 5_000), st.integers(0, 10_000), st.integers(1, 100), st.sampled_from([1.0, 0.9, 1 / 64]))
-def test_at_the_time_that_it_says_there_is_one(per_s: int, now_ms: int, burst: int, share: float) -> None:
+def test_there_is_a_token_at_ready_ms(per_s: int, now_ms: int, burst: int, share: float) -> None:
     bucket = TokenBucket(per_s, 0, burst=burst)
     while bucket.admit(now_ms):
         pass

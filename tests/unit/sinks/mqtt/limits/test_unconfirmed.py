@@ -27,7 +27,7 @@ def total(**limits: Any) -> tuple[Unconfirmed, list[str]]:
     return Unconfirmed(DeviceLimits(**limits), lambda limit: reached.append(str(limit))), reached
 
 
-def test_everybody_is_told_when_it_gets_full_and_when_half_of_it_is_gone() -> None:
+def test_readers_are_called_when_full_and_at_half() -> None:
     unconfirmed, reached = total(max_total_unconfirmed_appends=4)
     devices = [Device(unconfirmed) for _ in range(3)]
     for _ in range(4):
@@ -58,7 +58,7 @@ def test_bytes_count_too() -> None:
     assert reached == ["max_total_unconfirmed_bytes"]
 
 
-def test_devices_get_on_in_turn_however_little_room_there_is() -> None:
+def test_readers_resume_in_turn() -> None:
     unconfirmed, _ = total(max_total_unconfirmed_appends=4)
     devices = [Device(unconfirmed, waiting=12) for _ in range(3)]
     for _ in range(4):
@@ -75,11 +75,11 @@ def test_other_limits_hold_from_the_next_record_on() -> None:
     unconfirmed, reached = total(max_total_unconfirmed_appends=100)
     for _ in range(3):
         unconfirmed.add(10)
-    unconfirmed.take(DeviceLimits(max_total_unconfirmed_appends=4))
+    unconfirmed.reconfigure(DeviceLimits(max_total_unconfirmed_appends=4))
     assert not unconfirmed.is_full
     unconfirmed.add(10)
     assert unconfirmed.is_full
-    unconfirmed.take(DeviceLimits(max_total_unconfirmed_appends=100))
+    unconfirmed.reconfigure(DeviceLimits(max_total_unconfirmed_appends=100))
     unconfirmed.settle(10)
     assert not unconfirmed.is_full
     assert reached == ["max_total_unconfirmed_appends"]

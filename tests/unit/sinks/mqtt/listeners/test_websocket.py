@@ -19,7 +19,7 @@ from wsproto.events import (
     TextMessage,
 )
 
-from sinks.mqtt.listeners.refused_sockets import Step
+from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
 
@@ -88,13 +88,13 @@ class Inside(asyncio.Protocol):
 
 
 class Refused:
-    """RefusedSockets without a loop."""
+    """RefusalLog without a loop."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def refused(self, step: Step, address: str, reason: str) -> None:
-        assert (step, address) == (Step.WEBSOCKET, "192.0.2.1")
+    def refused(self, step: ListenerStep, address: str, reason: str) -> None:
+        assert (step, address) == (ListenerStep.WEBSOCKET, "192.0.2.1")
         self.reasons.append(reason)
 
 
@@ -146,7 +146,7 @@ def test_frames_are_a_stream_whatever_their_borders() -> None:
     assert b"".join(client.inside.received) == b"abcdefgh"
 
 
-def test_what_is_written_is_one_binary_frame() -> None:
+def test_a_write_is_one_binary_frame() -> None:
     client = connected()
     client.transport.write(b"x" * 70_000)
     assert b"".join(event.data for event in client.events() if isinstance(event, BytesMessage)) == b"x" * 70_000
@@ -198,7 +198,7 @@ def test_a_text_frame_closes() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x10\x0e\x00\x04MQTT", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000, NOT_ASCII])
-def test_what_is_no_websocket_is_closed(data: bytes) -> None:
+def test_bytes_that_are_no_websocket_close(data: bytes) -> None:
     client = Client()
     client.protocol.data_received(data)
     client.protocol.data_received(data)
@@ -238,7 +238,7 @@ def test_either_side_may_close() -> None:
     assert other.inside.calls == ["connection_lost"]
 
 
-def test_everything_else_is_the_sockets() -> None:
+def test_other_calls_are_passed_to_the_socket() -> None:
     client = connected()
     client.transport.set_write_buffer_limits(high=7)
     client.transport.pause_reading()
@@ -250,7 +250,7 @@ def test_everything_else_is_the_sockets() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=10), st.booleans())
-def test_whatever_is_sent_nothing_but_binary_payload_gets_inside(chunks: list[bytes], is_open: bool) -> None:
+def test_only_binary_payload_gets_inside(chunks: list[bytes], is_open: bool) -> None:
     client = connected() if is_open else Client()
     for chunk in chunks:
         client.protocol.data_received(chunk)
