@@ -1,17 +1,17 @@
-"""The bridge process: devices behind a broker that the user already runs, Kafka on the other side.
+"""Connects the devices behind a broker that the user already runs with the engine.
 
-To the engine a bridge is a gateway: it appends `ClientConnected` and so on for each device and carries out the commands for the
+To the engine a bridge is a gateway: it appends `ClientConnected` and so on for each device, and carries out the commands for the
 connections that it holds. Between it and the device is a broker instead of a socket.
 
 Rules
-1. A device is held by the bridge that owns the partition of `inflight.commands` to which its client id hashes. Every bridge hears
-   all presence, the owner connects the device; when a partition moves, its devices move with it.
-2. Devices are connected only while both connections to the broker are up (`BrokerReconnector`): otherwise the session would count
-   attempts that cannot arrive. They go offline in the session when the broker goes, and get their replay when it is back.
-3. What the broker delivers is acknowledged to it after Kafka has confirmed the record. When Kafka does not, the connection is
-   dropped, and the broker delivers again.
+1. A device is held by the bridge that owns the partition of `inflight.commands` to which its client id hashes. Every bridge
+   receives all presence messages, and the owner connects the device. When a partition moves, its devices move with it.
+2. Devices are connected only while both connections to the broker are up (`BrokerReconnector`). Otherwise the session would count
+   attempts that cannot arrive. Without the broker they are offline in the session, and get their replay when it is back.
+3. A message of the broker is acknowledged after Kafka has confirmed its record. If that fails, the connection is dropped, and the
+   broker delivers the message again.
 4. Devices are connected only while the bridge holds its lease (sinks/host/lease.py).
-5. The broker's 0x97 is handed to the session, which backs off by client, and holds off this bridge's other messages, too
+5. The broker's 0x97 goes to the session, which backs off by client. It delays the other messages of this bridge too
    (sinks/bridge/outbound.py).
 """
 
@@ -49,7 +49,7 @@ _REOPEN_S: Final = 1.0
 
 
 class Bridge(CommandHost[DeviceConnection]):
-    """All devices that one bridge holds. Implements DevicesOfBridge for BridgeInbound."""
+    """Holds the devices of one bridge. Implements DevicesOfBridge for BridgeInbound."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Bridge(CommandHost[DeviceConnection]):
         commands_partitions: int,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """clock_ns: by which connections are numbered."""
+        """clock_ns: numbers the connections."""
         holder = f"bridge {settings.name}"
         super().__init__(ConnectionKind.BRIDGE, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
@@ -77,22 +77,22 @@ class Bridge(CommandHost[DeviceConnection]):
             subscriptions=self._routes.subscriptions,
             on_message=self._inbound.received,
             on_up=self._broker_up,
-            on_down=partial(self._broker_down, heard_nothing=True),
+            on_down=partial(self._broker_down, is_subscriber=True),
             on_refused=self._broker_refused,
         )
         self._publisher = BrokerReconnector(
             settings,
             client_id=f"{settings.name}-out",
             clean=True,
-            subscriptions=_nothing,
+            subscriptions=_no_subscriptions,
             on_message=Incoming.confirm,
             on_up=self._broker_up,
-            on_down=partial(self._broker_down, heard_nothing=False),
+            on_down=partial(self._broker_down, is_subscriber=False),
             on_refused=self._broker_refused,
         )
 
     async def run_connections(self) -> None:
-        """Until cancelled."""
+        """Runs until it is cancelled."""
         self.lease.start()
         async with asyncio.TaskGroup() as connections:
             connections.create_task(self._subscriber.run())
@@ -142,7 +142,7 @@ class Bridge(CommandHost[DeviceConnection]):
         for command in commands:
             device.apply(command, code)
             self.counters.commands_applied += 1
-        self._work_off(device)
+        self._flush(device)
         if device.closed_for is not None:
             self._closed_by_engine(device, device.closed_for)
         elif device.has_build_mismatch:
@@ -161,7 +161,7 @@ class Bridge(CommandHost[DeviceConnection]):
     def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
         if self._ended.tell_lost_once(client_id, command, "no bridge holds this connection"):
             self.counters.commands_without_connection += 1
-            if self._presence.is_inherited and is_addressable(client_id):
+            if self._presence.may_miss_devices and is_addressable(client_id):
                 self.came_online(client_id)
 
     # --- the broker comes and goes ---------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ class Bridge(CommandHost[DeviceConnection]):
     def _broker_refused(self) -> None:
         self.counters.connections_refused += 1
 
-    def _broker_down(self, reason: str, *, heard_nothing: bool) -> None:
+    def _broker_down(self, reason: str, *, is_subscriber: bool) -> None:
         self.counters.broker_losses[reason[:80]] += 1
         self.ready.clear()
         self._end_all(f"the broker is away: {reason}")
-        if heard_nothing:
+        if is_subscriber:
             self._presence.connection_lost()
 
     # --- devices come and go ---------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Bridge(CommandHost[DeviceConnection]):
                 self._connect(client_id)
 
     def _connect(self, client_id: ClientId) -> None:
-        """Tell the session that its client is there, if it is ours and is not connected yet."""
+        """Connects a device to its session, if it belongs to this bridge and is not connected yet."""
         partition = self._presence.partition(client_id)
         publisher = self._publisher.connection
         if not self._is_up or publisher is None or partition not in self.partitions or client_id in self._by_client:
@@ -202,12 +202,12 @@ class Bridge(CommandHost[DeviceConnection]):
         )
         self._by_client[client_id] = self.connections[device.connection_id] = device
         self.counters.devices += 1
-        self._tell(
+        self._send_event(
             device,
             ClientConnected(
                 connection_id=device.connection_id,
                 commands_partition=partition,
-                # Of MQTT 3.1.1 for the session: it resends on its timer, which MQTT 5 forbids on a connection, and this is none.
+                # With MQTT 3.1.1 the session resends on its timer. MQTT 5 forbids that on a connection, which this is not.
                 protocol_version=4,
                 clean_start=False,
                 session_expiry_interval_s=None,
@@ -234,7 +234,7 @@ class Bridge(CommandHost[DeviceConnection]):
             self._ended.remember(device.connection_id)
 
     def _reconnect_later(self, client_id: ClientId) -> None:
-        """Something went wrong with the connection, not with the device."""
+        """Connects the device again after a failure that was not its own."""
         self._loop.call_later(_REOPEN_S, self._connect_if_online, client_id)
 
     def _connect_if_online(self, client_id: ClientId) -> None:
@@ -243,38 +243,38 @@ class Bridge(CommandHost[DeviceConnection]):
 
     # --- to the broker ---------------------------------------------------------------------------------------------------------
 
-    def _work_off(self, device: DeviceConnection, done: Confirmation | None = None) -> None:
-        """Carry out what the device's connection has to say. done: once, when Kafka has what there is at first."""
-        events = device.take_events()
+    def _flush(self, device: DeviceConnection, done: Confirmation | None = None) -> None:
+        """Appends the device's events and publishes its publications. done: called once, when Kafka has the first events."""
+        events = device.pop_events()
         for position, event in enumerate(events, 1):
-            self._tell(device, event, done if position == len(events) else None)
+            self._send_event(device, event, done if position == len(events) else None)
         if done is not None and not events:
             done(None)
-        while publications := device.take_publications():
+        while publications := device.pop_publications():
             for command in publications:
                 publisher = self._publisher.connection
-                if publisher is not None:  # else the connection to the broker has just ended, and the device's with it
+                if publisher is not None:  # else the connection to the broker has just ended, and the device's too
                     self._outbound.publish(publisher, device, command)
-            for event in device.take_events():
-                self._tell(device, event)
+            for event in device.pop_events():
+                self._send_event(device, event)
 
     def _broker_answered(self, device: DeviceConnection, command: SendPublish, reason_code: int) -> None:
         if self.connections.get(device.connection_id) is device:
             device.broker_answered(command, reason_code)
-            self._work_off(device)
+            self._flush(device)
 
     # --- DevicesOfBridge, for BridgeInbound -------------------------------------------------------------------------------------
 
     def device_answered(self, client_id: ClientId, message_id: MessageId, reason_code: int, done: Confirmation) -> bool:
-        """False: no exchange is open for it. done: once, when the answer is in the log."""
+        """Handles an acknowledgement; see DevicesOfBridge."""
         device = self._by_client.get(client_id)
         if device is None or not device.device_answered(message_id, reason_code):
             return False
-        self._work_off(device, done)
+        self._flush(device, done)
         return True
 
     def came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
-        """is_birth: it has just connected to the broker, so what it had received and not answered may be lost: replay."""
+        """Handles a sign of life. After a birth message the session replays, because unanswered messages may be lost."""
         self._presence.came_online(client_id)
         device = self._by_client.get(client_id)
         if device is not None and is_birth:
@@ -282,14 +282,13 @@ class Bridge(CommandHost[DeviceConnection]):
         self._connect(client_id)
 
     def went_offline(self, client_id: ClientId) -> None:
-        """A device has left the broker."""
         self._presence.went_offline(client_id)
         device = self._by_client.get(client_id)
         if device is not None:
             self._end(device, "the device is offline")
 
     def deliver_again(self, reason: str) -> None:
-        """A record did not get into the log: the broker sends what is not acknowledged to it on the next connection."""
+        """Drops the connection, so that the broker delivers unacknowledged messages again on the next one."""
         self._subscriber.drop(reason)
 
     def append_uplink(self, key: bytes, value: bytes, headers: Headers, done: Confirmation) -> None:
@@ -297,12 +296,12 @@ class Bridge(CommandHost[DeviceConnection]):
 
     # --- to Kafka --------------------------------------------------------------------------------------------------------------
 
-    def _tell(self, device: DeviceConnection, event: GatewayEvent, done: Confirmation | None = None) -> None:
-        self.append_event(device.key, encode_event(event), partial(self._told, device, done))
+    def _send_event(self, device: DeviceConnection, event: GatewayEvent, done: Confirmation | None = None) -> None:
+        self.append_event(device.key, encode_event(event), partial(self._event_appended, device, done))
 
-    def _told(self, device: DeviceConnection, done: Confirmation | None, error: Exception | None) -> None:
+    def _event_appended(self, device: DeviceConnection, done: Confirmation | None, error: Exception | None) -> None:
         if error is not None and self._by_client.get(device.client_id) is device:
-            # The session does not know what it should: start over with it.
+            # The session has missed an event, so the device starts over with it.
             self._end(device, "Kafka did not take an event")
             self._reconnect_later(device.client_id)
         if done is not None:
@@ -311,11 +310,11 @@ class Bridge(CommandHost[DeviceConnection]):
     # --- the end ---------------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Tell the engine that everybody is offline; another bridge takes them."""
+        """Tells the engine that all devices are offline. Another bridge takes them."""
         self.is_stopping = True
         self._end_all("the bridge stops")
         self._end_lease()
 
 
-def _nothing(limits: BrokerLimits) -> Sequence[str]:
+def _no_subscriptions(limits: BrokerLimits) -> Sequence[str]:
     return ()

@@ -1,15 +1,14 @@
-"""The connection of one device behind a broker, as its session sees it. Pure: no broker, no Kafka, no clock.
+"""The connection between a session and a device behind a broker. Pure: no broker, no Kafka, no clock.
 
 Theory of operation
-1. The session's commands come in by `apply`, each sequence number once; answers by `device_answered` and `broker_answered`. After
-   every call the host takes `take_publications` (for the broker) and `take_events` (for the session, in this order).
-2. An answer names a message by its id, never by a packet id of the broker: the broker has its own, others at every hop. Here the
-   id finds the packet id of the session's exchange. An answer to an older copy, also one from before a reconnect, counts: the
-   device has the message.
-3. The window is kept by the same `Outbox` as on a gateway's socket: at most `send_quota` messages are out and unanswered.
-4. A QoS 2 exchange is two steps in the session and one for the device: its answer is PUBREC and PUBCOMP at once. A PUBREL of the
-   session, sent when only the first of the two got into the log, is answered here.
-5. A copy is not given to the broker while the broker still has an earlier one to confirm.
+1. Commands of the session come in by `apply`, each sequence number once. Answers come by `device_answered` and `broker_answered`.
+   After every call the host calls `pop_publications` (for the broker) and `pop_events` (for the session, in this order).
+2. An answer names a message by its id, because packet ids differ at every hop. The id finds the packet id of the session's
+   exchange. An answer to an older copy counts, even to one from before a reconnect: the device has the message.
+3. An `Outbox` keeps the window, as on a gateway's socket: at most `send_quota` messages are out and unanswered.
+4. A QoS 2 exchange is two steps for the session and one for the device, whose answer is PUBREC and PUBCOMP at once. If only the
+   PUBREC got into the log, the session sends PUBREL, which is answered here.
+5. The broker gets no copy of a message while it has to confirm an earlier one.
 """
 
 from dataclasses import dataclass, field
@@ -33,12 +32,12 @@ from state.model import ClientId, MessageId, PacketId, QoS, ReasonCode
 
 _REFUSED_FROM: Final = 0x80
 _NO_CLOCK: Final = 0
-"""The broker counts the time of a message's expiry."""
+"""The time is not needed, because the broker counts down a message's expiry."""
 
 
 @dataclass(slots=True, eq=False)
 class DeviceConnection:
-    """A presence of one device. Commands before `AcceptConnection` and after the end do nothing."""
+    """One presence of a device. Commands before `AcceptConnection` and after the end do nothing."""
 
     client_id: ClientId
     connection_id: int
@@ -47,7 +46,7 @@ class DeviceConnection:
     closed_for: int | None = None
     """The reason code with which the session has ended the connection; None = it has not."""
     has_build_mismatch: bool = False
-    """Commands have come again from other code: this connection has to end (sinks/host/command_order.py)."""
+    """Commands were repeated by another build: this connection has to end (sinks/host/command_order.py)."""
     repeated_commands: int = 0
     resends_dropped: int = 0
     _order: CommandOrder = field(default_factory=CommandOrder)
@@ -60,28 +59,27 @@ class DeviceConnection:
 
     @property
     def key(self) -> bytes:
-        """The key of its records."""
         return self.client_id.encode()
 
     @property
     def unacknowledged(self) -> int:
-        """QoS 1 and 2 messages that are out and not answered."""
+        """Returns how many QoS 1 and 2 messages are out and not answered."""
         return 0 if self._outbox is None else self._outbox.on_wire
 
-    def take_publications(self) -> list[SendPublish]:
-        """Give each to the broker in this order, and call `broker_answered` once for each of QoS 1 and 2."""
-        taken, self._publications = self._publications, []
-        return taken
+    def pop_publications(self) -> list[SendPublish]:
+        """Returns publications for the broker, in order. Call `broker_answered` once for each of QoS 1 and 2."""
+        popped, self._publications = self._publications, []
+        return popped
 
-    def take_events(self) -> list[GatewayEvent]:
-        """Append each to the log in this order."""
-        taken, self._events = self._events, []
-        return taken
+    def pop_events(self) -> list[GatewayEvent]:
+        """Returns events for the log, in order."""
+        popped, self._events = self._events, []
+        return popped
 
     # --- from the session ------------------------------------------------------------------------------------------------------
 
     def apply(self, command: GatewayCommand, code: str) -> None:
-        """Carry a command out, once. code: of its record."""
+        """Carries out a command, once. code: the build of its record."""
         status = self._order.status_of(command.sequence, code)
         if status is not CommandStatus.NEW:
             self.repeated_commands += 1
@@ -111,7 +109,7 @@ class DeviceConnection:
                     self._forget(packet_id)
                 self._send_due(outbox)
             case AcceptConnection() | DropAwaitingRel():
-                pass  # a bridge takes no QoS 2 publications of devices, so nothing awaits their PUBREL
+                pass  # a bridge accepts no QoS 2 publications of devices, so nothing awaits their PUBREL
 
     def _send(self, command: SendPublish, outbox: Outbox) -> None:
         action = outbox.send(command, _NO_CLOCK)
@@ -139,7 +137,7 @@ class DeviceConnection:
     # --- answers ---------------------------------------------------------------------------------------------------------------
 
     def device_answered(self, message_id: MessageId, reason_code: int) -> bool:
-        """The device has taken (below 0x80) or refused a message. False: no exchange is open for it (a repeated answer)."""
+        """The device has accepted (below 0x80) or refused a message. False: no exchange is open for it (a repeated answer)."""
         packet_id = self._packet_ids.get(message_id)
         if packet_id is None or self.acknowledgement is Acknowledgement.BROKER:
             return False
@@ -147,11 +145,11 @@ class DeviceConnection:
         return True
 
     def broker_answered(self, command: SendPublish, reason_code: int) -> None:
-        """The broker has taken or refused this publication. In `broker` mode it speaks for the device."""
+        """The broker has accepted or refused this publication. In `broker` mode that is the device's answer."""
         packet_id = command.packet_id
         exchange = self._exchanges.get(packet_id)
         if exchange is None or exchange.message_id != command.message_id:
-            return  # answered or given up meanwhile, and the packet id may be another message's by now
+            return  # answered or given up meanwhile; the packet id may be another message's by now
         self._with_broker.discard(packet_id)
         if reason_code >= _REFUSED_FROM or self.acknowledgement is Acknowledgement.BROKER:
             self._answered(packet_id, reason_code)
@@ -185,10 +183,10 @@ class DeviceConnection:
 
 
 def broker_reason(command: SendPublish, reason_code: int) -> int:
-    """Returns what the broker meant by its last answer.
+    """Returns the reason code that the broker's last answer stands for.
 
-    paho answers every PUBREC with PUBREL, also a refusal, and shows only the PUBCOMP: 0x92 then stands for a refusal of which the
-    reason is lost. Of all reasons the one to be careful with is that the broker has too much to do.
+    paho answers every PUBREC with PUBREL, a refusal too, and shows only the PUBCOMP. A 0x92 there means a refusal whose reason is
+    lost. It counts as 0x97, because a broker that reports overload must not be retried at once.
     """
     if command.qos == QoS.EXACTLY_ONCE and reason_code == ReasonCode.PACKET_ID_NOT_FOUND:
         return ReasonCode.QUOTA_EXCEEDED

@@ -1,7 +1,7 @@
-"""What the broker delivers: acknowledgements of devices, their publications, and who is there.
+"""Handles messages of the broker: acknowledgements of devices, their publications and their presence.
 
-A message is acknowledged to the broker when its record is in the log, or when it needs none. Publications become records of
-`inflight.uplink`, as a gateway writes them.
+A message is acknowledged to the broker when its record is in the log, or when it needs none. Publications become the same records
+of `inflight.uplink` as a gateway writes.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from sinks.bridge.broker.incoming import Incoming
 from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.presence import read_client_event
-from sinks.bridge.routes import Route, Routes
+from sinks.bridge.routes import RouteKind, Routes
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
 from sinks.kafka.append import Confirmation, Headers, RecordTooLarge
@@ -24,25 +24,23 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class DevicesOfBridge(Protocol):
-    """The bridge, as its inbound side sees it."""
-
     def device_answered(self, client_id: ClientId, message_id: MessageId, reason_code: int, done: Confirmation) -> bool:
-        """False: no exchange is open for it. done: once, when the answer is in the log."""
+        """Returns False if no exchange is open for the message. done: called once, when the answer is in the log."""
 
     def came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
-        """is_birth: it has just connected to the broker."""
+        """is_birth: the device has just connected to the broker."""
 
     def went_offline(self, client_id: ClientId) -> None: ...
 
     def append_uplink(self, key: bytes, value: bytes, headers: Headers, done: Confirmation) -> None:
-        """A record for backends. done: once, when it is in the log or never will be."""
+        """Appends a record for backends. done: called once, with the outcome."""
 
     def deliver_again(self, reason: str) -> None:
-        """A record did not get into the log."""
+        """Makes the broker deliver unacknowledged messages again."""
 
 
 class BridgeInbound:
-    """run_id: of this run of the bridge; with a number behind it, it makes each `inflight-id` unique."""
+    """Handles the messages of one bridge. run_id: of this process; with a number it makes each `inflight-id` unique."""
 
     def __init__(
         self,
@@ -58,26 +56,25 @@ class BridgeInbound:
         self._counters = counters
         self._bridge = bridge
         self._run_id = run_id
-        self._taken = 0
+        self._publications = 0
 
     def received(self, incoming: Incoming) -> None:
-        """The next message of the broker."""
         found = self._routes.route(incoming.topic or "")
         if found is None:
             incoming.confirm()
             return
         route, client_id, topic = found
         match route:
-            case Route.ACKNOWLEDGEMENT:
+            case RouteKind.ACKNOWLEDGEMENT:
                 self._acknowledged(client_id, incoming)
-            case Route.UPLINK:
+            case RouteKind.UPLINK:
                 self._uplink(client_id, topic, incoming)
-            case Route.PRESENCE:
-                self._presence_said(client_id, incoming)
-            case Route.CONNECTED | Route.DISCONNECTED:
+            case RouteKind.PRESENCE:
+                self._presence_changed(client_id, incoming)
+            case RouteKind.CONNECTED | RouteKind.DISCONNECTED:
                 event_client_id = read_client_event(incoming.payload)
                 if event_client_id is not None and is_addressable(event_client_id):
-                    if route is Route.CONNECTED:
+                    if route is RouteKind.CONNECTED:
                         self._bridge.came_online(event_client_id, is_birth=True)
                     else:
                         self._bridge.went_offline(event_client_id)
@@ -91,7 +88,7 @@ class BridgeInbound:
             _log.warning("unreadable_acknowledgement", client_id=client_id, error=str(error))
             incoming.confirm()
             return
-        self._heard_of(client_id)
+        self._mark_online(client_id)
         if self._bridge.device_answered(client_id, answer.message_id, answer.reason_code, partial(self._confirm, incoming)):
             self._counters.acknowledgements[answer.reason_code] += 1
         else:
@@ -99,14 +96,13 @@ class BridgeInbound:
             incoming.confirm()
 
     def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
-        """topic: as the device's backend knows it."""
-        self._heard_of(client_id)
+        self._mark_online(client_id)
         self._counters.publications_received += 1
-        self._taken += 1
+        self._publications += 1
         message = incoming.message
         headers = uplink_headers(
             client_id=client_id,
-            inflight_id=f"{client_id}:{self._run_id}:{self._taken}",
+            inflight_id=f"{client_id}:{self._run_id}:{self._publications}",
             topic=topic,
             qos=QoS(message.qos),
             retain=message.retain,
@@ -122,11 +118,11 @@ class BridgeInbound:
             self._counters.publications_too_large += 1
             action = "raise max.message.bytes of the topic, or lower bridge.max_packet_size_bytes"
             _log.warning("publication_too_large", topic=incoming.topic, action=action)
-            incoming.confirm()  # it would come back for ever
+            incoming.confirm()  # otherwise it would come again for ever
         else:
             self._bridge.deliver_again("Kafka did not take a record")
 
-    def _presence_said(self, client_id: ClientId, incoming: Incoming) -> None:
+    def _presence_changed(self, client_id: ClientId, incoming: Incoming) -> None:
         payload = incoming.payload.decode(errors="replace").strip().lower()
         if payload in self._settings.presence_online:
             self._bridge.came_online(client_id, is_birth=not incoming.message.retain)
@@ -134,6 +130,6 @@ class BridgeInbound:
             self._bridge.went_offline(client_id)
         incoming.confirm()
 
-    def _heard_of(self, client_id: ClientId) -> None:
+    def _mark_online(self, client_id: ClientId) -> None:
         if self._settings.presence is Presence.ALWAYS and is_addressable(client_id):
             self._bridge.came_online(client_id)

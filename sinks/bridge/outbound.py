@@ -1,7 +1,7 @@
-"""Messages of sessions on their way to the broker: under which topic, how large, when, and what the broker says to them.
+"""Publishes messages of sessions to the broker, and returns its answers.
 
-Rule 5 of sinks/bridge/bridge.py lives here: the broker's 0x97 is handed to the session of the device, and until the backoff is
-over everything else that wants an answer is refused with it on the broker's behalf, without asking it.
+It implements rule 5 of sinks/bridge/bridge.py. The broker's 0x97 goes to the session of the device. Until the backoff is over,
+further QoS 1 and 2 messages are refused with 0x97 without asking the broker.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from state.model import ClientId, QoS, ReasonCode
 _log: Final = structlog.get_logger(__name__)
 _REFUSED_FROM: Final = 0x80
 _ENVELOPE_BYTES: Final = 2_048
-"""At most what message id, Correlation Data and the names of our properties add to a PUBLISH, beside the topics."""
+"""Upper bound of the bytes that message id, Correlation Data and the names of our properties add to a PUBLISH."""
 
 
 class BridgeOutbound:
-    """answered: called for each QoS 1 and 2 publication to which the broker says something, never from inside `publish`."""
+    """answered: called for each QoS 1 and 2 publication that the broker answers, never from inside `publish`."""
 
     def __init__(
         self,
@@ -48,19 +48,19 @@ class BridgeOutbound:
         self._throttle = BrokerThrottle(settings.backoff, key=settings.name)
 
     def largest_message(self, client_id: ClientId, limits: BrokerLimits) -> int | None:
-        """Maximum Packet Size of the device, in the session's counting, which knows nothing of the envelope; None = no limit."""
+        """Returns the Maximum Packet Size for the session, which does not count the envelope; None = no limit."""
         if limits.maximum_packet_size_bytes is None:
             return None
         around = len(self._routes.outbound.text) + len(self._routes.ack.text) + 2 * len(client_id.encode()) + _ENVELOPE_BYTES
         return max(1, limits.maximum_packet_size_bytes - around)
 
     def publish(self, broker: BrokerConnection, device: DeviceConnection, command: SendPublish) -> None:
-        """Give it to the broker, or refuse it in the broker's name; then take the device's events."""
+        """Publishes a message, or refuses it in the broker's name. Call `pop_events` of the device afterwards."""
         topic = self._routes.outbound.fill(device.client_id, command.topic, command.message_id)
         if len(topic.encode()) > MAX_TOPIC_BYTES or self._routes.route(topic) is not None:
             self._unsendable(device, command, topic)
             return
-        if command.qos != QoS.AT_MOST_ONCE and self._throttle.holds(self._loop.time()):
+        if command.qos != QoS.AT_MOST_ONCE and self._throttle.is_active(self._loop.time()):
             self._counters.publishes_held_off += 1
             device.broker_answered(command, ReasonCode.QUOTA_EXCEEDED)
             return

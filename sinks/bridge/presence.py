@@ -1,4 +1,4 @@
-"""Who is there, as far as this bridge has heard. Pure."""
+"""Tracks which devices are online. Pure."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ _events: Final = msgspec.json.Decoder(_ClientEvent)
 
 
 def read_client_event(payload: bytes) -> ClientId | None:
-    """The client id in a broker's JSON event (EMQX: `clientid`); None when there is none."""
+    """Returns the client id in a broker's JSON event (EMQX: `clientid`); None = there is none."""
     try:
         event = _events.decode(payload)
     except UNDECODABLE:
@@ -29,7 +29,7 @@ def read_client_event(payload: bytes) -> ClientId | None:
 
 
 class PresenceTracker:
-    """Every bridge hears of every device and remembers all that are online, so that it can take over any of them at once."""
+    """Keeps all online devices, those of other bridges too, so that a bridge can take over any of them at once."""
 
     def __init__(self, settings: BridgeSettings, partitions: int) -> None:
         self._kind = settings.presence
@@ -41,12 +41,12 @@ class PresenceTracker:
                     self.came_online(client_id)
 
     @property
-    def is_inherited(self) -> bool:
-        """Nobody tells a new bridge who is there; then a session's belief in a connection is the best that there is to know."""
+    def may_miss_devices(self) -> bool:
+        """Returns True if a new bridge does not learn of online devices. Then commands of a session show that one was online."""
         return self._kind is not Presence.TOPIC
 
     def partition(self, client_id: ClientId) -> int:
-        """Of `inflight.commands`; its owner holds the device."""
+        """Returns the partition of `inflight.commands` whose owner holds the device."""
         return partition_of(client_id.encode(), self._partitions)
 
     def online(self, partition: int) -> list[ClientId]:
@@ -62,6 +62,6 @@ class PresenceTracker:
         self._online.get(self.partition(client_id), set()).discard(client_id)
 
     def connection_lost(self) -> None:
-        """The broker may have forgotten who is there. Retained messages come again; events do not, so what they said is kept."""
+        """Forgets devices whose retained messages the next connection brings again. Events do not come again, so theirs stay."""
         if self._kind is Presence.TOPIC:
             self._online.clear()

@@ -1,4 +1,4 @@
-"""`inflight bridge` as a coroutine: the bridge, its connections to the broker, and Kafka around it."""
+"""Runs `inflight bridge` as a coroutine: the bridge, its connections to the broker and its Kafka clients."""
 
 import asyncio
 import time
@@ -18,11 +18,11 @@ from state.errors import InflightError
 
 
 class BridgeMisconfigured(InflightError):
-    """The bridge cannot start as it is told; the text says which key of [bridge] to change."""
+    """The bridge cannot start with these settings. The text says which key of [bridge] to change."""
 
 
 def check(settings: BridgeSettings) -> None:
-    """Raises BridgeMisconfigured for what would fail at every connection."""
+    """Raises BridgeMisconfigured for settings with which every connection would fail."""
     try:
         Routes(settings)
     except ValueError as error:
@@ -41,13 +41,19 @@ async def serve(
     counters: BridgeCounters | None = None,
     health: LoopHealth | None = None,
 ) -> None:
-    """Run a bridge until `stop` is set.
+    """Runs a bridge until `stop` is set.
 
-    on_ready: called once when devices get their messages: connected to the broker, and owner of a partition. counters, health:
-    to watch from outside. Raises KafkaFailed when no Kafka answers, TopicMissing, BridgeMisconfigured,
-    GroupInstanceTaken when another process has the same `group_instance_id`, also later, PartitionsAdded when a topic gets more
-    partitions: `stop` is set then.
-    Otherwise nothing that the MQTT broker, a device or Kafka does ends it once it is ready.
+    Once it is ready, nothing that the MQTT broker, a device or Kafka does ends it, except as in Raises.
+
+    Args:
+        on_ready: Called once when devices get their messages: it is connected to the broker and owns a partition.
+        counters, health: Observed from outside.
+
+    Raises:
+        KafkaFailed: No broker of Kafka answers.
+        TopicMissing, BridgeMisconfigured: At the start.
+        GroupInstanceTaken: Another process has the same `group_instance_id`. This can come later, after which `stop` is set.
+        PartitionsAdded: A topic has got more partitions. `stop` is set.
     """
     check(settings)
     counters = counters or BridgeCounters()
@@ -84,23 +90,23 @@ async def run_bridge(
     health: LoopHealth | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
-    """`serve` on any Kafka. Closes log and tail. clock_ns: since 1970, the same for all bridges and gateways."""
+    """Runs as `serve` on any Kafka. Closes log and tail. clock_ns: Unix time, the same for all bridges and gateways."""
     bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions, clock_ns=clock_ns)
     tail.start(bridge)
     connections = asyncio.ensure_future(bridge.run_connections())
     ready = asyncio.ensure_future(bridge.ready.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        with (health or LoopHealth()).watching(bridge.missing) as look:
+        with (health or LoopHealth()).watching(bridge.missing) as check_health:
             await asyncio.wait((ready, stopping, connections), return_when=asyncio.FIRST_COMPLETED)
-            look()
+            check_health()
             if ready.done() and not stop.is_set() and on_ready is not None:
                 on_ready()
             await asyncio.wait((stopping, connections), return_when=asyncio.FIRST_COMPLETED)
         if connections.done():
             connections.result()
     finally:
-        # 1. everybody offline, 2. goodbye to the broker, 3. the farewells into the log, 4. Kafka
+        # 1. devices go offline, 2. DISCONNECT to the broker, 3. the ends of connections into the log, 4. Kafka
         bridge.stop()
         for task in (ready, stopping, connections):
             task.cancel()

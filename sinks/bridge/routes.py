@@ -1,4 +1,4 @@
-"""Which topics of the broker mean what to a bridge. Pure."""
+"""Classifies messages of the broker by their topics. Pure."""
 
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -13,9 +13,7 @@ from state.model import ClientId
 _V5: Final = 5
 
 
-class Route(Enum):
-    """What a message from the broker is."""
-
+class RouteKind(Enum):
     ACKNOWLEDGEMENT = auto()
     PRESENCE = auto()
     CONNECTED = auto()
@@ -24,40 +22,40 @@ class Route(Enum):
 
 
 class Routes:
-    """The templates and topics of the settings, checked. Raises ValueError, naming the key and what is allowed."""
+    """The checked templates and topics of the settings. Raises ValueError, which names the key and what is allowed."""
 
     def __init__(self, settings: BridgeSettings) -> None:
         self.outbound = TopicTemplate(settings.topic_template, required=(CLIENT_ID, TOPIC), optional=(MESSAGE_ID,))
         self.ack = TopicTemplate(settings.ack_topic_template, required=(CLIENT_ID,))
-        self._templates: list[tuple[Route, TopicTemplate]] = []
+        self._templates: list[tuple[RouteKind, TopicTemplate]] = []
         if settings.acknowledgement is Acknowledgement.DEVICE:
-            self._templates.append((Route.ACKNOWLEDGEMENT, self.ack))
+            self._templates.append((RouteKind.ACKNOWLEDGEMENT, self.ack))
             if settings.mqtt_version < _V5 and not self.outbound.names_message:
                 raise ValueError(
                     f"topic_template {settings.topic_template!r}: with MQTT 3.1.1 only the topic can tell a device the message "
                     "id to acknowledge; use MQTT 5, put {message_id} in the template, or choose acknowledgement = broker"
                 )
         if settings.presence is Presence.TOPIC:
-            self._templates.append((Route.PRESENCE, TopicTemplate(settings.presence_topic_template, required=(CLIENT_ID,))))
+            self._templates.append((RouteKind.PRESENCE, TopicTemplate(settings.presence_topic_template, required=(CLIENT_ID,))))
         self._uplink = [TopicTemplate(text, required=(CLIENT_ID,), optional=(TOPIC,)) for text in settings.uplink_topic_templates]
-        self._templates += [(Route.UPLINK, template) for template in self._uplink]
-        self._events: dict[str, Route] = {}
+        self._templates += [(RouteKind.UPLINK, template) for template in self._uplink]
+        self._events: dict[str, RouteKind] = {}
         if settings.presence is Presence.EVENTS:
-            self._events |= dict.fromkeys(settings.connected_topics, Route.CONNECTED)
-            self._events |= dict.fromkeys(settings.disconnected_topics, Route.DISCONNECTED)
+            self._events |= dict.fromkeys(settings.connected_topics, RouteKind.CONNECTED)
+            self._events |= dict.fromkeys(settings.disconnected_topics, RouteKind.DISCONNECTED)
             wrong = [topic for topic in self._events if not is_topic_filter(topic)]
             if wrong:
                 raise ValueError(f"{', '.join(wrong)}: not a topic filter")
         self._group = settings.uplink_group
 
     def subscriptions(self, limits: BrokerLimits) -> Sequence[str]:
-        """Presence and acknowledgements go to every bridge, a publication for backends to one, where the broker can do that."""
+        """Returns topic filters. Publications for backends go to one bridge if the broker can share, the rest to every bridge."""
         share = f"{SHARED_SUBSCRIPTION_PREFIX}{self._group}/" if self._group and limits.shared_subscriptions else ""
-        own = [template.filter for route, template in self._templates if route is not Route.UPLINK]
+        own = [template.filter for route, template in self._templates if route is not RouteKind.UPLINK]
         return [*own, *self._events, *(share + template.filter for template in self._uplink)]
 
-    def route(self, topic: str) -> tuple[Route, ClientId, str] | None:
-        """What a message on this topic is, whose, and on which topic of theirs; None: not for a bridge."""
+    def route(self, topic: str) -> tuple[RouteKind, ClientId, str] | None:
+        """Returns kind, client id and the device's own topic of a message; None = it is not for a bridge."""
         for route, template in self._templates:
             found = template.match(topic)
             if found is not None:

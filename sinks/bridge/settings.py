@@ -1,4 +1,4 @@
-"""What a bridge may be told: the keys of [bridge]."""
+"""The settings of a bridge: the keys of [bridge]."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,23 +10,23 @@ from state.settings import BackoffSettings
 
 
 class Acknowledgement(StrEnum):
-    """Whose word ends a delivery."""
+    """Selects whose acknowledgement ends a delivery."""
 
     DEVICE = "device"
-    """The device's own, end to end (docs/bridge.md says how it gives it)."""
+    """The device's own, end to end (docs/bridge.md describes it)."""
     BROKER = "broker"
-    """The broker's PUBACK or PUBCOMP: whether the device got the message nobody knows."""
+    """The broker's PUBACK or PUBCOMP. Whether the device got the message is unknown."""
 
 
 class Presence(StrEnum):
-    """How the bridge learns which devices are there."""
+    """Selects how the bridge learns which devices are online."""
 
     TOPIC = "topic"
     """Devices publish retained birth and will messages."""
     EVENTS = "events"
     """The broker publishes JSON events with the client id."""
     ALWAYS = "always"
-    """A list, and whoever is heard of."""
+    """A list of clients, and every device that acknowledges or publishes."""
 
 
 _VERSIONS: Final = {"5": 5, "3.1.1": 4}

@@ -1,7 +1,7 @@
-"""Topic templates: `devices/{client_id}/{topic}` ⇄ topics and subscriptions. Pure.
+"""Converts between topic templates such as `devices/{client_id}/{topic}` and topics or subscriptions. Pure.
 
 `{client_id}` stands for one level of a topic, `{topic}` for one or more at the end, `{message_id}` for one level,
-percent-encoded, because a message id may be any text. Templates of what is received have no `{message_id}`.
+percent-encoded, because a message id may be any text. Templates for receiving have no `{message_id}`.
 """
 
 import re
@@ -21,7 +21,7 @@ _PLACEHOLDER: Final = re.compile(r"\{[^/]*\}?")
 
 
 class TopicTemplate:
-    """One template. Raises ValueError, saying what is allowed, for one that cannot be matched or filled unambiguously."""
+    """A template that is matched and filled without ambiguity. For others it raises ValueError, which says what is allowed."""
 
     def __init__(self, text: str, *, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
         levels = text.split("/")
@@ -47,7 +47,7 @@ class TopicTemplate:
 
     @cached_property
     def filter(self) -> str:
-        """The subscription for every client and every topic."""
+        """Returns the subscription for every client and every topic."""
         return self.text.replace(CLIENT_ID, "+").replace(MESSAGE_ID, "+").replace(TOPIC, "#")
 
     @cached_property
@@ -56,12 +56,12 @@ class TopicTemplate:
         return re.compile("/".join(levels.get(level) or re.escape(level) for level in self.text.split("/")), re.DOTALL)
 
     def fill(self, client_id: ClientId, topic: str = "", message_id: MessageId = "") -> str:
-        """The topic. `client_id` must be one that `is_addressable`."""
+        """Returns the topic. `client_id` must be `is_addressable`."""
         values = {CLIENT_ID: client_id, TOPIC: topic, MESSAGE_ID: quote(message_id, safe="")}
         return "/".join(values.get(level, level) for level in self.text.split("/"))
 
     def match(self, topic: str) -> tuple[ClientId, str] | None:
-        """(client id, what {topic} stood for or else the whole topic) of a topic that was made by this template."""
+        """Returns the client id and the text of {topic}, or else the whole topic, of a topic made by this template."""
         found = self._pattern.fullmatch(topic)
         if found is None:
             return None
@@ -70,5 +70,5 @@ class TopicTemplate:
 
 
 def is_addressable(client_id: ClientId) -> bool:
-    """Whether topics can have a level of this name: no `/`, no wildcard."""
+    """Returns True if a topic can have a level of this name: no `/`, no wildcard."""
     return is_topic_name(client_id) and "/" not in client_id

@@ -103,11 +103,11 @@ class Bridge:
         return self.published
 
     def _take(self) -> None:
-        for command in self.device.take_publications():
+        for command in self.device.pop_publications():
             self.published.append((command.packet_id, command.message_id, command.payload, command.dup))
             if command.qos:
                 self.unanswered.append(command.message_id)
-        self.heard += self.device.take_events()
+        self.heard += self.device.pop_events()
 
 
 @dataclass

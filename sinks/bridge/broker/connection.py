@@ -1,12 +1,12 @@
 """A connection to the user's broker, on paho-mqtt and asyncio.
 
-paho runs without its thread: its socket is registered with our loop (`PahoSocket`), only the dial (TCP, TLS) runs in a worker
-thread. Everything else, callbacks too, happens on the loop.
+paho runs without its thread. Its socket is registered with the event loop (`PahoSocket`). Only the dial (TCP, TLS) runs in a
+worker thread; all callbacks run on the loop.
 
-Each connection is a new paho client. paho's memory of what it had sent would be sent again after a reconnect, behind the
-session's back, which replays by itself and may have given a message up meanwhile. For the same reason packet ids start again at
-1, and so the connection that publishes starts clean: a broker that remembers QoS 2 packet ids of an earlier connection would take
-new messages for repetitions and lose them. What has to be kept are subscriptions, so these have a connection of their own.
+Each connection is a new paho client. An old one would resend its messages after a reconnect, although the session replays by
+itself and may have given messages up. A new client counts packet ids from 1, so the connection that publishes starts clean. A
+broker that remembers QoS 2 packet ids of an earlier connection would take new messages for repetitions and lose them.
+Subscriptions have to be kept, so they have a connection of their own.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from state.errors import InflightError
 from state.model import PublishProperties, QoS, ReasonCode
 
 _REFUSED_FROM: Final = 0x80
-_TOO_MUCH: Final = (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SERVER_BUSY, ReasonCode.MESSAGE_RATE_TOO_HIGH)
+_OVERLOADED: Final = (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SERVER_BUSY, ReasonCode.MESSAGE_RATE_TOO_HIGH)
 
 
 class BrokerRefused(InflightError):
-    """The broker did not let us in, or not subscribe. The text says what to do."""
+    """The broker refuses the connection or a subscription. The text says what to do."""
 
 
 class BrokerConnection:
-    """One connection, from dial to end. on_message runs on the loop and may be called before `open` returns."""
+    """One connection, from dial to end. `on_message` may be called before `open` returns."""
 
     def __init__(self, settings: BridgeSettings, *, client_id: str, clean: bool, on_message: Callable[[Incoming], None]) -> None:
         self.limits = BrokerLimits()
-        self.is_throttled = False  # once `ended`: because the broker has too much to do
+        self.is_throttled = False  # once `ended`: because the broker is overloaded
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._settings = settings
         self._clean = clean
@@ -63,7 +63,7 @@ class BrokerConnection:
         self._published: dict[int, Callable[[int], None]] = {}
 
     async def open(self, subscriptions: Callable[[BrokerLimits], Sequence[str]]) -> None:
-        """1. dial, 2. CONNECT and CONNACK, 3. SUBSCRIBE and SUBACK. Raises BrokerRefused, OSError, TimeoutError."""
+        """Does 1. the dial, 2. CONNECT and CONNACK, 3. SUBSCRIBE and SUBACK. Raises BrokerRefused, OSError, TimeoutError."""
         async with asyncio.timeout(self._settings.connect_timeout_ms / 1_000):
             dialling = self._loop.run_in_executor(None, partial(dial, self._client, self._settings, clean=self._clean))  # 1
             dialling.add_done_callback(self._dialled)
@@ -91,7 +91,7 @@ class BrokerConnection:
         properties: PublishProperties,
         done: Callable[[int], None],
     ) -> None:
-        """done: called once with the broker's reason code, for QoS 1 and 2, unless the connection ends before."""
+        """Publishes a message. done: called once with the broker's reason code, unless the connection ends before."""
         qos = min(qos, self.limits.maximum_qos)
         packed = to_paho(properties, expiry_interval_s) if self._settings.mqtt_version >= V5 else None
         arguments = (topic, payload, int(qos), retain and self.limits.retain_available, packed)
@@ -104,14 +104,14 @@ class BrokerConnection:
             self._waiting.append((arguments, done))
 
     def _acknowledge(self) -> None:
-        """Tell the broker about every message up to the first one that is not confirmed."""
+        """Acknowledges all messages up to the first one that is not confirmed."""
         while self._unacknowledged and self._unacknowledged[0].confirmed:
             message = self._unacknowledged.popleft().message
             if self._socket.is_open:
                 self._client.ack(message.mid, message.qos)
 
     def close(self, reason: str) -> None:
-        """Say goodbye if the socket takes it, and let go."""
+        """Sends DISCONNECT if the socket is open, and ends the connection."""
         if self._socket.is_open:
             sock = self._client.socket()
             self._client.disconnect()
@@ -124,7 +124,7 @@ class BrokerConnection:
     # --- paho's callbacks ------------------------------------------------------------------------------------------------------
 
     def _dialled(self, dialling: "asyncio.Future[None]") -> None:
-        """Too late, perhaps: nobody waits for this socket any more."""
+        """Closes the socket of a dial that has finished after the end of the connection."""
         sock = self._client.socket()
         if not dialling.cancelled() and dialling.exception() is None and self.ended.done() and sock is not None:
             sock.close()
@@ -137,7 +137,7 @@ class BrokerConnection:
         for future in self._connack, self._suback:
             if not future.done():
                 future.set_exception(ConnectionError(reason))
-                future.exception()  # nobody may be waiting
+                future.exception()  # marks it as retrieved
         if not self.ended.done():
             self.ended.set_result(reason)
 
@@ -156,9 +156,9 @@ class BrokerConnection:
         self._connack.set_result(None)
 
     def _disconnected(self, _c: object, _u: object, flags: mqtt.DisconnectFlags, reason: PahoReasonCode, _p: object) -> None:
-        self.is_throttled = reason.value in _TOO_MUCH
-        said_nothing = not flags.is_disconnect_packet_from_server and reason.value == ReasonCode.UNSPECIFIED_ERROR
-        self._end("the broker closed the connection" if said_nothing else str(reason))
+        self.is_throttled = reason.value in _OVERLOADED
+        has_no_reason = not flags.is_disconnect_packet_from_server and reason.value == ReasonCode.UNSPECIFIED_ERROR
+        self._end("the broker closed the connection" if has_no_reason else str(reason))
 
     def _subscribed(self, _c: object, _u: object, _mid: object, reasons: Sequence[PahoReasonCode], _p: object) -> None:
         if not self._suback.done():
@@ -173,7 +173,7 @@ class BrokerConnection:
     def _broker_answered(self, _c: object, _u: object, mid: int, reason: PahoReasonCode, _p: object) -> None:
         done = self._published.pop(mid, None)
         if done is not None:
-            # Not from inside paho's callback: it still counts the message as its own, and `done` publishes the next one.
+            # Not inside paho's callback, where paho still counts the message, because `done` publishes the next one.
             self._loop.call_soon(done, reason.value)
             self._loop.call_soon(self._write_waiting)
 
@@ -189,7 +189,7 @@ class BrokerConnection:
             self._loop.call_soon(done, ReasonCode.QUOTA_EXCEEDED)
 
     def _subscribe_argument(self, filters: list[str]) -> list[Any]:
-        """QoS 1, never 2: paho answers a QoS 2 PUBLISH with PUBREC before we have it in the log, and forgets it when we crash."""
+        """Subscribes at QoS 1: paho answers a QoS 2 PUBLISH with PUBREC before it is in the log, and forgets it in a crash."""
         if self._settings.mqtt_version >= V5:
             return [(name, SubscribeOptions(qos=1)) for name in filters]
         return [(name, 1) for name in filters]

@@ -1,4 +1,4 @@
-"""One message that the broker delivers."""
+"""A message that the broker delivers."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from state.model import PublishProperties
 
 
 class Incoming:
-    """A message from the broker. Call `confirm` once it is where it belongs; the broker hears of it in order [MQTT-4.6.0-2]."""
+    """Call `confirm` when the message is handled. The broker gets acknowledgements in order [MQTT-4.6.0-2]."""
 
     __slots__ = ("_on_confirmed", "confirmed", "message")
 
@@ -20,7 +20,7 @@ class Incoming:
 
     @property
     def topic(self) -> str | None:
-        """None: not UTF-8, which no broker should let through."""
+        """Returns None if it is not UTF-8, which no broker should let through."""
         try:
             return self.message.topic
         except UnicodeDecodeError:

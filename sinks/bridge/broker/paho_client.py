@@ -1,4 +1,4 @@
-"""A paho client made from the bridge's settings, and the dial."""
+"""Makes and dials paho clients with the bridge's settings."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ V5: Final = 5
 
 
 def new_client(settings: BridgeSettings, *, client_id: str, clean: bool) -> mqtt.Client:
-    """Not connected, without callbacks. clean: the broker forgets what it remembers of an earlier connection."""
+    """Makes a client without callbacks. clean: the broker forgets the session of an earlier connection."""
     client = mqtt.Client(
         CallbackAPIVersion.VERSION2,
         client_id=client_id,
@@ -22,7 +22,7 @@ def new_client(settings: BridgeSettings, *, client_id: str, clean: bool) -> mqtt
         reconnect_on_failure=False,
         manual_ack=True,
     )
-    client.max_inflight_messages = 0  # counted by us, because the broker's Receive Maximum comes too late for paho
+    client.max_inflight_messages = 0  # counted in BrokerConnection, because the broker's Receive Maximum comes too late for paho
     client.connect_timeout = settings.connect_timeout_ms / 1_000
     if settings.username is not None:
         client.username_pw_set(settings.username, settings.password)
@@ -36,7 +36,7 @@ def new_client(settings: BridgeSettings, *, client_id: str, clean: bool) -> mqtt
 
 
 def dial(client: mqtt.Client, settings: BridgeSettings, *, clean: bool) -> None:
-    """TCP, TLS and CONNECT; blocks, so call it in a worker thread. Raises OSError, ValueError."""
+    """Does TCP, TLS and CONNECT. It blocks, so call it in a worker thread. Raises OSError, ValueError."""
     properties: Properties | None = None
     clean_start: mqtt.CleanStartOption = mqtt.MQTT_CLEAN_START_FIRST_ONLY
     if settings.mqtt_version >= V5:

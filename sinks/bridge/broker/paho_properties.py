@@ -36,15 +36,15 @@ def connect_properties(*, session_expiry_s: int, receive_maximum: int, maximum_p
 def read_limits(properties: Properties | None) -> BrokerLimits:
     """Reads the limits from a CONNACK; None (MQTT 3.1.1) = the broker does not say."""
 
-    def said(name: str, default: Any) -> Any:
+    def limit(name: str, default: Any) -> Any:
         return getattr(properties, name, default)
 
     return BrokerLimits(
-        receive_maximum=said("ReceiveMaximum", 65_535),
-        maximum_packet_size_bytes=said("MaximumPacketSize", None),
-        maximum_qos=QoS(said("MaximumQoS", 2)),
-        retain_available=bool(said("RetainAvailable", 1)),
-        shared_subscriptions=bool(said("SharedSubscriptionAvailable", 1)),
+        receive_maximum=limit("ReceiveMaximum", 65_535),
+        maximum_packet_size_bytes=limit("MaximumPacketSize", None),
+        maximum_qos=QoS(limit("MaximumQoS", 2)),
+        retain_available=bool(limit("RetainAvailable", 1)),
+        shared_subscriptions=bool(limit("SharedSubscriptionAvailable", 1)),
     )
 
 

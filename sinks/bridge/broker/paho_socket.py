@@ -1,4 +1,4 @@
-"""A paho client's socket on our event loop, in place of paho's own thread."""
+"""Runs a paho client's socket on the event loop instead of paho's own thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,8 +13,7 @@ _MISC_INTERVAL_S: Final = 0.5
 
 
 class PahoSocket:
-    """From `attach` to `detach` it lets paho read, write and look after its keep alive. on_end: called with the reason when paho
-    can not go on."""
+    """Lets paho read, write and keep alive from `attach` to `detach`. on_end: called with the reason when paho fails."""
 
     def __init__(self, client: mqtt.Client, *, on_end: Callable[[str], None]) -> None:
         self._client = client
@@ -31,7 +30,7 @@ class PahoSocket:
         return self._fd >= 0
 
     def attach(self) -> None:
-        """paho has dialled. Raises ConnectionError when its socket is closed again."""
+        """Starts after the dial. Raises ConnectionError if the socket is closed already."""
         sock = self._client.socket()
         if sock is None:
             raise ConnectionError("the broker closed the socket at once")
@@ -42,7 +41,7 @@ class PahoSocket:
         self._tick()
 
     def detach(self) -> None:
-        """Nothing is read or written any more; the socket stays open."""
+        """Stops reading and writing. The socket stays open."""
         self._closing()
         if self._ticker is not None:
             self._ticker.cancel()
@@ -56,7 +55,7 @@ class PahoSocket:
     def _readable(self) -> None:
         self._run(self._client.loop_read)
         sock: Any = self._client.socket()
-        while sock is not None and getattr(sock, "pending", int)():  # bytes that TLS has read ahead wake nobody
+        while sock is not None and getattr(sock, "pending", int)():  # the loop does not report bytes that TLS has read ahead
             self._run(self._client.loop_read)
             sock = self._client.socket()
 

@@ -1,4 +1,4 @@
-"""The loop that keeps having a connection to the broker."""
+"""Keeps a connection to the broker."""
 
 import asyncio
 import ssl
@@ -17,9 +17,12 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class BrokerReconnector:
-    """Keeps one connection to the broker: dials, and after a wait (`DialBackoff`) dials again, until `run` is cancelled.
+    """Dials, and dials again when the connection ends, after a wait (`DialBackoff`), until `run` is cancelled.
 
-    on_up: subscriptions are in force; on_down: nothing of the connection will come any more; on_refused: there was none.
+    Args:
+        on_up: The subscriptions hold.
+        on_down: The connection has ended; nothing more comes from it.
+        on_refused: The attempt has failed.
     """
 
     def __init__(
@@ -80,6 +83,6 @@ class BrokerReconnector:
         return f"{what}; check that the broker runs at bridge.host and bridge.port, and whether it wants bridge.tls"
 
     def drop(self, reason: str) -> None:
-        """End the present connection: what is not acknowledged, the broker sends again on the next."""
+        """Ends the connection. The broker sends unacknowledged messages again on the next one."""
         if self.connection is not None:
             self.connection.close(reason)

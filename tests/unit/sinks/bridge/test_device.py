@@ -45,8 +45,8 @@ class Device:
         self._take()
 
     def _take(self) -> None:
-        self.published += self.connection.take_publications()
-        self.events += self.connection.take_events()
+        self.published += self.connection.pop_publications()
+        self.events += self.connection.pop_events()
 
     @property
     def sent(self) -> list[int]:

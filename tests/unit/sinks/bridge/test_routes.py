@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sinks.bridge.broker.paho_properties import BrokerLimits
-from sinks.bridge.routes import Route, Routes
+from sinks.bridge.routes import RouteKind, Routes
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 
 
@@ -30,9 +30,9 @@ def test_a_broker_without_shared_subscriptions_gets_ordinary_ones() -> None:
 @pytest.mark.parametrize(
     ("topic", "expected"),
     [
-        ("devices/d1/ack", (Route.ACKNOWLEDGEMENT, "d1", "devices/d1/ack")),
-        ("devices/d1/presence", (Route.PRESENCE, "d1", "devices/d1/presence")),
-        ("devices/d1/up/a/b", (Route.UPLINK, "d1", "a/b")),
+        ("devices/d1/ack", (RouteKind.ACKNOWLEDGEMENT, "d1", "devices/d1/ack")),
+        ("devices/d1/presence", (RouteKind.PRESENCE, "d1", "devices/d1/presence")),
+        ("devices/d1/up/a/b", (RouteKind.UPLINK, "d1", "a/b")),
         ("devices/d1/cmd", None),
         ("devices/d1/x/ack", None),
         ("elsewhere", None),
@@ -54,7 +54,7 @@ def test_a_topic_says_what_the_message_is_and_whose(topic: str, expected: object
 )
 def test_event_topics_may_have_wildcards(topic_filter: str, topic: str, matches: bool) -> None:
     found = routes(presence=Presence.EVENTS, connected_topics=(topic_filter,), disconnected_topics=()).route(topic)
-    assert (found is not None and found[0] is Route.CONNECTED) is matches
+    assert (found is not None and found[0] is RouteKind.CONNECTED) is matches
 
 
 def test_in_mqtt_3_1_1_the_topic_must_name_the_message_to_acknowledge() -> None:

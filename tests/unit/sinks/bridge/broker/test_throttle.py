@@ -8,8 +8,8 @@ def test_the_first_wait_is_initial_and_a_round_of_refusals_is_one_step() -> None
     throttle = BrokerThrottle(BackoffSettings(initial_ms=1_000, jitter=0.0), key="b")
     assert throttle.refused(10.0) == 1_000
     assert throttle.refused(10.5) is None
-    assert throttle.holds(10.999)
-    assert not throttle.holds(11.0)
+    assert throttle.is_active(10.999)
+    assert not throttle.is_active(11.0)
     assert throttle.refused(11.0) == 1_600
 
 
