@@ -275,7 +275,8 @@ def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) ->
     """None = the brokers do not say (DescribeConfigs is not allowed)."""
     config = client_config(bootstrap_servers, settings.kafka_options, ClientErrors(), connection_config(settings))
     resource = ConfigResource(ResourceType.TOPIC, settings.topic)
+    admin = new_client(AdminClient, config)  # by a name: a client that nobody holds ends, and its answers with it
     try:
-        return int(new_client(AdminClient, config).describe_configs([resource])[resource].result()[_MAX_RECORD].value)
+        return int(admin.describe_configs([resource])[resource].result()[_MAX_RECORD].value)
     except (KafkaException, KeyError):
         return None
