@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def metadata(self) -> dict[str, "Setting"]:
-        """For `dataclasses.field`, if the field has no default."""
+        """Returns the metadata for `dataclasses.field`, for a field without a default."""
         return {SETTING: self}
 
     def default(self, value: _T) -> _T:

@@ -46,7 +46,7 @@ _TABLES: Final = ("throttle", "leases", "routes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """How one topic shall be. retention_ms: None = compacted. max_record_bytes: what the topic has to take at least.
+    """The wanted configuration of one topic. retention_ms: None = compacted. max_record_bytes: the least that it must accept.
     min_insync_replicas: None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not
     what its writer says; None = it need not.
     """
@@ -76,7 +76,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActualTopic:
-    """How one topic is. configs: all of Kafka's topic configuration, defaults included."""
+    """The present configuration of one topic. configs: all of Kafka's topic configuration, defaults included."""
 
     name: str
     partitions: int
@@ -146,7 +146,7 @@ def check_topics(settings: Settings) -> TopicReport:
 
 
 def require_safe_topics(settings: Settings) -> TopicReport:
-    """What the engine calls before it starts. Raises UnsafeTopics, KafkaUnreachable."""
+    """Checks all topics before the engine starts. Raises UnsafeTopics, KafkaUnreachable."""
     report = check_topics(settings)
     if report.problems:
         raise UnsafeTopics(report.problems)

@@ -9,7 +9,7 @@ from inflight.demo.paho_device import PahoDevice
 
 
 class Manners(StrEnum):
-    """How a device treats the protocol."""
+    """Names the ways in which devices of the demo misbehave."""
 
     STEADY = "steady"
     SWALLOWS_ACKS = "swallows PUBACKs"

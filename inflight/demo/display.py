@@ -1,4 +1,4 @@
-"""What a person sees: a live table while the demo runs, a result table at the end."""
+"""Shows a live table while the demo runs, and a result table at the end."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

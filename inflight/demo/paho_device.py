@@ -1,4 +1,4 @@
-"""What all devices of the demos have in common: an unmodified paho-mqtt client with a kept session."""
+"""The base of all devices of the demo: an unmodified paho-mqtt client with a persistent session."""
 
 import contextlib
 import socket

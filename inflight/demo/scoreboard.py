@@ -1,4 +1,4 @@
-"""What was sent, what the devices saw, and the verdict. Counts only; nothing here asks the engine."""
+"""Counts what was sent and what the devices received, and gives the verdict. Nothing here asks the engine."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from inflight.demo.devices import Device, Manners
 
 @dataclass(slots=True)
 class Plan:
-    """What the backend sends: payloads by device and QoS. Every payload is unique, so that a device can count it."""
+    """The messages of the backend: payloads by device and QoS. Every payload is unique, so that a device can count it."""
 
     by_device: dict[str, dict[int, list[bytes]]] = field(default_factory=dict)
 

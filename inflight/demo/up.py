@@ -43,7 +43,7 @@ class UpProcess:
         return self._addresses["kafka"]
 
     def engine_pid(self) -> int | None:
-        """Of the engine that runs now; None while it is being restarted."""
+        """Returns the process id of the running engine, or None while it is being restarted."""
         return Endpoints.read(self.data_dir).pids.get("engine")
 
     def log_tail(self, part: str) -> str:

@@ -52,7 +52,7 @@ class Pip:
 
     @property
     def status(self) -> int | None:
-        """None while it works."""
+        """Returns the exit code, or None while the process runs."""
         return self._process.poll()
 
     def __str__(self) -> str:

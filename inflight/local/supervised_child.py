@@ -71,7 +71,7 @@ class SupervisedChild:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None while it is being restarted."""
+        """Returns its process id, or None while it is being restarted."""
         return None if self._process is None else self._process.pid
 
     def metrics(self) -> Iterator[tuple[str, str]]:

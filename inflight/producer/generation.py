@@ -272,7 +272,7 @@ def _batch_bytes(message: MessageRecord) -> int:
 
 
 def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) -> int | None:
-    """None = the brokers do not say (DescribeConfigs is not allowed)."""
+    """Returns the topic's `max.message.bytes`, or None if DescribeConfigs is not allowed."""
     config = client_config(bootstrap_servers, settings.kafka_options, ClientErrors(), connection_config(settings))
     resource = ConfigResource(ResourceType.TOPIC, settings.topic)
     admin = new_client(AdminClient, config)  # by a name: a client that nobody holds ends, and its answers with it

@@ -68,7 +68,7 @@ class Generation(Protocol):
         """Takes back and returns all records that were never written."""
 
     def end(self) -> None:
-        """Nothing that it has matters any more: nothing of it may be written from now on."""
+        """Ends the generation: nothing that it holds may be written from now on."""
 
 
 class SendRefused(Exception):
@@ -243,7 +243,7 @@ class SendLoop:
     # --- time -----------------------------------------------------------------------------------------------------------------
 
     def next_due_ms(self) -> float | None:
-        """When `advance` has something to do; None = not by itself."""
+        """Returns the time at which `advance` must be called; None = no timer runs."""
         while self._timers and self._timers[0][3].state is SendState.DONE:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -1,4 +1,4 @@
-"""Which clients are throttled: the table that the engine keeps in `inflight.throttle`, and a thread that follows it."""
+"""Follows the throttled clients: the table that the engine keeps in `inflight.throttle`, and a thread that follows it."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What drives the send loop: every report is handled under one lock, on the thread that makes it; a timer does the rest."""
+"""Drives the send loop: every report is handled under one lock, on the thread that makes it; a timer does the rest."""
 
 import threading
 import time

@@ -183,7 +183,7 @@ class KafkaRouter:
         return self._listener.is_under_pressure or self._made - self._looked_at > self._settings.pressure_offers
 
     def _send(self, client_id: ClientId, offer: OfferPublish, route: Route) -> None:
-        """To another gateway."""
+        """Writes an offer for another gateway to the commands topic."""
         if self._producer is None:
             # What is lost on the way to another gateway costs latency only: no wait for replicas, no repetition.
             config = {**self._client_config(ClientErrors()), "acks": 1, "retries": 0, "linger.ms": 0, "message.timeout.ms": 1_000}

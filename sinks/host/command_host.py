@@ -98,7 +98,7 @@ class CommandHost(ABC, Generic[C]):
 
     @abstractmethod
     def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:
-        """Nobody holds the connection of this command. The partition is certainly ours."""
+        """Handles a command whose connection no gateway holds. The partition is certainly ours."""
 
     @abstractmethod
     def _close_all(self) -> None:

@@ -1,4 +1,4 @@
-"""Which produce requests fail and are repeated: librdkafka tells it only in its debug log.
+"""Reads failed and repeated produce requests from librdkafka's debug log, the only place that names them.
 
 An application hears of a record once, at its end. Why a request failed before that, and which records it had, is in the lines
 MSGSET of the debug context `msg`, which come with each request. They are no documented interface: with another wording nothing is

@@ -1,4 +1,4 @@
-"""What gateways and bridges have in common: how one of them reads commands from Kafka, holds its lease and stops."""
+"""Settings that gateways and bridges share: how one of them reads commands from Kafka, holds its lease and stops."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

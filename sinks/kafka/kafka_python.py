@@ -1,4 +1,4 @@
-"""What clients of kafka-python need around them. Read against kafka-python 3.0.12; read it again with every new version.
+"""Helpers around clients of kafka-python. Checked against kafka-python 3.0.12; check them again with every new version.
 
 After a batch that expired while it was being retried, and after a record that the broker found too large, a producer neither
 confirms nor fails what it is given later: it forgets its producer id, and asks for one only once. Whoever keeps one for long

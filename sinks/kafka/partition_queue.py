@@ -1,4 +1,4 @@
-"""What of one partition is on its way to Kafka at a time, and what waits behind it.
+"""Limits how many records of one partition are in flight to Kafka at a time, and keeps those that wait.
 
 librdkafka must never have more of a partition to send than it sends at once (sinks/kafka/record_producer.py). So at most
 `MAX_ONE_BY_ONE` records are on their way, or one group.

@@ -200,7 +200,7 @@ class DeviceSocket(asyncio.Protocol):
         self.feed(self.connection.registered, request, registration, turn)
 
     def turn_has_come(self) -> None:
-        """See WaitingConnect."""
+        """Implements WaitingConnect."""
         if self._arrival().peer_is_gone:
             self.feed(self.connection.peer_closed)
         self.feed(self.connection.turn_has_come)
@@ -231,11 +231,11 @@ class DeviceSocket(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """See BufferedConnection."""
+        """Implements BufferedConnection."""
         return 0 if self._is_aborted else self.unsent_bytes + self._held_bytes
 
     def close_for_memory(self) -> None:
-        """See BufferedConnection."""
+        """Implements BufferedConnection."""
         assert self._slot is not None  # else it would hold nothing
         self._host.limits.refusals.refused(Limit.TOTAL_BUFFERED_BYTES, self._slot.address)
         self.close_at_once(_TOO_MUCH_HELD, 0)
@@ -249,5 +249,5 @@ class DeviceSocket(asyncio.Protocol):
         self.feed(self.connection.close, why, reconnect_grace_ms)
 
     def reading_changed(self) -> None:
-        """See PausableReader."""
+        """Implements PausableReader."""
         self.feed(self.connection.resume)

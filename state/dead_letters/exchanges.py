@@ -111,7 +111,7 @@ _BUILT_IN: Final = Exchange(name=DEAD_LETTERS, type=ExchangeType.FANOUT, binding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """All exchanges of the installation.
+    """The exchanges of the installation.
 
     Attributes:
         declared: All but the default one. A declared `dead-letters` replaces the built-in one.

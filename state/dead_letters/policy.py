@@ -77,7 +77,7 @@ NO_POLICY: Final = Policy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """What an owner of policies may do."""
+    """The permissions of an owner of policies."""
 
     owner: str = field(metadata=Setting("the name that policies give as owner", min_length=1).metadata)
     read: tuple[str, ...] = Setting("patterns of client ids whose queues its policies may cover").default(())

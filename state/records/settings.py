@@ -22,7 +22,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """What a message may have, and how large a record is."""
+    """Limits of one message and of one record."""
 
     max_payload_bytes: int = Setting("a larger message is dead-lettered as `invalid`", (1, 64 * MIB)).default(262_144)
     max_headers_bytes: int = 65_536

@@ -1,4 +1,4 @@
-"""What can be wrong with what we are told: the configuration, the topics, the address of Kafka.
+"""Errors of the environment: the configuration, the topics, the address of Kafka.
 
 Each error is read by a person, so its text says what was found and ends with what to do next.
 """
@@ -51,7 +51,7 @@ class KafkaUnreachable(InflightError):
 
     @classmethod
     def of(cls, bootstrap_servers: str, error: Exception) -> Self:
-        """Of what a client of Kafka raised."""
+        """Makes the error from the exception of a Kafka client."""
         return cls(
             f"Kafka at {bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
             "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]."

@@ -1,4 +1,4 @@
-"""Where things are on disk, in a checkout and in an installed wheel alike."""
+"""Finds our files on disk, in a checkout and in an installed wheel."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def conf_file(name: str) -> Path:
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: $INFLIGHT_CACHE, else .cache of the checkout, else the user's cache directory."""
+    """Returns the directory of downloads: $INFLIGHT_CACHE, else .cache of the checkout, else the user's cache directory."""
     if configured := os.environ.get("INFLIGHT_CACHE"):
         return Path(configured).expanduser().absolute()
     if in_checkout():

@@ -57,7 +57,7 @@ class Settings(Configuration):
 
     @property
     def record_limits(self) -> RecordLimits:
-        """What a message may have, and how large a record is."""
+        """Returns the limits of a message and of a record."""
         engine = self.engine
         return RecordLimits(
             max_payload_bytes=engine.max_payload_bytes,

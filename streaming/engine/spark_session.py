@@ -56,7 +56,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkJars:
-    """What Spark's JVM gets besides what PySpark ships.
+    """The jars of Spark's JVM besides those that PySpark ships.
 
     connectors: the jars of Kafka and Delta. local_fs: BareLocalFileSystem, which Spark needs before other jars are added.
     java_options: for a JVM on this machine.

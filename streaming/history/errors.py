@@ -21,4 +21,4 @@ class BadQuestion(InflightError):
 
 
 class NothingFound(InflightError):
-    """Nothing is known of what was asked for."""
+    """Raised when no source has a record of what was asked for."""

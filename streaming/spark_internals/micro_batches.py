@@ -31,7 +31,7 @@ _TIME_FIELD: Final = "triggerClock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRead:
-    """What a micro-batch read of one topic.
+    """The records that a micro-batch read from one topic.
 
     records: how many. left: how many it knew of and did not read. end: by partition, the first offset that it did not read.
     """

@@ -1,4 +1,4 @@
-"""Where Kafka is and how to log in there, with the options that follow for each kind of client: the keys of [kafka]."""
+"""The address of Kafka and the login, with the options that follow for each kind of client: the keys of [kafka]."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -173,7 +173,7 @@ class WireConnection:
 
     @property
     def fast_path(self) -> FastPathState:
-        """What `offer` would do. Safe on any thread."""
+        """Returns whether `offer` would accept a message now. Safe on any thread."""
         fast_path = self._fast_path
         if fast_path is None or self._pending_close is not None or self._peer_gone:
             return FastPathState.CLOSED
@@ -785,8 +785,8 @@ class WireConnection:
         self._tell_end(ConnectionLost(connection_id=self.connection_id, reason=why.text, reconnect_grace_ms=reconnect_grace_ms))
 
     def _close(self) -> None:
-        """Nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]; the host closes the socket [MQTT-3.14.4-2]
-        [MQTT-4.13.2-1]."""
+        """Ends the connection: nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]. The host closes the socket
+        [MQTT-3.14.4-2] [MQTT-4.13.2-1]."""
         self.counters.connections_open -= self.phase in OPEN
         self.phase = Phase.CLOSED
         self._outbox = self._fast_path = None

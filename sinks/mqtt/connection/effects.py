@@ -37,7 +37,7 @@ Request: TypeAlias = Register | LogIn | Announce
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """All that a connection wants done after a call.
+    """The actions that a connection requests by one call.
 
     Attributes:
         write: bytes for the device.

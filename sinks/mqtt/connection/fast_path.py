@@ -199,7 +199,7 @@ class WireFastPath:
 
     @property
     def state(self) -> FastPathState:
-        """What becomes of an offer now. Safe on any thread."""
+        """Returns what an offer would lead to now. Safe on any thread."""
         if not self._is_open or len(self._resubscribed) > MAX_RESUBSCRIBED:
             return FastPathState.CLOSED
         return FastPathState.OPEN if self._chains[self._partition].broken_at is None else FastPathState.BROKEN

@@ -20,7 +20,7 @@ class BatchBounds:
 
     @property
     def safe_limit(self) -> int:
-        """So many records fit whatever their sizes are."""
+        """Returns the number of records that fit whatever their sizes are."""
         return max(1, min(self.max_records, self.max_bytes // self.largest_bytes))
 
 

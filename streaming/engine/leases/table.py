@@ -15,7 +15,7 @@ PATIENCE: Final = 1.5
 
 
 class LeaseTable:
-    """All leases that have not been forgotten, expired ones included."""
+    """Returns all leases that have not been removed, expired ones included."""
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}

@@ -53,7 +53,7 @@ _log: Final = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSigns:
-    """What is seen of an engine at a moment.
+    """A measurement of the engine at one moment.
 
     batches: committed so far. work: any value that changes while Spark works on a micro-batch. processor_s: CPU seconds of the
     engine's processes so far.
