@@ -139,16 +139,16 @@ class Session:
             self.offline_since_ms = now_ms
             self.started_by = self.newest_connection_id = 0
             self.outbound.positions.forget()
-        for event in events:  # 1
+        for event in events:  # step 1
             try:
                 self._apply(event, activation)
             except ProtocolViolation as violation:  # [MQTT-4.13.1-1]
                 self._close(violation.reason_code, violation.reason, activation)
-        self._pass_time(activation)  # 2
-        transmission.fill(self.outbound, self.connection, activation)  # 3
+        self._pass_time(activation)  # step 2
+        transmission.fill(self.outbound, self.connection, activation)  # step 3
         endings.drop_above_limit(self.outbound, activation)
         self.outbound.compare_with_watermarks(activation)
-        grants.end_of_activation(self.outbound, self.connection, activation)  # 4
+        grants.end_of_activation(self.outbound, self.connection, activation)  # step 4
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
@@ -348,9 +348,9 @@ class Session:
         retransmission.replay(self.outbound, connection, activation)
 
     def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
-        """Refuses a CONNECT that was read before the newest one, or whose gateway has a clock behind another's.
+        """Refuses a CONNECT whose connection id is below the newest one: it is older, or the clock of its gateway is behind.
 
-        Nothing changes here. If the clock was the cause, the client's next attempt has an id above the newest.
+        The session does not change. The gateway learns the newest id, so the client's next attempt gets a higher one.
         """
         connection = self.connection
         if connection is not None and (event.connection_id, event.commands_partition) == (

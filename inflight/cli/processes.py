@@ -80,7 +80,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         # A thread sets the event, because the handler may interrupt the thread that holds the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
-        signal.signal(signal.SIGHUP, lambda *_: watch.ask())
+        signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.metrics import EngineCollector

@@ -93,8 +93,8 @@ class ReplayPlan:
     """The result of a dry run.
 
     Attributes:
-        is_cut: More dead letters may match; they are newer.
-        skipped: Numbers of dead letters that are not sent, by reason.
+        is_cut: The limit was reached; newer dead letters that match are not in the plan.
+        skipped: How many dead letters are not sent, by reason.
     """
 
     chosen: LettersFilter

@@ -81,16 +81,16 @@ class Supervisor:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError if something could not be started."""
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        with locked(self._data_dir):  # 1
+        with locked(self._data_dir):  # step 1
             for number in signal.SIGINT, signal.SIGTERM:
                 loop.add_signal_handler(number, self._stop.set)
             self._logs.mkdir(parents=True, exist_ok=True)
             try:
-                await until_stopped(self._stop, self._start_kafka())  # 2, 3
+                await until_stopped(self._stop, self._start_kafka())  # steps 2, 3
                 if not self._stop.is_set():
                     self._say("starting the engine and the gateway")
-                    children = [self._engine.run(), self._gateway.run()]  # 4
-                    children += [self._report_ready(started), self._serve_console()]  # 5, 6
+                    children = [self._engine.run(), self._gateway.run()]  # step 4
+                    children += [self._report_ready(started), self._serve_console()]  # steps 5, 6
                     await until_stopped(self._stop, self._watch_kafka(), *children)
             finally:
                 await self._stop_all()

@@ -275,7 +275,7 @@ def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) ->
     """Returns the topic's `max.message.bytes`, or None if DescribeConfigs is not allowed."""
     config = client_config(bootstrap_servers, settings.kafka_options, ClientErrors(), connection_config(settings))
     resource = ConfigResource(ResourceType.TOPIC, settings.topic)
-    admin = new_client(AdminClient, config)  # by a name: a client that nobody holds ends, and its answers with it
+    admin = new_client(AdminClient, config)  # the reference keeps the client alive until it has answered
     try:
         return int(admin.describe_configs([resource])[resource].result()[_MAX_RECORD].value)
     except (KafkaException, KeyError):

@@ -113,7 +113,7 @@ class Producer:
         deadline_ms = now_ms() + allowed_ms
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # what is under way cannot be taken back
-        # A callback of a future must not wait: it runs on a thread that settles others.
+        # A callback of a future must not wait, because its thread completes other futures, too.
         patience_s = 0.0 if self._worker.is_settling_here else allowed_ms / 1_000
         if not self._capacity.reserve(message.size_bytes, patience_s):
             self._metrics.failed(Cause.TIME_OUT)

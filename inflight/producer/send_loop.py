@@ -164,7 +164,7 @@ class SendLoop:
             self._wait(send, SendState.TURN)
             self._throttle(send, throttle.reason, now_ms)
         elif waiting and waiting[-1].state in (SendState.BACKOFF, SendState.TURN):
-            self._wait(send, SendState.TURN)  # 4
+            self._wait(send, SendState.TURN)  # step 4
         else:
             self._start(send, now_ms)
             if waiting or self._is_blocked(send.client_id):
@@ -225,7 +225,7 @@ class SendLoop:
             self._end_attempt(send, Cause.NETWORK, error, now_ms)
             self._fail(send, f"{error}, after the record was on its way", Cause.NETWORK, now_ms)
         else:
-            self._return(send)  # 3
+            self._return(send)  # step 3
         if not is_refused and generation is self._generation:
             self._retire()
         self._advance_changed(now_ms)
@@ -300,7 +300,7 @@ class SendLoop:
         else:
             self._metrics.retried(send.attempts[-1])
             send.state = SendState.BACKOFF
-            self._wake_at(now_ms + wait_ms, send)  # 2
+            self._wake_at(now_ms + wait_ms, send)  # step 2
 
     def _end_attempt(self, send: Send, cause: Cause | None, error: str | None, now_ms: float, *, wait_ms: int = 0) -> None:
         """Records how the attempt that runs has ended. While a send waits none runs, and nothing is recorded."""

@@ -93,7 +93,7 @@ class ThrottleFollower:
             try:
                 pause_s = self._follow()
             except Exception as error:  # noqa: BLE001
-                # Whatever it is, sending goes on with what is known, and a new consumer tries again.
+                # Sending continues with the throttles that are known, whatever the error is; a new consumer tries again.
                 _log.warning("throttle_consumer_failed", error=str(error) or repr(error))
             self._stopping.wait(pause_s)
 

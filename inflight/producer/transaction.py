@@ -161,18 +161,18 @@ class Transaction:
         """1. every record is confirmed; 2. the commit is; 3. the futures learn of it."""
         reports: dict[int, Any] = {}
         try:
-            self._write(client, reports)  # 1
+            self._write(client, reports)  # step 1
         except (KafkaException, BufferError) as error:
             failure = TransactionFailed(f"aborted because a message was not confirmed ({reason_of(error)})")
             self._abort(client)
             self._fail("aborted", failure)
             raise failure from error
         try:
-            client.commit_transaction(self._left_s())  # 2
+            client.commit_transaction(self._left_s())  # step 2
         except KafkaException as error:
             self._commit_failed(client, error)
         self._runner.metrics.transactions.labels("committed").inc()
-        for number, (message, started_s, future) in enumerate(self._sends):  # 3
+        for number, (message, started_s, future) in enumerate(self._sends):  # step 3
             self._runner.metrics.sends.inc()
             attempt = Attempt(round(started_s * 1_000), round((time.time() - started_s) * 1_000))
             report = reports[number]

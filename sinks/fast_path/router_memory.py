@@ -35,7 +35,11 @@ class RouterMemory:
         self._partitions.pop(partition, None)
 
     def previous(self, partition: int, key: bytes, offset: int) -> int:
-        """The next message of an assigned partition. Returns the offset behind which there is no other message of its client."""
+        """Records that a message of this client was read at `offset`.
+
+        Returns:
+            An earlier offset; between it and `offset` the client has no other message.
+        """
         known = self._partitions[partition]
         if offset <= known.last:  # the log was cut off, or somebody has set the offsets back
             known = self._partitions[partition] = _Partition(offset)

@@ -84,7 +84,7 @@ WIRE: Final[WireTable] = {
     **{(phase, _E.SLOT_FOR_QOS1): (_P.AWAITING_PUBACK, _A.WRITE_PUBLISH) for phase in _P if phase is not _P.RESERVED},
     **{(phase, _E.SLOT_FOR_QOS2): (_P.AWAITING_PUBREC, _A.WRITE_PUBLISH) for phase in _P if phase is not _P.RESERVED},
     #
-    (_P.ABSENT, _E.RESEND): (_P.ABSENT, _A.WAIT_FOR_SLOT),  # a replay on a new connection
+    (_P.ABSENT, _E.RESEND): (_P.ABSENT, _A.WAIT_FOR_SLOT),  # the session replays it after a reconnect
     (_P.ABSENT, _E.PUBREL): (_P.RELEASED, _A.NOTHING),
     (_P.ABSENT, _E.TAKE): (_P.RESERVED, _A.TAKE_SLOT),
     #

@@ -290,7 +290,7 @@ class KafkaEventLog:
         waiting = {connecting, failing}
         is_used = False
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)  # 1
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)  # step 1
             if not failing.done():
                 is_used = True
                 self._producer = connecting.result()
@@ -299,8 +299,8 @@ class KafkaEventLog:
                 self._check_old_settled()
                 settled = loop.create_task(self._old_settled.wait())
                 waiting.add(settled)
-                await asyncio.wait({settled, failing}, return_when=asyncio.FIRST_COMPLETED)  # 2
-            await loop.run_in_executor(None, old.abandon)  # 3
+                await asyncio.wait({settled, failing}, return_when=asyncio.FIRST_COMPLETED)  # step 2
+            await loop.run_in_executor(None, old.abandon)  # step 3
             self._drain()
             new = await connecting
         finally:

@@ -75,7 +75,7 @@ def dead_letter(
         policy: The policy of that client.
     """
     valid = reason is not Outcome.INVALID
-    exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # 1
+    exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # step 1
     if exchange is not None and not policy.may_write(exchange):
         ignored = f"{DEAD_LETTER_EXCHANGE} {exchange[:100]!r} does not count: {policy.owner!r} may not write to it"
         detail = f"{detail}; {ignored}" if detail else ignored
@@ -87,16 +87,16 @@ def dead_letter(
     override = _own_header(message, DEAD_LETTER_ROUTING_KEY, queue) if valid else None
     if override is None:
         override = policy.routing_key(queue)
-    keys = routing_keys(message, bcc=True) if override is None else (override,)  # 2
-    dead = with_death(message, queue=queue, reason=reason, time_ms=time_ms, exchange=exchange, override=override)  # 3, 4
-    found = exchanges.route(exchange, keys, queue=queue)  # 5
-    if reason is Outcome.INVALID:  # 7
+    keys = routing_keys(message, bcc=True) if override is None else (override,)  # step 2
+    dead = with_death(message, queue=queue, reason=reason, time_ms=time_ms, exchange=exchange, override=override)  # steps 3, 4
+    found = exchanges.route(exchange, keys, queue=queue)  # step 5
+    if reason is Outcome.INVALID:  # step 7
         found = tuple(dict.fromkeys(DEAD_LETTER_TOPIC if to.kind is DestinationKind.CLIENT else to for to in found))
     if not found:
         return DeadLettering(fault=f"the exchange {exchange!r} has no binding for {_shown(keys)}")
     assert dead.history is not None
     deaths = dead.history.deaths
-    cycles = tuple(destination for destination in found if closes_cycle(destination, deaths))  # 6
+    cycles = tuple(destination for destination in found if closes_cycle(destination, deaths))  # step 6
     letters = tuple(
         DeadLetter(message=dead, reason=reason, time_ms=time_ms, detail=detail, destination=destination)
         for destination in found

@@ -4,8 +4,8 @@ A policy applies to the clients whose id matches its pattern. If several match, 
 as in RabbitMQ: keys of several policies are not combined. Among equal priorities the first declared one applies.
 
 A policy may have an owner. The owner must be allowed to read every queue that the pattern can match, and to write to every
-exchange that the policy names. Otherwise the policy is refused at load (`policy_problems`). Exchanges in headers of messages are
-not known at load: they count in these queues only if the owner may write to them (`permitted`).
+exchange that the policy names. Otherwise the policy is refused at load (`policy_problems`). An exchange that a message names in
+a header is not known at load: the header is ignored if the owner may not write to that exchange (`permitted`).
 """
 
 import fnmatch

@@ -160,7 +160,7 @@ def receive(
         is_new = positions.mark_read(event.position)
         held = _with_positions(held, positions)
         if not is_new:
-            return held, ()  # 7
+            return held, ()  # step 7
     match event:
         case MessageSubmitted(message=message) | MessageReturned(message=message):
             return held, _end_message(
@@ -207,7 +207,7 @@ def restored(
     if session.offline_since_ms is not None:
         session.offline_since_ms = now_ms
     commands = session.handle_all(_missed_events(held, session), now_ms=now_ms)
-    session.outbound.positions = _positions(held, client_id)  # 7
+    session.outbound.positions = _positions(held, client_id)  # step 7
     record = RecordTransition(
         transition=Transition.RESTORED, time_ms=now_ms, detail=f"quarantined at {held.since_ms} ms because: {held.error}"
     )
@@ -256,7 +256,7 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
 def session_after(held: Quarantine, *, client_id: ClientId, settings: SessionSettings) -> Session:
     """Returns the session that begins after the quarantined one was dropped."""
     session = Session(client_id=client_id, settings=settings)
-    session.outbound.positions = _positions(held, client_id)  # 7
+    session.outbound.positions = _positions(held, client_id)  # step 7
     return session
 
 

@@ -37,7 +37,7 @@ def submit(
         True if the session accepted the message: it was sent, has expired or waits.
     """
     delivery, message_id = new_delivery(outbound, event.message, event.position), event.message.message_id
-    if event.explicit_id and outbound.recent_ids.contains(message_id):  # 1
+    if event.explicit_id and outbound.recent_ids.contains(message_id):  # step 1
         activation.finish(delivery, Outcome.DUPLICATE)
         return False
     activation.record(Transition.ACCEPTED, message_id)
@@ -57,7 +57,7 @@ def accept_returned(
     """
     delivery = new_delivery(outbound, event.message)
     history = event.message.history
-    if event.return_id or history is None:  # 1
+    if event.return_id or history is None:  # step 1
         is_duplicate = outbound.recent_ids.contains(return_ := event.return_id or event.message.message_id)
         if not is_duplicate:
             activation.fast_path.new_digests.append(outbound.recent_ids.remember(return_))
@@ -106,13 +106,13 @@ def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionCon
     else:
         nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front
-    if delivery.expired(now_ms, at_once=at_once):  # 2
-        if connection is not None and connection.may_be_sending(delivery.position):  # 6
+    if delivery.expired(now_ms, at_once=at_once):  # step 2
+        if connection is not None and connection.may_be_sending(delivery.position):  # step 6
             return _enqueue(outbound, delivery, connection, activation)
         activation.finish(delivery, Outcome.EXPIRED)
-    elif connection is not None and at_once:  # 3
+    elif connection is not None and at_once:  # step 3
         send(outbound, delivery, connection, activation)
-    elif qos == QoS.AT_MOST_ONCE and not outbound.settings.mqueue_store_qos0:  # 4
+    elif qos == QoS.AT_MOST_ONCE and not outbound.settings.mqueue_store_qos0:  # step 4
         activation.finish(delivery, Outcome.OFFLINE)
         return False
     else:
@@ -150,7 +150,7 @@ def _enqueue(outbound: SessionOutbound, delivery: Delivery, connection: SessionC
     if queue.would_overflow(size_bytes):
         drop_expired(outbound, connection, activation)
         fill(outbound, connection, activation)
-    if queue.would_overflow(size_bytes) and connection is not None and connection.fence is not None:  # 6
+    if queue.would_overflow(size_bytes) and connection is not None and connection.fence is not None:  # step 6
         connection.fence.over_limit = True
     elif not _make_room(outbound, delivery, activation):
         return False

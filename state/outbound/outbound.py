@@ -104,8 +104,8 @@ class SessionOutbound:
     def compare_with_watermarks(self, activation: Activation) -> None:
         """Asks backends to wait when the queue is long, and releases them when it is short again.
 
-        Throttling begins at `high_watermark` and ends at `low_watermark`. The gap prevents a stream of records for a queue whose
-        length stays near one of them.
+        Throttling begins at `high_watermark` and ends at `low_watermark`. The gap between both prevents many records
+        for a queue whose length varies around one limit.
         """
         load = self.queue.load
         if self.throttled_since_ms is None:

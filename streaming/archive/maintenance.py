@@ -61,10 +61,10 @@ class Maintenance:
         # Yesterday gets rows after midnight too, because clocks differ and micro-batches wait. The day before is over.
         over = (today - timedelta(days=1)).isoformat()
         done = properties(spark, location).get(SORTED_UNTIL, _FIRST_DAY)
-        if done < over:  # 1
+        if done < over:  # step 1
             compact(spark, location, from_date=done, until_date=over, cluster_by=spec.cluster_by)
             set_property(spark, location, SORTED_UNTIL, over)
-        compact(spark, location, from_date=over, until_date=(today + timedelta(days=2)).isoformat(), cluster_by=None)  # 2
+        compact(spark, location, from_date=over, until_date=(today + timedelta(days=2)).isoformat(), cluster_by=None)  # step 2
         if self._settings.retention < NEVER_MS:
-            drop_days_before(spark, location, (today - timedelta(milliseconds=self._settings.retention)).isoformat())  # 3
-        vacuum(spark, location)  # 4
+            drop_days_before(spark, location, (today - timedelta(milliseconds=self._settings.retention)).isoformat())  # step 3
+        vacuum(spark, location)  # step 4

@@ -125,8 +125,8 @@ class MicroBatchWriter:
         # One partition makes one task; the other cores are left to the sessions.
         kept = records.coalesce(1).persist()
         try:
-            present = {row["topic"] for row in kept.select("topic").distinct().collect()}  # 1
-            for part in self._parts:  # 2
+            present = {row["topic"] for row in kept.select("topic").distinct().collect()}  # step 1
+            for part in self._parts:  # step 2
                 topics = [topic for topic in part.topics if topic in present]
                 if not topics:
                     continue
@@ -136,7 +136,7 @@ class MicroBatchWriter:
                 append_new(rows, part.spec, self._locations[part.spec.name], transaction)
         finally:
             kept.unpersist()
-        self._maintenance.run_if_due(spark, now_s=time.time())  # 3
+        self._maintenance.run_if_due(spark, now_s=time.time())  # step 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

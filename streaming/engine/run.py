@@ -91,15 +91,15 @@ def run_engine(
         PartitionsChanged: A topic has got more partitions.
     """
     health = health or EngineHealth(settings)
-    report = require_safe_topics(settings)  # 1
+    report = require_safe_topics(settings)  # step 1
     partitions = {topic.name: topic.partitions for topic in report.topics}
     read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
-    write_wake_up(settings)  # 2
-    spark = start_spark(settings, jars)  # 3
+    write_wake_up(settings)  # step 2
+    spark = start_spark(settings, jars)  # step 3
     try:
         location = sessions_checkpoint(settings)
         files = CheckpointFiles(spark, location)
-        lock = own_checkpoint(spark, location)  # 4
+        lock = own_checkpoint(spark, location)  # step 4
         check_format(files)
         check_state_partitions(files, settings.engine.state_partitions)
         with EngineGroup(settings, checkpoint_id(files)) as group:
@@ -114,7 +114,7 @@ def run_engine(
             )
             start = partial(SessionsQuery, spark, settings, log, pipeline_of(settings), starting)
             if added is not None and added.ends:
-                with _watched(settings, read, committed) as (lag, watchdog), start(added.old) as query:  # 5
+                with _watched(settings, read, committed) as (lag, watchdog), start(added.old) as query:  # step 5
                     checks = (lambda: watchdog.poll(query.work), group.check, query.check)
                     observers = (group.observe, lag.observe, watchdog.observe)
                     _read_to_the_end(query, added, stop, checks=checks, observers=observers)
@@ -131,7 +131,7 @@ def run_engine(
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, counts) as partition_watch,
                 _watched(settings, read, committed, on_lag) as (lag, watchdog),
-                start(read) as query,  # 5
+                start(read) as query,  # step 5
             ):
                 reloader = Reloader(settings, query, pipeline_of)
                 _follow(

@@ -218,9 +218,9 @@ def send_in_portions(
         if rate is not None:  # the rate holds over the whole run
             time.sleep(max(0.0, started_s + count.sent / rate - time.monotonic()))
         now_ms = time.time_ns() // 1_000_000
-        _send(producer, topics.events, ((letter, returned_event(letter, generation)) for letter in portion))  # 1
-        _send(producer, topics.ledger, ((letter, ledger_record(letter, now_ms)) for letter in portion))  # 2
-        count.sent += len(portion)  # 3
+        _send(producer, topics.events, ((letter, returned_event(letter, generation)) for letter in portion))  # step 1
+        _send(producer, topics.ledger, ((letter, ledger_record(letter, now_ms)) for letter in portion))  # step 2
+        count.sent += len(portion)  # step 3
         on_progress(count)
 
 

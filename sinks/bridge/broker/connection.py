@@ -65,13 +65,13 @@ class BrokerConnection:
     async def open(self, subscriptions: Callable[[BrokerLimits], Sequence[str]]) -> None:
         """Does 1. the dial, 2. CONNECT and CONNACK, 3. SUBSCRIBE and SUBACK. Raises BrokerRefused, OSError, TimeoutError."""
         async with asyncio.timeout(self._settings.connect_timeout_ms / 1_000):
-            dialling = self._loop.run_in_executor(None, partial(dial, self._client, self._settings, clean=self._clean))  # 1
+            dialling = self._loop.run_in_executor(None, partial(dial, self._client, self._settings, clean=self._clean))  # step 1
             dialling.add_done_callback(self._dialled)
             await asyncio.shield(dialling)
             self._socket.attach()
-            await self._connack  # 2
+            await self._connack  # step 2
             filters = list(subscriptions(self.limits))
-            if filters:  # 3
+            if filters:  # step 3
                 self._client.subscribe(self._subscribe_argument(filters))
                 codes = await self._suback
                 refused = [f"{name} ({code:#04x})" for name, code in zip(filters, codes, strict=False) if code >= _REFUSED_FROM]

@@ -88,7 +88,7 @@ class Unconfirmed:
     def _resume(self) -> None:
         for reader in list(self.readers):
             if self.is_full:
-                return  # the bytes that one of them had read before were enough
+                return  # what readers before this one had buffered filled the limit again
             del self.readers[reader]
             self.readers[reader] = None
             reader.reading_changed()

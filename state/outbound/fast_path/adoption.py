@@ -35,15 +35,15 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
     """
     _note_for_grant(outbound, event, connection)
     if outbound.positions.is_beyond(event.position):
-        if event.previous <= outbound.positions.handled_in(event.position.partition):  # 1
-            _adopt_new(outbound, event, connection, activation)  # 2
+        if event.previous <= outbound.positions.handled_in(event.position.partition):  # step 1
+            _adopt_new(outbound, event, connection, activation)  # step 2
         return
     entry = outbound.window.at(event.position)
-    if entry is not None:  # 3
+    if entry is not None:  # step 3
         _adopt_from_window(outbound, entry, event, connection, activation)
         return
     waiting = next((delivery for delivery in outbound.queue if delivery.position == event.position), None)
-    if waiting is not None:  # 3
+    if waiting is not None:  # step 3
         _check_id(outbound, event)
         outbound.queue.remove([waiting])
         waiting.attempts += 1
@@ -107,7 +107,7 @@ def _enter(
         attempt=delivery.attempts,
         time_ms=sent_ms,
     )
-    if event.qos == QoS.AT_MOST_ONCE:  # 5
+    if event.qos == QoS.AT_MOST_ONCE:  # step 5
         activation.finish(delivery, Outcome.SENT)
     elif connection is None and delivery.attempts:
         action = outbound.window.step(event.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)

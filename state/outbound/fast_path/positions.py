@@ -36,10 +36,10 @@ class Positions:
     def mark_read(self, position: Position) -> bool:
         """Marks a message as read.
 
-        A partition is read in order: an unread message before this one no longer exists in Kafka.
+        A partition is read in order. So an earlier message that was not read has been deleted from Kafka, and is not waited for.
 
         Returns:
-            False if the message has been adopted, so that it must be ignored.
+            False if the session has adopted the message from the fast path, so that this copy must be ignored.
         """
         if self.unread:
             adopted = position in self.unread

@@ -105,7 +105,7 @@ class LeaseKeeper(BackgroundLoop):
         )
 
     def observe(self, batch: BatchProgress) -> None:
-        """Call after every micro-batch, from any thread."""
+        """Notes the start of each micro-batch that left no backlog. Call it after every micro-batch, from any thread."""
         if not batch.consumer_lag:
             self._drained_at = datetime.datetime.fromisoformat(batch.started)
 

@@ -93,15 +93,15 @@ class SessionOperator:
         """Does an activation: cells in, records out. This is the function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
-        records = [] if state.hasTimedOut else sorted_records(cells)  # 1
+        records = [] if state.hasTimedOut else sorted_records(cells)  # step 1
         if client_id == UNADDRESSED:
             state.remove()
             return self._unaddressed(records, now_ms)
-        events, output = self._events(records, client_id, now_ms)  # 2
-        quarantine = stored_quarantine(state)  # 3
+        events, output = self._events(records, client_id, now_ms)  # step 2
+        quarantine = stored_quarantine(state)  # step 3
         if quarantine is None:
             try:
-                row, emitted = self._in_session(events, client_id, state, now_ms)  # 4
+                row, emitted = self._in_session(events, client_id, state, now_ms)  # step 4
             except MemoryError:
                 raise  # not this client's fault
             except Exception as error:  # noqa: BLE001 - the dead letter carries the reason
@@ -111,8 +111,8 @@ class SessionOperator:
                 output += self._records(begin(quarantine, client_id=client_id, settings=settings), client_id, now_ms)
         if quarantine is not None:
             row, emitted = self._in_quarantine(quarantine, events, client_id, state, now_ms)
-        store(row, state, now_ms)  # 5
-        return output + emitted  # 6
+        store(row, state, now_ms)  # step 5
+        return output + emitted  # step 6
 
     def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
         """Returns the events with their records, and the output for undecodable records."""

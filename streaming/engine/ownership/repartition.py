@@ -62,7 +62,7 @@ def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | 
     Raises CannotRepartition, CheckpointInUse, EngineRuns, KafkaUnreachable (only if the checkpoint is not on a local path).
     """
     location = sessions_checkpoint(settings)
-    spark = start_spark(settings, jars)  # 1
+    spark = start_spark(settings, jars)  # step 1
     try:
         lock = own_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
         if not is_local_path(location):
@@ -87,22 +87,22 @@ def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: 
             )
     elif recorded == state_partitions:
         raise CannotRepartition(f"{files.path()} has {recorded} state partitions already")
-    elif not last.is_committed:  # 2
+    elif not last.is_committed:  # step 2
         raise CannotRepartition(
             f"micro-batch {last.batch_id} of {files.path()} has to be executed again: start the engine once more, with "
             f"engine.state_partitions = {recorded}, and stop it when it is ready"
         )
     else:
         marker = RepartitionMarker(state_partitions)
-        marker.write(files)  # 3
+        marker.write(files)  # step 3
     if recorded != state_partitions or not last.is_committed:
         try:
-            work()  # 4
+            work()  # step 4
         except CannotRepartition:
-            if recorded_state_partitions(files) != state_partitions:  # Spark has not begun
+            if recorded_state_partitions(files) != state_partitions:  # Spark has not begun to repartition
                 marker.delete(files)
             raise
-    marker.delete(files)  # 5
+    marker.delete(files)  # step 5
 
 
 def check_state_partitions(files: CheckpointFiles, configured: int) -> None:

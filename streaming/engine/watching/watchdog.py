@@ -173,7 +173,7 @@ class Watchdog(BackgroundLoop):
 
 def end_process(data_dir: Path, reason: str) -> None:
     """Ends this process. Does not return."""
-    _log.error(  # 1
+    _log.error(  # step 1
         "query_hangs",
         reason=reason,
         action="the engine ends, and goes on from its checkpoint when it is started again; if that happens again, look at "
@@ -182,14 +182,14 @@ def end_process(data_dir: Path, reason: str) -> None:
     before = Hangs.read(data_dir)
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
-        Hangs(count=before.count + 1, at=at, reason=reason).write(data_dir)  # 2
+        Hangs(count=before.count + 1, at=at, reason=reason).write(data_dir)  # step 2
     except OSError as error:
         _log.warning("hang_not_counted", error=repr(error), action="the metric of the next start misses this one")
-    for pid in descendants(os.getpid()):  # 3
+    for pid in descendants(os.getpid()):  # step 3
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     sys.stderr.flush()
-    os._exit(HUNG)  # 4
+    os._exit(HUNG)  # step 4
 
 
 def report_hangs(data_dir: Path) -> Hangs:
