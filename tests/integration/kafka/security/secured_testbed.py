@@ -142,7 +142,7 @@ class Testbed:
 
 
 @contextlib.contextmanager
-def testbed(broker: SecureKafka, directory: Path) -> Iterator[Testbed]:
+def running_testbed(broker: SecureKafka, directory: Path) -> Iterator[Testbed]:
     made = Testbed(broker, directory)
     try:
         yield made

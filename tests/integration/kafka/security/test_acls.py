@@ -18,7 +18,7 @@ from sinks.kafka.kafka_python import subscribe
 from state.records.throttle import encode_throttle
 from tests.integration.kafka.security.acl_table import Rule, documented
 from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka
-from tests.integration.kafka.security.secured_testbed import BOUND_TOPIC, PREFIX, Testbed, testbed
+from tests.integration.kafka.security.secured_testbed import BOUND_TOPIC, PREFIX, Testbed, running_testbed
 from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
@@ -41,7 +41,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Tes
     """After everything has been done that needs Kafka."""
     with (
         secure_kafka(tmp_path_factory.mktemp("secure"), jars) as (broker, _),
-        testbed(broker, tmp_path_factory.mktemp("testbed")) as it,
+        running_testbed(broker, tmp_path_factory.mktemp("testbed")) as it,
     ):
         rules = tried()
         for user in sorted({rule.principal for rule in rules}):
