@@ -21,7 +21,7 @@ def test_a_bridge_needs_exactly_its_rows(tmp_path_factory: pytest.TempPathFactor
     make = tmp_path_factory.mktemp
     with (
         secure_kafka(make("secure"), jars) as (kafka, _),
-        testbed(kafka, make("testbed")) as bed,
+        running_testbed(kafka, make("testbed")) as bed,
         Mosquitto(make("mosquitto")) as broker,
     ):
         ensure_topics(Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": PREFIX}))
