@@ -18,6 +18,7 @@ from inflight.local.endpoints import Endpoints
 from state.events import DropRequested, RestoreRequested, SessionPurged
 from state.records.events import decode_events
 from streaming.config.resources import conf_file
+from tests.support.waiting import DEADLINE_S
 
 RUNNER = CliRunner()
 COMMANDS = (
@@ -28,10 +29,9 @@ COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib", "starlette", "uvicorn", "jinja2")
 
 
-def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "inflight", *arguments], capture_output=True, text=True, input=stdin, timeout=60, check=False
-    )
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "inflight", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, input="", timeout=DEADLINE_S, check=False)
 
 
 @pytest.fixture

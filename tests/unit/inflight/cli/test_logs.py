@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from inflight.cli.logs import RepeatFilter
+from tests.support.waiting import DEADLINE_S
 
 processes = pytest.mark.processes
 
@@ -27,7 +28,7 @@ print("goes on")
 def run(stderr: Path, *, json: bool) -> str:
     with stderr.open("wb") as log:
         command = [sys.executable, "-c", PROGRAM.format(json=json)]
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=60, check=False).stdout
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=DEADLINE_S, check=False).stdout
 
 
 @processes

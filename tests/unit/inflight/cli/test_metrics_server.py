@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from inflight.cli.metrics_server import serving_metrics
 from sinks.health import NO_LEASE, STARTING, UnmetCondition
 from streaming.engine.metrics import EngineCollector
+from tests.support.waiting import DEADLINE_S
 
 
 class SetHealth:
@@ -26,7 +27,7 @@ class SetHealth:
 
 def get(word: str, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{word.removeprefix(' metrics=')}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{word.removeprefix(' metrics=')}{path}", timeout=DEADLINE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

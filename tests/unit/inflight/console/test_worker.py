@@ -6,7 +6,7 @@ import pytest
 
 from inflight.console.worker import QueryWorker, Stage, TooManyQueries
 from state.errors import InflightError
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def test_a_question_waits_is_worked_on_and_done_and_is_asked_once() -> None:
@@ -16,7 +16,7 @@ def test_a_question_waits_is_worked_on_and_done_and_is_asked_once() -> None:
     def question(on_progress) -> str:
         asked.append("a")
         on_progress(3, 4)
-        may_go.wait(10)
+        may_go.wait(DEADLINE_S)
         return "the answer"
 
     with QueryWorker() as worker:

@@ -13,7 +13,7 @@ import pytest
 from inflight.local import supervised_child
 from inflight.local.child_process import bound_to_parent
 from inflight.local.supervised_child import SupervisedChild, explain_status, kill_when_stuck
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.processes
 
@@ -59,7 +59,7 @@ def test_a_child_that_does_nothing_is_killed(children: list["subprocess.Popen[by
     said: list[str] = []
     time.sleep(PATIENCE_S)  # its start is work, too
     asyncio.run(kill_when_stuck("engine", pid, say=said.append, patience_s=PATIENCE_S))
-    assert children[0].wait(10) == -9
+    assert children[0].wait(DEADLINE_S) == -9
     assert "is killed" in said[-1]
 
 

@@ -48,7 +48,7 @@ class Failed:
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
     monkeypatch.setattr(group_instance, "_POLL_S", 0.001)
-    monkeypatch.setattr(group_instance, "WATCH_S", 0.02)
+    monkeypatch.setattr(group_instance, "WATCH_S", 0.3)
 
     def look(admin: Admin) -> None:
         monkeypatch.setattr(group_instance, "AdminClient", lambda _: admin)

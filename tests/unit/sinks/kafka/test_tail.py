@@ -14,7 +14,7 @@ from sinks.kafka.group_consumer import CommitRefused, ConsumedRecord, MemberFenc
 from sinks.kafka.group_instance import GroupInstanceTaken
 from sinks.kafka.librdkafka import KafkaFailed
 from sinks.kafka.tail import KafkaCommandTail
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 PASSING = CommitRefused("the group is rebalancing", is_passing=True)
 LASTING = CommitRefused("too few replicas", is_passing=False)
@@ -126,7 +126,7 @@ def test_after_a_failed_consumer_another_one_joins(monkeypatch: pytest.MonkeyPat
     async def main() -> list[tuple[str, frozenset[int]]]:
         listener, reader = Listener(), tail_on(monkeypatch, Failing)
         reader.start(listener)
-        await until(lambda: len(listener.calls) >= 3, "the partition is given up and got again", within_s=20)
+        await until(lambda: len(listener.calls) >= 3, "the partition is given up and got again")
         await reader.close(5)
         return listener.calls
 
@@ -149,7 +149,7 @@ def test_what_comes_with_the_loss_of_its_partition_is_the_next_owners(monkeypatc
     async def main() -> Listener:
         listener, reader = Listener(), tail_on(monkeypatch, Losing)
         reader.start(listener)
-        await until(lambda: len(listener.calls) == 2, "the partition comes and goes", within_s=20)
+        await until(lambda: len(listener.calls) == 2, "the partition comes and goes")
         await reader.close(5)
         return listener
 
@@ -174,7 +174,7 @@ def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeyp
         reader = tail_on(monkeypatch, FencedConsumer, group_instance_id="gateway-0", on_taken=taken.set)
         reader.start(listener)
         reader.check()
-        await asyncio.wait_for(taken.wait(), 20)
+        await asyncio.wait_for(taken.wait(), DEADLINE_S)
         with pytest.raises(GroupInstanceTaken, match="gateways as 'gateway-0' and has taken the partitions over"):
             reader.check()
         await reader.close(5)
@@ -223,7 +223,7 @@ def test_what_needs_certainty_waits_until_kafka_has_taken_a_commit(
     async def main() -> Listener:
         listener, reader = Listener(), tail_on(monkeypatch, consumer)
         reader.start(listener)
-        await until(lambda: listener.done or len(listener.calls) >= 2, "a commit, or the end of the membership", within_s=20)
+        await until(lambda: listener.done or len(listener.calls) >= 2, "a commit, or the end of the membership")
         assert Reading.commits > refusals or not listener.done
         await reader.close(5)
         return listener
@@ -248,7 +248,7 @@ def test_of_what_waits_for_a_commit_that_does_not_come_the_newest_is_kept(monkey
     async def main() -> list[bytes]:
         listener, reader = Listener(), tail_on(monkeypatch, Unpermitted)
         reader.start(listener)
-        await until(lambda: listener.done, "a commit", within_s=20)
+        await until(lambda: listener.done, "a commit")
         await reader.close(5)
         return listener.done
 
@@ -277,25 +277,26 @@ SILENT = object()
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("outcomes", "tries"),
-    [((PASSING, PASSING, None), 3), ((LASTING,), 1), ((SILENT,), 1)],
+    ("outcomes", "limit_s", "tries"),
+    [((PASSING, PASSING, None), DEADLINE_S, 3), ((LASTING,), DEADLINE_S, 1), ((SILENT,), 0.5, 1)],
     ids=["a rebalance ends", "refused for good", "Kafka is away"],
 )
 def test_the_last_commit_waits_for_the_end_of_a_rebalance_only(
-    monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Any, ...], tries: int
+    monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Any, ...], limit_s: float, tries: int
 ) -> None:
-    monkeypatch.setattr(tail, "_LAST_COMMIT_S", 1.0)
+    monkeypatch.setattr(tail, "_LAST_COMMIT_S", limit_s)
     monkeypatch.setattr(Leaving, "outcomes", outcomes)
-    assert last_commits(monkeypatch, stop_timeout_s=5) == tries
+    assert last_commits(monkeypatch, stop_timeout_s=DEADLINE_S) == tries
 
 
 @pytest.mark.usefixtures("quick")
 def test_the_last_commit_waits_no_longer_than_the_process_may_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_LEAVE_S", 0.5)
+    monkeypatch.setattr(tail, "_LEAVE_S", 0.0)
+    monkeypatch.setattr(tail, "_LAST_COMMIT_S", DEADLINE_S)
     monkeypatch.setattr(Leaving, "outcomes", (PASSING,))
     started = time.monotonic()
-    assert last_commits(monkeypatch, stop_timeout_s=0.8) > 1
-    assert time.monotonic() - started < tail._LAST_COMMIT_S  # without a look at when the process has to stop
+    assert last_commits(monkeypatch, stop_timeout_s=0.5) > 0
+    assert time.monotonic() - started < DEADLINE_S, "the limit of a commit counts only until the process has to stop"
 
 
 def last_commits(monkeypatch: pytest.MonkeyPatch, *, stop_timeout_s: float) -> int:
@@ -305,9 +306,9 @@ def last_commits(monkeypatch: pytest.MonkeyPatch, *, stop_timeout_s: float) -> i
     async def main() -> None:
         listener, reader = Listener(), tail_on(monkeypatch, Leaving, group_instance_id="gateway-0")
         reader.start(listener)
-        await until(lambda: listener.done, "a commit", within_s=20)
+        await until(lambda: listener.done, "a commit")
         await reader.close(stop_timeout_s)
-        await until(lambda: Consumer.made[0].is_closed, "its thread ends", within_s=20)
+        await until(lambda: Consumer.made[0].is_closed, "its thread ends")
 
     asyncio.run(main())
     return Leaving.last_commits

@@ -8,9 +8,7 @@ from pyspark.errors import AnalysisException
 
 from streaming.archive.keeper import ArchiveKeeper
 from streaming.config.settings import Settings
-from tests.support.waiting import wait_until
-
-DEADLINE_S = 10.0
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 class FakeQuery:

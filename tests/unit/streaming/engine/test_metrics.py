@@ -16,11 +16,12 @@ from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress, batch_progress
 from tests.support.metrics import full_engine
+from tests.support.waiting import DEADLINE_S
 
 
 def scrape(word: str) -> str:
     address = word.removeprefix(" metrics=")
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=DEADLINE_S) as answer:
         text: str = answer.read().decode()
     return text
 

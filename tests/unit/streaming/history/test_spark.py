@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming.history.spark import _without_warning
+from tests.support.waiting import DEADLINE_S
 
 WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
 
@@ -30,7 +31,7 @@ def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: s
         with _without_warning(file.fileno()) as stderr:
             [relay] = [thread for thread in threading.enumerate() if thread.name == "jvm-stderr"]
             subprocess.run(["printf", "%s", said], stdout=stderr, check=True)
-        relay.join(10)
+        relay.join(DEADLINE_S)
     assert out.read_bytes().decode() == shown
 
 
@@ -42,6 +43,6 @@ def test_a_reader_that_has_gone_ends_what_is_shown_and_nothing_else() -> None:
     with _without_warning(out) as stderr:
         [relay] = [thread for thread in threading.enumerate() if thread.name == "jvm-stderr"]
         subprocess.run(["printf", "%s", "out of memory"], stdout=stderr, check=True)
-        relay.join(10)
+        relay.join(DEADLINE_S)
         assert not relay.is_alive()
     os.close(out)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from inflight.cli import app
 from inflight.local.child_process import free_port
 from inflight.local.errors import CannotListen
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 @pytest.mark.processes
@@ -28,13 +28,13 @@ def test_it_serves_the_page_until_it_is_stopped_also_when_nothing_runs(number: s
         address = line.strip().partition("console=")[2]
 
         def page() -> str:
-            with urllib.request.urlopen(address, timeout=10) as answer:
+            with urllib.request.urlopen(address, timeout=DEADLINE_S) as answer:
                 text: str = answer.read().decode()
                 return text
 
         wait_until(lambda: "does not answer" in page(), "a look at a Kafka that is not there")
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=DEADLINE_S) == 0
 
 
 def test_a_port_that_is_taken_or_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from state.records.leases import Lease
 from streaming.engine.leases.connections import OpenConnection
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.progress import BatchProgress
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 DURATION_S = 2.0
 LEASE = Lease(holder="gateway", duration_ms=2_000)
@@ -206,7 +206,7 @@ def test_a_failure_is_tried_again() -> None:
         keeper.start()
         world.failing = False
         keeper._on_report = lambda report: looked.set()
-        assert looked.wait(30)
+        assert looked.wait(DEADLINE_S)
     assert world.closed
 
 

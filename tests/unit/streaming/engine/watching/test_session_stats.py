@@ -5,7 +5,7 @@ import threading
 from pyspark.errors import PySparkException
 
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 EMPTY = SessionStats(
     sessions=0, connected=0, quarantined=0, inflight=0, queued=0, queued_bytes=0, oldest_unacknowledged_s=None, taken_s=1.0
@@ -39,10 +39,10 @@ def test_one_that_is_under_way_is_cancelled_at_the_end() -> None:
 
     def collect() -> SessionStats:
         began.set()
-        assert cancelled.wait(10)
+        assert cancelled.wait(DEADLINE_S)
         raise PySparkException("cancelled")
 
     with SessionStatsCollector(collect, interval_s=60, on_stats=lambda stats: None, cancel=cancelled.set) as taker:
         taker.start()
-        assert began.wait(10)
+        assert began.wait(DEADLINE_S)
     assert cancelled.is_set()

@@ -10,6 +10,7 @@ import pytest
 from streaming.config.settings import Settings
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.watchdog import HUNG, Hangs, Watchdog, report_hangs
+from tests.support.waiting import DEADLINE_S
 
 BATCH = BatchProgress(batch_id=1, started="", duration_ms=1)
 END_OF_A_PROCESS = """
@@ -37,7 +38,7 @@ def test_it_ends_an_engine_of_which_nothing_new_is_seen() -> None:
     happened = threading.Event()
     with watchdog("200ms", told, happened) as made:
         made.observe(BATCH)
-        assert happened.wait(10)
+        assert happened.wait(DEADLINE_S)
     assert len(told) == 1
     assert "after 1 of this engine" in told[0]
 
@@ -68,7 +69,7 @@ def test_the_end_is_counted_kills_children_and_has_its_own_status(tmp_path: Path
     Hangs(count=1).write(tmp_path)
     # A child that lived on would keep standard error open, and `run` waiting.
     ended = subprocess.run(
-        [sys.executable, "-c", END_OF_A_PROCESS, tmp_path], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", END_OF_A_PROCESS, tmp_path], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert ended.returncode == HUNG
     assert "query_hangs" in ended.stdout
