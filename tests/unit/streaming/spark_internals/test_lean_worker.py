@@ -3,7 +3,6 @@
 tests/spark/test_lean_worker.py does the same with streams of a real JVM, and pins that those here look like them.
 """
 
-import base64
 import json
 import pickle
 import random
@@ -18,7 +17,7 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.state import GroupState
 
 from state.events import ClientConnected, ConnectionLost, DropRequested, PubAckReceived, RestoreRequested
 from state.records.commands import decode_command_batch
@@ -32,6 +31,7 @@ from streaming.engine.operator.sink_columns import SinkRows
 from streaming.spark_internals import lean_streams, lean_worker
 from streaming.spark_internals.lean_streams import LeanState
 from streaming.spark_internals.lean_task import layout_of
+from tests.unit.streaming.engine.operator.operator_host import cell, group_state
 from tests.unit.streaming.spark_internals.worker_replay import NOW, STATE_TYPE, Given, Probe, Task, arrow_stream, read_answer
 
 ROW = (1, True, 2, 3, 400, None, NOW + 5, b"\x00blob")
@@ -285,23 +285,6 @@ def test_the_columns_are_found_by_the_offsets_that_spark_sends() -> None:
     assert layout_of([5, 2, 3, 1, 7, 0], 0) == ((3, 1), 7)
 
 
-def state_of(kind: type[GroupState], row: Any = None) -> GroupState:
-    return kind(
-        optionalValue=row,
-        batchProcessingTimeMs=NOW,
-        eventTimeWatermarkMs=-1,
-        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
-        hasTimedOut=False,
-        watermarkPresent=False,
-        defined=row is not None,
-        updated=False,
-        removed=False,
-        timeoutTimestamp=-1,
-        keyAsUnsafe=b"k",
-        valueSchema=STATE_TYPE,
-    )
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -313,7 +296,7 @@ def state_of(kind: type[GroupState], row: Any = None) -> GroupState:
     ],
 )
 def test_a_state_says_the_same_after_every_kind_of_update(row: Any) -> None:
-    stock, lean = state_of(GroupState), state_of(LeanState)
+    stock, lean = (group_state(kind=kind, schema=STATE_TYPE) for kind in (GroupState, LeanState))
     for state in (stock, lean):
         state.update(row)
         state.setTimeoutDuration(3)
@@ -338,9 +321,7 @@ class Jvm:
 
     def cell(self, source: int, value: bytes, **headers: bytes) -> bytes:
         self.offset += 1
-        pairs = [{"key": name.replace("_", "-"), "value": base64.b64encode(v).decode()} for name, v in headers.items()]
-        fields = {"s": source, "p": 0, "o": self.offset, "t": NOW, "h": pairs, "v": base64.b64encode(value).decode()}
-        return json.dumps(fields).encode()
+        return cell(source, self.offset, value, **headers)
 
     def micro_batch(self, cells: dict[str, tuple[bytes, ...]], *, timed_out: bool = False, batch_rows: int = 11) -> list[Any]:
         """Returns the gateway commands."""

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.state import GroupState
 from streaming.engine.operator import session_operator
 from streaming.engine.operator.due_timers import CALLED_OF, FIRST_MS, MESSAGES_AS_ONE, STEP_MS, DueTimers
 from streaming.engine.operator.session_operator import SessionOperator, TaskOperator
-from tests.unit.streaming.engine.operator.test_session_operator import NOW, SETTINGS, Host, group_state
+from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, group_state
 from tests.unit.streaming.engine.operator.test_state_row import ROW
 
 

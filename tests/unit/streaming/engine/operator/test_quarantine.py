@@ -19,7 +19,7 @@ from state.events import (
 from state.session import Session
 from streaming.engine.operator import session_operator, state_row
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
-from tests.unit.streaming.engine.operator.test_session_operator import NOW, SETTINGS, Host, commands, group_state, of
+from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, group_state, of
 
 RETRY_MS = SETTINGS.session.retry_interval_ms
 _pass_time = Session._pass_time

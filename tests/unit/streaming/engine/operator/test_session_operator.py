@@ -1,19 +1,15 @@
-"""The state operator without a JVM: GroupState can be built in Python (tests/spark pins its constructor)."""
+"""streaming.engine.operator.session_operator"""
 
-import base64
 import json
 import pickle
 from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import StructType
 
 from state.commands import AcceptConnection, OpenFastPath, SendPublish
 from state.events import Capability, ClientConnected, ConnectionLost, FastSent, PubAckReceived, Subscribed
 from state.model import Message, Position, QoS
-from state.records.commands import decode_command_batch
 from state.records.events import encode_event, joined
 from state.session import Session
 from state.settings import SessionSettings
@@ -22,75 +18,7 @@ from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
-
-NOW = 1_700_000_000_000
-SETTINGS = PipelineSettings(commands_partitions=2)
-
-
-def group_state(value: tuple[Any, ...] | None = None, *, now_ms: int = NOW, timed_out: bool = False) -> GroupState:
-    return GroupState(
-        optionalValue=value,  # type: ignore[arg-type]
-        batchProcessingTimeMs=now_ms,
-        eventTimeWatermarkMs=-1,
-        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
-        hasTimedOut=timed_out,
-        watermarkPresent=False,
-        defined=value is not None,
-        updated=False,
-        removed=False,
-        timeoutTimestamp=-1,
-        keyAsUnsafe=b"",
-        valueSchema=StructType(),
-    )
-
-
-class Host:
-    """Plays Spark: keeps the state between activations, and parses what comes out."""
-
-    def __init__(self, settings: PipelineSettings = SETTINGS, client_id: str = "c") -> None:
-        self.operator = SessionOperator(settings)
-        self.client_id = client_id
-        self.value: tuple[Any, ...] | None = None
-        self.timer_ms = -1
-        self.offset = 0
-
-    def cell(self, source: int, value: bytes, *, key: bytes | None = None, **headers: bytes) -> bytes:
-        self.offset += 1
-        pairs = [{"key": name.replace("_", "-"), "value": base64.b64encode(v).decode()} for name, v in headers.items()]
-        fields = {"s": source, "p": 0, "o": self.offset, "t": NOW, "h": pairs, "v": base64.b64encode(value).decode()}
-        if key is not None:
-            fields["k"] = base64.b64encode(key).decode()
-        return json.dumps(fields).encode()
-
-    def message(self, payload: bytes = b"p", **headers: bytes) -> bytes:
-        return self.cell(MESSAGES, payload, **{"mqtt_topic": b"t", **headers})
-
-    def event(self, event: Any) -> bytes:
-        return self.cell(EVENTS, encode_event(event))
-
-    def connected(self) -> bytes:
-        return self.event(ClientConnected(connection_id=1, commands_partition=1, clean_start=False))
-
-    def run(self, *cells: bytes, now_ms: int = NOW, frames: int = 1, timed_out: bool = False) -> list[dict[str, Any]]:
-        state = group_state(self.value, now_ms=now_ms, timed_out=timed_out)
-        chunks = [pd.DataFrame({"client_id": "c", "record": list(cells[number::frames])}) for number in range(frames)]
-        out = list(self.operator((self.client_id,), iter(chunks), state))
-        self.state = state
-        self.value = tuple(state.get) if state.exists else None
-        self.timer_ms = state._timeout_timestamp
-        records: list[dict[str, Any]] = [record for frame in out for record in frame.to_dict("records")]
-        for record in records:
-            record["value"] = record["value"] or b""
-            record["headers"] = {header["key"]: header["value"] for header in record["headers"] or ()}
-        return records
-
-
-def of(records: list[dict[str, Any]], topic: str) -> list[dict[str, Any]]:
-    return [record for record in records if record["topic"] == f"inflight.{topic}"]
-
-
-def commands(records: list[dict[str, Any]]) -> list[Any]:
-    return [command for record in of(records, "commands") for command in decode_command_batch(record["value"]).commands]
+from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, group_state, of
 
 
 def test_events_come_before_messages_and_each_in_the_order_of_its_offsets() -> None:

@@ -14,7 +14,7 @@ from streaming.engine.operator.state_row import (
     store,
     stored_quarantine,
 )
-from tests.unit.streaming.engine.operator.test_session_operator import NOW, group_state
+from tests.unit.streaming.engine.operator.operator_host import NOW, group_state
 
 ROW = StateRow(
     version=STATE_ROW_VERSION,

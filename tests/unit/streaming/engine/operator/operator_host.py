@@ -1,0 +1,98 @@
+"""The state operator without a JVM: GroupState can be built in Python (tests/spark checks its constructor)."""
+
+import base64
+import json
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import StructType
+
+from state.events import ClientConnected
+from state.records.commands import decode_command_batch
+from state.records.events import encode_event
+from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.session_operator import SessionOperator
+from streaming.engine.operator.settings import PipelineSettings
+
+NOW = 1_700_000_000_000
+SETTINGS = PipelineSettings(commands_partitions=2)
+NO_SCHEMA = StructType()
+
+
+def cell(source: int, offset: int, value: bytes, *, key: bytes | None = None, **headers: bytes) -> bytes:
+    """A record of Kafka as Spark's `to_json` writes it: no nulls, and bytes as base64."""
+    pairs = [{"key": name.replace("_", "-"), "value": base64.b64encode(v).decode()} for name, v in headers.items()]
+    fields = {"s": source, "p": 0, "o": offset, "t": NOW, "h": pairs, "v": base64.b64encode(value).decode()}
+    if key is not None:
+        fields["k"] = base64.b64encode(key).decode()
+    return json.dumps(fields).encode()
+
+
+def group_state(
+    value: tuple[Any, ...] | None = None,
+    *,
+    now_ms: int = NOW,
+    timed_out: bool = False,
+    kind: type[GroupState] = GroupState,
+    schema: StructType = NO_SCHEMA,
+) -> GroupState:
+    return kind(
+        optionalValue=value,  # type: ignore[arg-type]
+        batchProcessingTimeMs=now_ms,
+        eventTimeWatermarkMs=-1,
+        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+        hasTimedOut=timed_out,
+        watermarkPresent=False,
+        defined=value is not None,
+        updated=False,
+        removed=False,
+        timeoutTimestamp=-1,
+        keyAsUnsafe=b"",
+        valueSchema=schema,
+    )
+
+
+class Host:
+    """Does what Spark does: keeps the state between activations, and decodes the records that come out."""
+
+    def __init__(self, settings: PipelineSettings = SETTINGS, client_id: str = "c") -> None:
+        self.operator = SessionOperator(settings)
+        self.client_id = client_id
+        self.value: tuple[Any, ...] | None = None
+        self.timer_ms = -1
+        self.offset = 0
+
+    def cell(self, source: int, value: bytes, *, key: bytes | None = None, **headers: bytes) -> bytes:
+        self.offset += 1
+        return cell(source, self.offset, value, key=key, **headers)
+
+    def message(self, payload: bytes = b"p", **headers: bytes) -> bytes:
+        return self.cell(MESSAGES, payload, **{"mqtt_topic": b"t", **headers})
+
+    def event(self, event: Any) -> bytes:
+        return self.cell(EVENTS, encode_event(event))
+
+    def connected(self) -> bytes:
+        return self.event(ClientConnected(connection_id=1, commands_partition=1, clean_start=False))
+
+    def run(self, *cells: bytes, now_ms: int = NOW, frames: int = 1, timed_out: bool = False) -> list[dict[str, Any]]:
+        state = group_state(self.value, now_ms=now_ms, timed_out=timed_out)
+        chunks = [pd.DataFrame({"client_id": "c", "record": list(cells[number::frames])}) for number in range(frames)]
+        out = list(self.operator((self.client_id,), iter(chunks), state))
+        self.state = state
+        self.value = tuple(state.get) if state.exists else None
+        self.timer_ms = state._timeout_timestamp
+        records: list[dict[str, Any]] = [record for frame in out for record in frame.to_dict("records")]
+        for record in records:
+            record["value"] = record["value"] or b""
+            record["headers"] = {header["key"]: header["value"] for header in record["headers"] or ()}
+        return records
+
+
+def of(records: list[dict[str, Any]], topic: str) -> list[dict[str, Any]]:
+    return [record for record in records if record["topic"] == f"inflight.{topic}"]
+
+
+def commands(records: list[dict[str, Any]]) -> list[Any]:
+    return [command for record in of(records, "commands") for command in decode_command_batch(record["value"]).commands]
