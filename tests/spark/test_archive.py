@@ -286,7 +286,7 @@ def test_upkeep_merges_files_sorts_days_that_are_over_and_deletes_old_ones(spark
     assert properties(spark, location)[SORTED_UNTIL] == "2026-11-20"
 
 
-def test_bytes_that_nobody_can_read_become_rows_and_stop_nothing(archive: Archive) -> None:
+def test_undecodable_records_become_rows_and_stop_nothing(archive: Archive) -> None:
     for value in (b"\xff\xfe", b"{", b"[]", b"[{}]", b'[{"transition":"sent","batch_ms":99999999999999999}]', None, b'"text"'):
         archive.append("ledger", "c1", value)
         archive.append("receipts", "" if value is None else None, value)

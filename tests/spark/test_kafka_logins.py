@@ -31,7 +31,7 @@ def test_spark_logs_in(spark: SparkSession, secured: Secured, tmp_path: Path, lo
 
 
 @pytest.mark.parametrize("login", LOGINS)
-def test_who_looks_at_what_waits_logs_in(secured: Secured, tmp_path: Path, login: str) -> None:
+def test_the_reader_of_waiting_records_logs_in(secured: Secured, tmp_path: Path, login: str) -> None:
     kafka = Settings(kafka=LOGINS[login](*secured, tmp_path)).kafka
     with closing(
         WaitingRecords(kafka.bootstrap_servers, kafka.librdkafka_options(), group_id=GROUP, max_bytes=1 << 20)

@@ -153,7 +153,7 @@ def test_an_exception_stops_the_query_and_the_next_query_runs(pipeline: Pipeline
 
 
 @pytest.mark.parametrize("option", ["spark.python.use.daemon=false", "spark.python.worker.reuse=false"])
-def test_workers_without_a_daemon_take_it_too(option: str, tmp_path: Path) -> None:
+def test_workers_without_a_daemon_use_the_lean_path(option: str, tmp_path: Path) -> None:
     """A Spark of its own: this is decided when it starts."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.txt").write_text("a\nb\na\n")

@@ -67,7 +67,7 @@ def test_an_event_of_a_newer_version_waits_for_that_version(pipeline: Pipeline, 
     assert read_topic(pipeline.bootstrap_servers, topics.dead_letters) == []
 
 
-def test_who_gives_newer_events_up_finds_them_among_the_dead_letters(pipeline: Pipeline) -> None:
+def test_newer_events_become_dead_letters_if_configured(pipeline: Pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.settings = replace(pipeline.settings, stop_at_newer_events=False)
     pipeline.start()

@@ -116,7 +116,7 @@ def test_the_state_can_be_asked_for_live_sessions_while_the_query_runs(pipeline:
     assert (row.client_id, row.version, row.connected, row.inflight, row.queued) == ("asked", 1, True, 1, 0)
 
 
-def test_progress_is_told_once_for_each_micro_batch(pipeline: Pipeline, tmp_path) -> None:
+def test_progress_is_reported_once_for_each_micro_batch(pipeline: Pipeline, tmp_path) -> None:
     query = pipeline.start()
     reader, file, seen = ProgressReader(query), ProgressFile(tmp_path), []
     pipeline.send_message("c", b"p")

@@ -137,7 +137,7 @@ def test_a_changed_policy_holds_for_the_next_messages(spark: SparkSession, insta
 
 
 @pytest.mark.faults
-def test_a_running_engine_takes_a_changed_file_and_goes_on(installation: Installation, tmp_path: Path) -> None:
+def test_a_running_engine_reloads_a_changed_file_and_continues(installation: Installation, tmp_path: Path) -> None:
     """With the pace, the archive, leases and back-pressure, which go on; and a stop ends between two micro-batches."""
     log = tmp_path / "engine.log"
     command = [sys.executable, "-m", "inflight", "engine", "--config", str(installation.file)]

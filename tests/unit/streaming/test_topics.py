@@ -181,7 +181,7 @@ class SlowBrokers:
 
 
 @pytest.mark.parametrize("late", range(5))
-def test_a_broker_that_has_not_heard_of_a_new_topic_is_waited_for(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_do_not_have_a_new_topic_yet_are_waited_for(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = SlowBrokers(late)
     monkeypatch.setattr("streaming.topics.KafkaAdminClient", lambda **options: brokers)
     report = ensure_topics(Settings(topics={"replication_factor": 3, "min_insync_replicas": 2}))

@@ -62,7 +62,7 @@ def test_the_command_line_starts_without_heavy_imports() -> None:
 
 
 @pytest.mark.processes
-def test_help_takes_at_most_twice_the_time_of_its_libraries() -> None:
+def test_help_needs_at_most_twice_the_time_of_its_libraries() -> None:
     # In turn, and of processor time, because the machine may be busy; the best, because caches may be cold.
     spent_s = [(_cpu_s("-m", "inflight", "--help"), _cpu_s("-c", "import typer.main, typer.rich_utils")) for _ in range(3)]
     ours_s, theirs_s = (min(times) for times in zip(*spent_s, strict=True))
@@ -112,7 +112,7 @@ def test_send_refuses_what_breaks_the_contract_of_messages(arguments: list[str],
 
 
 @pytest.mark.processes
-def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
+def test_send_without_kafka_gives_an_instruction() -> None:
     options = ["--kafka", f"127.0.0.1:{free_port()}", "--set", "kafka.options.bootstrap_timeout_ms=500", "--timeout", "1s"]
     result = run("send", "client", "topic", "--payload", "x", *options)
     assert result.returncode == 1
@@ -122,7 +122,7 @@ def test_send_to_a_kafka_that_is_not_there_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("command", [["gateway"], ["bridge"], ["sessions", "restore", "lamp"]])
 @pytest.mark.processes
-def test_a_process_without_a_kafka_says_which_one_did_not_answer(command: list[str]) -> None:
+def test_a_process_without_kafka_names_the_address(command: list[str]) -> None:
     server = f"127.0.0.1:{free_port()}"
     options = [f"kafka.bootstrap_servers={server}", "kafka.options.bootstrap_timeout_ms=500", "gateway.port=0"]
     result = run(*command, *(word for option in options for word in ("--set", option)))
@@ -173,9 +173,7 @@ def test_the_end_of_a_quarantine_is_an_event_for_each_client(
     ]
 
 
-def test_a_purge_names_whom_it_is_about_and_asks_before_it_asks_the_engine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_purge_lists_the_clients_and_asks_for_confirmation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sent: list[tuple[str, SessionPurged]] = []
     asked: list[str] = []
 

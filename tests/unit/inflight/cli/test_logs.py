@@ -33,7 +33,7 @@ def run(stderr: Path, *, json: bool) -> str:
 
 @processes
 @pytest.mark.parametrize("json", [False, True])
-def test_a_log_on_a_full_disk_fails_nobody(json: bool) -> None:
+def test_a_log_on_a_full_disk_stops_no_process(json: bool) -> None:
     assert run(Path("/dev/full"), json=json) == "goes on\n"
 
 
@@ -64,7 +64,7 @@ def test_a_repeated_sentence_of_a_library_is_counted_and_left_out() -> None:
     assert said("%s is away", 8) == "8 is away"
 
 
-def test_very_many_sentences_take_no_memory() -> None:
+def test_the_memory_of_the_repeat_filter_is_bounded() -> None:
     repeat_filter = RepeatFilter(lambda: 0.0)
     for number in range(5_000):
         assert repeat_filter.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, f"sentence {number}", None, None))

@@ -29,7 +29,7 @@ def points(plot: Plot, name: str) -> int:
     return sum(len(set(piece.split())) for line in plot.lines if line.name == name for piece in line.segments)
 
 
-def test_without_a_look_and_a_micro_batch_all_plots_are_there_and_empty() -> None:
+def test_without_measurements_all_plots_are_empty() -> None:
     plots = by_title()
     assert len(plots) == 6
     assert all(not plot.lines for plot in plots.values())
@@ -52,7 +52,7 @@ def test_appends_are_a_mean_over_gateways_and_bridges() -> None:
     assert points(plot, "append") == 1
 
 
-def test_micro_batches_and_what_waits_are_from_before_somebody_looked() -> None:
+def test_micro_batches_and_lag_are_plotted_from_before_the_first_page() -> None:
     started = datetime.fromtimestamp(NOW_S - 100, UTC).isoformat()
     batch = BatchProgress(batch_id=1, started=started, duration_ms=700, add_batch_ms=400, consumer_lag=12)
     found = by_title(batches=(batch,))
@@ -60,7 +60,7 @@ def test_micro_batches_and_what_waits_are_from_before_somebody_looked() -> None:
     assert lines(found["Records that wait for the engine"]) == {"consumer lag": "12"}
 
 
-def test_a_census_is_one_point_however_often_it_was_seen() -> None:
+def test_session_totals_are_plotted_once() -> None:
     def seen(age_s: float, queued: int) -> Measurements:
         return replace(WELL, sessions=replace(SESSIONS, age_s=age_s, queued=queued))
 

@@ -14,7 +14,7 @@ def kafka_at(measured_s: float, messages: int) -> KafkaStatus:
     return replace(KAFKA, measured_s=measured_s, topics=(TopicStatus(name="inflight.messages", end=messages, waiting=0),))
 
 
-def test_nobody_looks_until_a_page_is_asked_for() -> None:
+def test_nothing_is_measured_before_a_page_is_requested() -> None:
     seen = Seen()
     with Live(seen, interval_s=0.01) as live:
         time.sleep(0.05)
@@ -26,7 +26,7 @@ def test_nobody_looks_until_a_page_is_asked_for() -> None:
     assert seen.looks == looks, "it ends with its block"
 
 
-def test_a_look_that_fails_is_followed_by_others() -> None:
+def test_a_failed_measurement_is_followed_by_others() -> None:
     class Fails(Seen):
         def probe_kafka(self) -> KafkaStatus:
             if self.looks == 0:
@@ -38,7 +38,7 @@ def test_a_look_that_fails_is_followed_by_others() -> None:
         wait_until(lambda: live.view().newest is not None, "a look")
 
 
-def test_rates_are_between_two_looks_and_over_all_processes() -> None:
+def test_rates_are_between_two_measurements_over_all_processes() -> None:
     gateways = tuple(ProcessStatus(name="gateway", address=f"g:{n}", values={"x": n}) for n in (1, 2))
     seen = Seen(replace(WELL, kafka=kafka_at(10.0, 100), processes=gateways))
     live = Live(seen)
@@ -51,7 +51,7 @@ def test_rates_are_between_two_looks_and_over_all_processes() -> None:
     assert newest.metrics == {"x": 3.0}
 
 
-def test_looks_are_kept_for_as_long_as_the_plots_show_them(monkeypatch) -> None:
+def test_measurements_are_kept_while_plots_show_them(monkeypatch) -> None:
     now_s = 1_000.0
     monkeypatch.setattr("inflight.console.live.time.time", lambda: now_s)
     live = Live(Seen())

@@ -32,14 +32,14 @@ def facts(text: str) -> dict[str, str]:
     return dict(part.split("</dt><dd>") for part in text.split("<div><dt>")[1:] for part in [part.partition("</dd>")[0]])
 
 
-def test_before_the_first_look_the_page_says_that_it_is_looking(tmp_path: Path) -> None:
+def test_before_the_first_measurement_the_page_announces_it(tmp_path: Path) -> None:
     text = browser(settings_of(tmp_path), Live(Seen())).get("/").text
     assert "Looking for Kafka" in text
     assert 'data-refresh="2000"' in text
     assert facts(text)["sessions"] == "–"
 
 
-def test_it_says_what_the_sessions_hold_and_that_nothing_is_wrong(tmp_path: Path) -> None:
+def test_the_page_shows_session_totals_and_no_findings(tmp_path: Path) -> None:
     sessions = replace(SESSIONS, sessions=100_000, connected=7, inflight=32, queued=4_500, oldest_s=150.0)
     text = page_of(replace(WELL, sessions=sessions), tmp_path)
     shown = facts(text)
@@ -50,7 +50,7 @@ def test_it_says_what_the_sessions_hold_and_that_nothing_is_wrong(tmp_path: Path
     assert "Sessions by the checkpoint of 1 s ago" in text
 
 
-def test_of_the_census_and_the_checkpoint_the_newer_one_is_shown(tmp_path: Path) -> None:
+def test_the_newer_of_metrics_and_checkpoint_is_shown(tmp_path: Path) -> None:
     live, worker = Live(Seen(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))), QueryWorker()
     live.update()
     client = TestClient(console_app(settings_of(tmp_path), live, worker, Told()), base_url="http://127.0.0.1")
@@ -62,7 +62,7 @@ def test_of_the_census_and_the_checkpoint_the_newer_one_is_shown(tmp_path: Path)
     assert "Sessions by the checkpoint of 1 s ago" in text
 
 
-def test_gateways_and_bridges_know_best_who_is_connected(tmp_path: Path) -> None:
+def test_connections_are_counted_by_gateways_and_bridges(tmp_path: Path) -> None:
     processes = (
         ProcessStatus(name="gateway", address="g:1", values={"inflight_gateway_connections": 40.0}),
         ProcessStatus(name="bridge", address="b:1", values={"inflight_bridge_devices": 2.0}),
@@ -70,7 +70,7 @@ def test_gateways_and_bridges_know_best_who_is_connected(tmp_path: Path) -> None
     assert facts(page_of(replace(WELL, processes=processes), tmp_path))["connected"] == "42"
 
 
-def test_it_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+def test_the_page_shows_findings_with_instructions(tmp_path: Path) -> None:
     condition = UnmetCondition(what="no micro-batch", action="look at its log")
     processes = (
         ProcessStatus(name=ENGINE, address="e:1", missing=(condition,)),
@@ -83,7 +83,7 @@ def test_it_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
     assert '<td class="state away">away</td>' in text
 
 
-def test_a_kafka_that_is_away_is_a_page_that_says_so(tmp_path: Path) -> None:
+def test_an_unreachable_kafka_is_shown_on_the_page(tmp_path: Path) -> None:
     text = page_of(replace(WELL, kafka=replace(KAFKA, error="timed out", topics=(), holders=())), tmp_path)
     assert "does not answer: timed out" in text
     assert facts(text)["records waiting"] == "0"
@@ -113,7 +113,7 @@ def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
     assert text.count(ESCAPED) >= 3
 
 
-def test_an_unknown_page_is_said_to_be_none(tmp_path: Path) -> None:
+def test_an_unknown_page_is_not_found(tmp_path: Path) -> None:
     client: TestClient = browser(settings_of(tmp_path), Live(Seen()))
     answer = client.get("/nothing")
     assert answer.status_code == 404

@@ -19,7 +19,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
-def test_a_page_says_that_it_reads_until_its_answer_is_there(path: str, query: dict[str, str], tmp_path: Path) -> None:
+def test_a_page_shows_progress_until_its_answer_is_there(path: str, query: dict[str, str], tmp_path: Path) -> None:
     desk = Desk(tmp_path, Told())
     first = desk.browser.get(path, params=query).text
     assert "Waiting for the question before this one" in first
@@ -65,7 +65,7 @@ def test_what_devices_and_backends_choose_is_text(path: str, query: dict[str, st
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
-def test_a_page_says_why_there_is_no_answer(path: str, query: dict[str, str], tmp_path: Path) -> None:
+def test_a_page_shows_why_there_is_no_answer(path: str, query: dict[str, str], tmp_path: Path) -> None:
     history = Told()
     history.problem = NothingFound(f"no {SCRIPT} in Kafka:\nlook elsewhere")
     text = Desk(tmp_path, history).get(path, **query)
@@ -108,7 +108,7 @@ def test_a_client_has_its_window_its_queue_and_its_last_steps(tmp_path: Path) ->
     assert "ledger: all of it" in text
 
 
-def test_the_life_of_a_message_says_where_it_is_from(tmp_path: Path) -> None:
+def test_a_trace_names_its_sources(tmp_path: Path) -> None:
     desk = Desk(tmp_path, Told())
     text = desk.get("/trace", id=" job-1 ", client="pump-7")
     assert desk.history.asked == [("life", "job-1", "pump-7")]

@@ -47,7 +47,7 @@ def test_no_sql_of_a_request_reaches_spark(tmp_path: Path) -> None:
         _ = LettersFilter(reason=injected).condition
 
 
-def test_a_dry_run_says_which_and_sends_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_lists_the_messages_and_sends_nothing(tmp_path: Path) -> None:
     desk = Desk(tmp_path, Told(), ALLOWED)
     text = desk.browser.get(dry_run(desk, reason="expired")).text
     assert ("plan", LettersFilter(reason="expired")) in desk.history.asked

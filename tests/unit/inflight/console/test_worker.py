@@ -30,7 +30,7 @@ def test_a_question_waits_is_worked_on_and_done_and_is_asked_once() -> None:
         assert asked == ["a"]
 
 
-def test_a_failure_says_why_and_the_next_question_is_answered() -> None:
+def test_a_failed_question_has_a_reason_and_the_next_is_answered() -> None:
     worker = QueryWorker()
 
     def fails(_: object) -> str:

@@ -58,7 +58,7 @@ def test_what_a_killed_run_has_left_is_removed(jars: Jars, tmp_path: Path, monke
     assert not (tmp_path / "jars" / "warm-up-killed").exists()
 
 
-def test_a_warm_up_that_fails_is_said_and_leaves_nothing(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_warm_up_is_reported_and_leaves_nothing(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     warm_up(tmp_path, monkeypatch, "echo no space left >&2; exit 1")
     ensure_class_archives(jars, said.append)
@@ -75,6 +75,6 @@ def test_a_warm_up_that_hangs_is_given_up(jars: Jars, tmp_path: Path, monkeypatc
     assert "start as slowly as before" in said[-1]
 
 
-def test_in_a_warm_up_each_jvm_is_told_to_write_its_classes(jars: Jars, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_warm_up_each_jvm_writes_its_class_archive(jars: Jars, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFLIGHT_DUMP_CLASSES_TO", os.sep + "there")
     assert archive_options("kafka", jars)[0] == "-XX:ArchiveClassesAtExit=/there/kafka.jsa"

@@ -19,7 +19,7 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
     ("is_full", "advice"),
     [(True, "is full: make room there. Nothing that Kafka has confirmed is lost."), (False, "if the data is damaged, move")],
 )
-def test_a_start_that_cannot_write_is_a_failed_start_that_says_what_to_do(
+def test_a_start_that_cannot_write_fails_with_an_instruction(
     is_full: bool, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(_: EmbeddedKafka) -> Path:

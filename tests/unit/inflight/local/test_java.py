@@ -32,7 +32,7 @@ def test_the_major_version_is_read_from_every_spelling(line: str, major: int | N
     assert parse_version(line) == major
 
 
-def test_java_home_is_taken_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_precedes_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_home = fake_java(tmp_path / "home", "21.0.1")
     on_path = fake_java(tmp_path / "other", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -48,7 +48,7 @@ def test_an_old_java_is_refused_with_how_to_install_a_newer_one(tmp_path: Path, 
         find_java()
 
 
-def test_without_java_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_is_one_sentence_with_an_instruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingPrerequisite, match=r"Java was not found\. Install Java") as caught:

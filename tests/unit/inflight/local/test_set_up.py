@@ -51,7 +51,7 @@ def test_each_package_is_installed_once_and_only_pyspark_is_built(
     assert [packages[0].split("==")[0] for options, *packages in said if "--config-settings" in options] == ["pyspark"]
 
 
-def test_a_pip_that_fails_says_why_and_ends_the_others(
+def test_a_failed_pip_is_reported_and_ends_the_others(
     requirements: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pip(

@@ -140,7 +140,7 @@ def test_the_worst_comes_first() -> None:
     assert isinstance(findings(seen)[0], Finding)
 
 
-def test_rates_are_records_a_second_between_two_looks() -> None:
+def test_rates_are_records_a_second_between_two_measurements() -> None:
     later = replace(KAFKA, topics=(replace(KAFKA.topics[0], end=150), TopicStatus(name="new", end=9)), measured_s=12.0)
     assert rates(KAFKA, later) == {"inflight.messages": 25.0}
     assert rates(KAFKA, KAFKA) == {}

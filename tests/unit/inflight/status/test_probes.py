@@ -28,7 +28,7 @@ def gateway() -> Iterator[str]:
         yield served.removeprefix(" metrics=")
 
 
-def test_a_process_says_its_numbers_and_what_it_lacks(gateway: str) -> None:
+def test_a_probe_reads_metrics_and_unmet_conditions(gateway: str) -> None:
     seen = probe_process("gateway", gateway)
     assert seen.error is None
     assert seen.missing == (STARTING,)
@@ -67,7 +67,7 @@ def test_a_kafka_that_refuses_is_not_one_that_is_away(
     assert seen.refused is refused
 
 
-def test_metrics_are_read_where_the_configuration_or_the_user_says(tmp_path: Path) -> None:
+def test_metrics_addresses_come_from_configuration_and_arguments(tmp_path: Path) -> None:
     settings = Settings(engine={"data_dir": str(tmp_path)}, metrics={"engine_port": 9461, "gateway_port": 0, "host": "0.0.0.0"})
     assert metrics_addresses(settings, ["gateway=10.0.0.7:9462", "10.0.0.8:1"]) == [
         ("engine", "127.0.0.1:9461"),
@@ -76,7 +76,7 @@ def test_metrics_are_read_where_the_configuration_or_the_user_says(tmp_path: Pat
     ]
 
 
-def test_the_processes_of_a_gateway_are_looked_for_one_by_one(tmp_path: Path) -> None:
+def test_each_process_of_a_gateway_has_its_own_metrics_address(tmp_path: Path) -> None:
     gateways = {"gateway": {"processes": 3}, "metrics": {"gateway_port": 9462, "bridge_port": 9470}}
     settings = Settings(engine={"data_dir": str(tmp_path)}, **gateways)
     assert metrics_addresses(settings, []) == [

@@ -47,7 +47,7 @@ class Router:
         return offers
 
 
-def test_an_offer_says_everything_about_the_record_and_what_came_before_it() -> None:
+def test_an_offer_has_the_record_and_the_previous_offset() -> None:
     router = Router(a=5)
     offers = router.read(Record(b"a", 10), Record(b"b", 11), Record(b"a", 12, None, (("x", None),)))
     assert offers.here == [
@@ -79,7 +79,7 @@ def test_the_later_connection_gets_the_offer_here_or_elsewhere() -> None:
     assert offers.elsewhere[0].offer.connection_id == 6
 
 
-def test_a_too_large_message_goes_to_no_other_gateway_and_is_remembered() -> None:
+def test_a_too_large_message_is_not_offered_and_is_remembered() -> None:
     router = Router()
     router.route("a", 6)
     assert router.read(Record(b"a", 10, b"long")).elsewhere == []
@@ -128,6 +128,6 @@ def test_a_later_connection_elsewhere_gets_the_offer() -> None:
     assert [found.route.connection_id for found in router.read(Record(b"a", 10)).elsewhere] == [6]
 
 
-def test_records_for_nobody_are_passed_over() -> None:
+def test_records_without_a_known_client_are_skipped() -> None:
     router = Router(a=5)
     assert router.read(Record(None, 10), Record(b"\xff", 11), Record(b"b", 12)).here == []

@@ -22,7 +22,7 @@ def test_the_latest_record_of_a_client_holds() -> None:
     assert table.of(b"a") is None
 
 
-def test_a_record_that_is_none_of_ours_says_that_there_is_no_route() -> None:
+def test_an_undecodable_record_removes_the_route() -> None:
     table = RouteTable()
     table.follow(1)
     table.read(1, *record("a", SetRoute(connection_id=5, partition=3)))
@@ -34,7 +34,7 @@ def test_a_record_that_is_none_of_ours_says_that_there_is_no_route() -> None:
         assert table.of(b"a") is None
 
 
-def test_a_partition_that_is_left_takes_its_routes_along() -> None:
+def test_routes_of_a_left_partition_are_forgotten() -> None:
     table = RouteTable()
     table.follow(1)
     table.follow(2)

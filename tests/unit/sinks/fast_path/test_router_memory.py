@@ -21,7 +21,7 @@ def test_the_last_message_of_the_client_is_the_previous_one() -> None:
     assert [router.previous(0, key, offset) for key, offset in ((b"a", 10), (b"b", 11), (b"a", 15), (b"a", 16))] == [9, 9, 10, 15]
 
 
-def test_partitions_know_nothing_of_each_other() -> None:
+def test_partitions_are_independent() -> None:
     router = memory()
     router.assigned(1, 0)
     router.previous(0, b"a", 10)

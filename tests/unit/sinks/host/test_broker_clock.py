@@ -20,7 +20,7 @@ def test_the_wall_clock_counts_only_until_a_brokers_time_is_known() -> None:
     assert clocks.brokers.now_ns() == 1_000_008 * MS
 
 
-def test_an_answer_that_took_long_says_less_than_a_quick_one_before_it() -> None:
+def test_a_slow_answer_does_not_replace_a_quick_one() -> None:
     clocks = Clocks()
     clocks.brokers.observe(1_000_000, round_trip_ms=10.0)
     clocks.brokers.observe(2_000_000, round_trip_ms=11.0)
@@ -29,7 +29,7 @@ def test_an_answer_that_took_long_says_less_than_a_quick_one_before_it() -> None
     assert clocks.brokers.now_ns() == 2_000_004 * MS
 
 
-def test_what_is_known_gets_worse_with_time() -> None:
+def test_the_estimates_error_grows_with_time() -> None:
     clocks = Clocks()
     clocks.brokers.observe(1_000_000, round_trip_ms=10.0)
     clocks.boot_ms += 1_000

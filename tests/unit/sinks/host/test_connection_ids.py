@@ -12,7 +12,7 @@ KINDS = pytest.mark.parametrize("kind", ConnectionKind)
 
 
 @KINDS
-def test_ids_grow_and_say_their_kind(kind: ConnectionKind) -> None:
+def test_ids_grow_and_contain_their_kind(kind: ConnectionKind) -> None:
     ids = ConnectionIds(kind, clock_ns=lambda: NOW_NS)  # a clock that stands still
     made = [ids.next() for _ in range(5_000)]
     assert made == sorted(set(made))
@@ -20,7 +20,7 @@ def test_ids_grow_and_say_their_kind(kind: ConnectionKind) -> None:
 
 
 @KINDS
-def test_a_clock_that_is_stepped_back_takes_no_id_back(kind: ConnectionKind) -> None:
+def test_ids_grow_when_the_clock_is_stepped_back(kind: ConnectionKind) -> None:
     clock: Iterator[int] = iter([NOW_NS, NOW_NS - 3_600 * SECOND_NS, NOW_NS + 1_000_000, 0, -SECOND_NS])
     ids = ConnectionIds(kind, clock_ns=lambda: next(clock))
     made = [ids.next() for _ in range(5)]
@@ -30,7 +30,7 @@ def test_a_clock_that_is_stepped_back_takes_no_id_back(kind: ConnectionKind) -> 
 
 @KINDS
 @pytest.mark.parametrize("other", ConnectionKind)
-def test_an_id_is_above_the_newest_that_a_session_has_told(kind: ConnectionKind, other: ConnectionKind) -> None:
+def test_an_id_is_above_the_newest_id_of_a_session(kind: ConnectionKind, other: ConnectionKind) -> None:
     ahead = ConnectionIds(other, clock_ns=lambda: NOW_NS + 3_600 * SECOND_NS)
     behind = ConnectionIds(kind, clock_ns=lambda: NOW_NS)
     newest = ahead.next()
@@ -72,7 +72,7 @@ def test_what_is_below_changes_nothing() -> None:
     assert ids.next() > last
 
 
-def test_an_id_fits_into_63_bits_whatever_the_clock_says() -> None:
+def test_an_id_fits_into_63_bits_at_any_time() -> None:
     ids = ConnectionIds(ConnectionKind.BRIDGE, clock_ns=lambda: 1 << 80)
     made = [ids.next() for _ in range(5_000)]
     assert made == sorted(set(made))

@@ -31,14 +31,14 @@ def told() -> Told:
     return Told()
 
 
-def test_the_engine_is_told_once_of_a_connection_that_nobody_holds(told: Told) -> None:
+def test_an_unheld_connection_is_reported_once(told: Told) -> None:
     assert [told.command(), told.command()] == [True, False]
     [(key, value, _)] = told.records
     assert key == b"d"
     assert decode_events(value) == (ConnectionLost(connection_id=OURS, reason="nobody holds it"),)
 
 
-def test_it_is_told_again_when_kafka_did_not_take_the_record(told: Told) -> None:
+def test_it_is_reported_again_after_a_failed_append(told: Told) -> None:
     told.command()
     told.records[0][2](AppendFailed("late"))
     assert told.command()
@@ -46,7 +46,7 @@ def test_it_is_told_again_when_kafka_did_not_take_the_record(told: Told) -> None
     assert not told.command()
 
 
-def test_what_kafka_did_not_take_is_said_again_until_it_does(told: Told) -> None:
+def test_a_failed_append_is_repeated_until_it_is_confirmed(told: Told) -> None:
     told.command()
     told.records[0][2](AppendFailed("late"))
     assert not told.ended.all_told
@@ -62,19 +62,19 @@ def test_what_kafka_did_not_take_is_said_again_until_it_does(told: Told) -> None
     assert not told.command()
 
 
-def test_the_end_that_a_connection_told_by_itself_is_said_again_as_it_was(told: Told) -> None:
+def test_the_end_that_a_connection_recorded_is_repeated_unchanged(told: Told) -> None:
     told.ended.remember(OURS)
     told.ended.not_told(OURS, b"d", b"the record of a DISCONNECT")
     told.ended.say_again()
     assert told.records[0][:2] == (b"d", b"the record of a DISCONNECT")
 
 
-def test_a_connection_of_the_other_kind_is_not_ours_to_answer_for(told: Told) -> None:
+def test_connections_of_the_other_kind_are_not_reported(told: Told) -> None:
     assert not told.command(THEIRS)
     assert told.records == []
 
 
-def test_the_engine_knows_of_what_it_closes_and_of_what_was_remembered(told: Told) -> None:
+def test_remembered_and_engine_closed_connections_are_not_reported(told: Told) -> None:
     assert not told.command(kind=CloseConnection)
     told.ended.remember(OURS)
     assert not told.command()

@@ -125,7 +125,7 @@ def test_renewals_keep_the_lease_and_its_id_and_some_may_fail(holder: Holder) ->
     assert holder.ticks == len(holder.appended) == 31
 
 
-def test_a_lease_that_has_passed_is_told_once_and_never_holds_again(holder: Holder) -> None:
+def test_an_expired_lease_is_reported_once_and_never_holds_again(holder: Holder) -> None:
     first = holder.lease.lease_id
     holder.confirm()
     holder.tick()
@@ -169,7 +169,7 @@ def test_only_a_holder_whose_ends_are_recorded_ends_its_lease(holder: Holder, al
     assert holder.lease.holds() is not all_told
 
 
-def test_who_holds_none_ends_none(holder: Holder) -> None:
+def test_without_a_lease_none_is_ended(holder: Holder) -> None:
     holder.lease.end(all_told=True)
     assert len(holder.appended) == 1
     holder.confirm()

@@ -199,7 +199,7 @@ class TestGivingUp:
         assert wire.due() == []
         assert wire.after(wire.outbox.completed, 1) == [2]
 
-    def test_what_was_given_up_takes_no_slot_of_the_send_quota(self) -> None:
+    def test_an_abandoned_exchange_needs_no_slot_of_the_send_quota(self) -> None:
         wire = given_up(2)
         assert wire.due() == [2]
         assert wire.after(wire.outbox.acknowledged, 2) == [3]
@@ -239,7 +239,7 @@ class TestGivingUp:
 
 
 class TestFastPath:
-    def test_a_message_takes_a_slot_before_it_is_written(self) -> None:
+    def test_a_fast_path_message_has_a_slot_before_it_is_written(self) -> None:
         wire = Wire(2)
         fast = wire.take()
         assert fast is not None
@@ -251,7 +251,7 @@ class TestFastPath:
         wire.outbox.acknowledged(FIRST_FAST)
         assert wire.outbox.on_wire == 1
 
-    def test_it_takes_nothing_past_what_waits_for_a_slot(self) -> None:
+    def test_the_fast_path_does_not_overtake_messages_that_wait_for_a_slot(self) -> None:
         wire = Wire(2, is_blocked=True)
         wire.send(1)
         assert wire.take() is None
@@ -361,7 +361,7 @@ class TestADeviceThatDoesNotRead:
         assert wire.dropped == 1
 
 
-def test_it_says_how_long_a_message_has_waited() -> None:
+def test_the_waiting_time_of_a_message_is_reported() -> None:
     wire = Wire(1)
     wire.send(1, 2)
     wire.now_ms += 20_000

@@ -115,7 +115,7 @@ def test_after_pubrec_only_the_next_message_is_published() -> None:
     assert writing == {WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2}
 
 
-def test_only_a_slot_that_is_given_or_taken_in_advance_takes_one() -> None:
+def test_only_slots_and_reservations_count_for_the_quota() -> None:
     """[MQTT-4.9.0-2]"""
     taking = {event for phase, event, next_phase, _ in ROWS if phase not in HOLDS_SLOT and next_phase in HOLDS_SLOT}
     assert taking == {WireEvent.SLOT_FOR_QOS1, WireEvent.SLOT_FOR_QOS2, WireEvent.TAKE}

@@ -123,7 +123,7 @@ def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: Fake
     asyncio.run(scenario())
 
 
-def test_with_five_records_on_their_way_the_next_ones_of_a_partition_wait(producer: FakeProducer) -> None:
+def test_a_partition_with_five_records_in_flight_holds_the_rest(producer: FakeProducer) -> None:
     async def scenario() -> None:
         log = await started("leases", "events")
         done: list[bytes] = []
@@ -223,7 +223,7 @@ def test_what_waits_behind_a_record_that_is_given_up_is_not_sent(producer: FakeP
     asyncio.run(scenario())
 
 
-def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakeProducer) -> None:
+def test_the_duration_of_each_append_is_reported(producer: FakeProducer) -> None:
     async def scenario() -> None:
         took: list[float] = []
         log = await started(took=took.append)
@@ -239,7 +239,7 @@ def test_the_time_from_each_append_to_its_confirmation_is_told(producer: FakePro
 
 
 @pytest.mark.parametrize("is_brokers", [True, False])
-def test_the_brokers_time_of_records_of_one_topic_is_told_if_they_have_it(producer: FakeProducer, is_brokers: bool) -> None:
+def test_the_brokers_time_of_the_observed_topic_is_reported(producer: FakeProducer, is_brokers: bool) -> None:
     async def scenario() -> None:
         seen: list[tuple[int, float]] = []
         log = await started(
@@ -259,7 +259,7 @@ def test_the_brokers_time_of_records_of_one_topic_is_told_if_they_have_it(produc
 
 @pytest.mark.parametrize(("error", "kind"), [(LATE, AppendFailed), (TOO_LARGE, RecordTooLarge)])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_failures_are_told_and_never_raised(
+def test_failures_are_reported_and_never_raised(
     producer: FakeProducer, error: KafkaError, kind: type[Exception], at_once: bool
 ) -> None:
     async def scenario() -> None:
@@ -439,7 +439,7 @@ def test_when_every_partition_is_silent_each_append_fails_in_time(monkeypatch: p
     asyncio.run(scenario())
 
 
-def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_fails_during_a_takeover_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:
@@ -463,7 +463,7 @@ def test_a_producer_that_fails_while_it_takes_over_is_replaced_too(monkeypatch: 
     asyncio.run(scenario())
 
 
-def test_a_producer_that_takes_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_refuses_all_records_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:

@@ -124,7 +124,7 @@ def test_a_partition_starts_at_the_committed_offset_if_the_log_has_it(
     assert client.assigned == {3: start}
 
 
-def test_who_does_not_resume_starts_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_resuming_a_partition_starts_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, _ = consumer_of(monkeypatch, resumes=False)
     client.offsets = {0: 20, 1: 20}
     client.assign(1, 0)
@@ -153,7 +153,7 @@ def test_a_partition_that_gets_its_leader_at_this_moment_is_waited_for(monkeypat
 
 
 @pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._STATE)), ValueError("a bug")], ids=["Kafka", "ours"])
-def test_nothing_comes_out_of_a_callback_of_librdkafka(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_errors_of_callbacks_are_raised_by_poll(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
 
     def fails(*_: object, **__: object) -> None:
@@ -181,7 +181,7 @@ def test_one_poll_returns_records_by_partition_and_no_more_than_asked_for(monkey
     assert consumer.poll(0, 3) == {}
 
 
-def test_a_record_says_what_kafka_has() -> None:
+def test_a_record_has_kafkas_values() -> None:
     record, message = ConsumedRecord(Message(0, 5)), Message(0, 6)
     assert (record.offset, record.key, record.value, record.headers, record.timestamp) == (5, b"k", b"v", [], 99)
     message.headers = lambda: [("name", b"value")]  # type: ignore[assignment, return-value]
@@ -219,14 +219,14 @@ def test_an_error_that_passes_by_itself_is_logged_once_and_costs_no_record(monke
     assert [line["event"] for line in logs] == ["kafka_consumer"]
 
 
-def test_a_poll_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_poll_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
     client.refuse = KafkaError(KafkaError._STATE)
     with pytest.raises(KafkaFailed, match=client.refuse.str()):
         consumer.poll(0, 10)
 
 
-def test_skipping_goes_to_an_offset_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipping_seeks_to_a_known_end(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
     assert consumer.skip_to_end(2) == 50
     assert client.sought == {2: 50}
@@ -237,7 +237,7 @@ def test_skipping_goes_to_an_offset_that_is_known(monkeypatch: pytest.MonkeyPatc
         consumer.skip_to_end(2)
 
 
-def test_a_commit_is_told_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_reported_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, outcomes = consumer_of(monkeypatch)
     consumer.commit({0: 7}, "stamp")
     assert client.commits == [({0: 7}, "stamp")]
@@ -249,7 +249,7 @@ def test_a_commit_is_told_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> N
     assert passing == [({0: 7}, None), ({0: 8}, True), ({0: 9}, False)]
 
 
-def test_who_is_in_no_group_commits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_membership_nothing_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka would take it while the group is empty, from a process that somebody else has replaced meanwhile."""
     consumer, client, outcomes = consumer_of(monkeypatch)
     client.member = ""

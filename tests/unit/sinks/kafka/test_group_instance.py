@@ -57,7 +57,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
     return look
 
 
-def test_a_name_under_which_somebody_goes_on_stamping_is_taken(look: Callable[[Admin], None]) -> None:
+def test_a_name_whose_stamp_changes_is_in_use(look: Callable[[Admin], None]) -> None:
     stamps = MemberStamps("a")
     with pytest.raises(GroupInstanceTaken, match=r"another process, at 10\.0\.0\.7, .* as 'a': stop that one"):
         look(Admin("a", lambda: [stamps.next(), "b 1.1"]))
@@ -77,7 +77,7 @@ def test_a_name_that_is_not_in_the_group_is_free_at_once(look: Callable[[Admin],
     assert admin.looks == 1
 
 
-def test_a_name_whose_process_has_said_goodbye_is_free_at_once(look: Callable[[Admin], None]) -> None:
+def test_a_name_with_the_stamp_of_a_departure_is_free_at_once(look: Callable[[Admin], None]) -> None:
     stamp = MemberStamps("a").left()
     admin = Admin("a", lambda: [stamp, stamp])
     look(admin)
@@ -85,13 +85,13 @@ def test_a_name_whose_process_has_said_goodbye_is_free_at_once(look: Callable[[A
 
 
 @pytest.mark.parametrize("error", [KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED])
-def test_without_an_answer_the_process_goes_on(look: Callable[[Admin], None], error: int) -> None:
+def test_without_an_answer_the_process_starts(look: Callable[[Admin], None], error: int) -> None:
     admin = Admin("a", list)
     admin.error = KafkaException(KafkaError(error))
     look(admin)
 
 
-def test_a_process_without_a_name_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_name_there_is_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_instance, "AdminClient", None)
     await_instance_free(bootstrap_servers="x", group_id="g", group_instance_id=None, options={})
 

@@ -64,7 +64,7 @@ class Forgetful:
 
 
 @pytest.mark.parametrize("stopping", [None, threading.Event()])
-def test_a_consumer_knows_all_its_topics_after_subscribe(
+def test_a_consumer_has_metadata_of_all_its_topics_after_subscribe(
     monkeypatch: pytest.MonkeyPatch, stopping: threading.Event | None
 ) -> None:
     monkeypatch.setattr(kafka_python, "_METADATA_PAUSE_S", 0.0)
@@ -73,7 +73,7 @@ def test_a_consumer_knows_all_its_topics_after_subscribe(
     assert consumer.answers == -1
 
 
-def test_whoever_stops_does_not_wait_for_a_topic_that_is_missing() -> None:
+def test_a_stop_ends_the_wait_for_a_missing_topic() -> None:
     stopping = threading.Event()
     stopping.set()
     assert not subscribe(Forgetful(1_000), ["one", "two"], stopping=stopping)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
 
 
-def test_options_that_only_other_clients_know_are_left_out() -> None:
+def test_options_of_other_clients_are_left_out() -> None:
     config = client_config("x:1", {"client.id": "me", "bootstrap.timeout.ms": 5, "request.timeout.ms": 7}, ClientErrors())
     assert (config["client.id"], config["request.timeout.ms"], config["bootstrap.servers"]) == ("me", 7, "x:1")
     assert "bootstrap.timeout.ms" not in config
@@ -29,7 +29,7 @@ def test_a_refused_login_is_logged_once_and_a_lost_connection_is_not() -> None:
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["kafka_client"]
 
 
-def test_what_happens_again_later_is_said_again() -> None:
+def test_an_error_that_happens_again_later_is_logged_again() -> None:
     now_s = [5.0]
     failures, denied = ClientErrors(monotonic=lambda: now_s[0]), KafkaError(KafkaError._AUTHENTICATION)
     with structlog.testing.capture_logs() as logs:
@@ -42,7 +42,7 @@ def test_what_happens_again_later_is_said_again() -> None:
     assert denied.str() not in str(failures.failed("no broker answers", error)), "that was another failure"
 
 
-def test_a_failure_says_what_the_client_said_before_it() -> None:
+def test_a_failure_includes_the_clients_last_error() -> None:
     failures, error = ClientErrors(), KafkaException(KafkaError(KafkaError._TIMED_OUT))
     assert str(failures.failed("no broker answers", error)) == f"no broker answers: {KafkaError(KafkaError._TIMED_OUT).str()}"
     for code in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN):

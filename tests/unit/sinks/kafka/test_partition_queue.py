@@ -35,7 +35,7 @@ def test_a_group_has_a_limit_of_records_and_of_bytes() -> None:
     assert [len(records.pop_group()) for _ in range(3)] == [1, 1, 1]
 
 
-def test_everything_is_taken_out_oldest_first() -> None:
+def test_pop_all_returns_the_oldest_first() -> None:
     records, first, second = queue(), Sized(1), Sized(2)
     records.held.append(second)
     records.sent[first] = None

@@ -94,7 +94,7 @@ def send(producer: RecordProducer, value: bytes, answers: Answers) -> None:
     producer.send("t", 0, key=b"k", value=value, headers=None, answer=answers.to(value))
 
 
-def test_it_is_idempotent_whatever_it_is_told(producer: RecordProducer) -> None:
+def test_it_is_idempotent_whatever_the_options(producer: RecordProducer) -> None:
     config = producer._one_by_one.client.config
     assert (config["acks"], config["enable.idempotence"], config["client.id"], config["linger.ms"]) == ("all", True, "me", 3)
 
@@ -172,9 +172,7 @@ def test_a_bug_in_one_callback_costs_no_other(producer: RecordProducer) -> None:
 
 
 @pytest.mark.parametrize(("error", "code"), [(KafkaException(TOO_LARGE), TOO_LARGE.code()), (BufferError("queue full"), None)])
-def test_a_record_that_is_not_taken_is_said_at_once_and_costs_no_other(
-    producer: RecordProducer, error: Exception, code: int | None
-) -> None:
+def test_a_refused_record_raises_at_once_and_harms_no_other(producer: RecordProducer, error: Exception, code: int | None) -> None:
     answers = Answers()
     producer._one_by_one.client.refuse = error
     with pytest.raises(NotSent) as refused:
@@ -186,7 +184,7 @@ def test_a_record_that_is_not_taken_is_said_at_once_and_costs_no_other(
     assert not producer.has_given_up
 
 
-def test_after_a_fatal_error_it_takes_nothing_and_gives_everything_up(producer: RecordProducer) -> None:
+def test_after_a_fatal_error_it_accepts_nothing_and_gives_up_all(producer: RecordProducer) -> None:
     answers = Answers()
     send(producer, b"one", answers)
     producer._one_by_one.client.refuse = KafkaException(KafkaError(KafkaError._FATAL))
@@ -219,7 +217,7 @@ def test_what_is_undecided_at_the_end_is_given_up_before_the_end(producer: Recor
         producer.partition_count("t")
 
 
-def test_whoever_closes_waits_for_what_is_confirmed_meanwhile(producer: RecordProducer) -> None:
+def test_closing_waits_for_confirmations(producer: RecordProducer) -> None:
     answers = Answers()
     send(producer, b"one", answers)
     producer._one_by_one.client.answer(None)
@@ -227,6 +225,6 @@ def test_whoever_closes_waits_for_what_is_confirmed_meanwhile(producer: RecordPr
     assert answers.got == [(b"one", None, None)]
 
 
-def test_a_broker_that_lets_nobody_in_is_told_from_one_that_is_away(producer: RecordProducer) -> None:
+def test_a_refused_login_is_distinguished_from_an_unreachable_broker(producer: RecordProducer) -> None:
     with pytest.raises(KafkaFailed, match=f"no broker answers: {KafkaError(KafkaError._AUTHENTICATION).str()}"):
         producer.partition_counts()

@@ -145,7 +145,7 @@ class Losing(Consumer):
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_comes_with_the_loss_of_its_partition_is_the_next_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_a_revoked_partition_are_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> Listener:
         listener, reader = Listener(), tail_on(monkeypatch, Losing)
         reader.start(listener)
@@ -214,7 +214,7 @@ class Forgotten(Reading):
     ("consumer", "refusals", "done"),
     [(Reading, 0, [b"for nobody here"]), (Reading, 3, [b"for nobody here"]), (Forgotten, 10**9, [])],
 )
-def test_what_needs_certainty_waits_until_kafka_has_taken_a_commit(
+def test_actions_that_need_membership_wait_for_a_commit(
     monkeypatch: pytest.MonkeyPatch, consumer: type[Consumer], refusals: int, done: list[bytes]
 ) -> None:
     for name, value in (("refusals", refusals), ("commits", 0)):
@@ -242,7 +242,7 @@ class Unpermitted(Reading):
 
 
 @pytest.mark.usefixtures("quick")
-def test_of_what_waits_for_a_commit_that_does_not_come_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_batches_wait_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_UNCERTAIN_BATCHES", 3)
 
     async def main() -> list[bytes]:

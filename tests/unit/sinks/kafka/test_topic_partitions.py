@@ -79,7 +79,7 @@ def test_the_next_producer_is_asked_until_it_has_answered_for_all_topics(topics:
         topics.ask(Answering(NO_ANSWER))
 
 
-def test_only_another_number_is_told_and_only_once(topics: TopicPartitions, told: list[str]) -> None:
+def test_only_a_changed_number_is_reported_and_only_once(topics: TopicPartitions, told: list[str]) -> None:
     topics.learn(Answering(3), ["events"])
 
     async def main() -> None:
@@ -96,7 +96,7 @@ def test_only_another_number_is_told_and_only_once(topics: TopicPartitions, told
         topics.check()
 
 
-def test_who_has_stopped_does_not_look_any_more(topics: TopicPartitions, told: list[str]) -> None:
+def test_a_stopped_watch_asks_no_more(topics: TopicPartitions, told: list[str]) -> None:
     topics.learn(Answering(3), ["events"])
 
     async def main() -> None:

@@ -108,7 +108,7 @@ def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
-def test_what_is_confirmed_after_the_lease_has_passed_promises_nothing(level: int, refusal: str) -> None:
+def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int, refusal: str) -> None:
     """No CONNACK 0x00 and no DISCONNECT before CONNACK [MQTT-3.14.0-1]."""
 
     def scenario(host: Host) -> None:
@@ -123,7 +123,7 @@ def test_what_is_confirmed_after_the_lease_has_passed_promises_nothing(level: in
     on_loop(scenario)
 
 
-def test_what_a_device_says_after_the_lease_has_passed_does_not_count() -> None:
+def test_packets_after_the_lease_expired_are_dropped() -> None:
     def scenario(host: Host) -> None:
         socket, transport = host.socket()
         socket.data_received(connect(level=5))

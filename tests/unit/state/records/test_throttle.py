@@ -11,7 +11,7 @@ def test_a_throttle_says_code_reason_and_time() -> None:
     assert decode_throttle(value) == Throttle(reason="long queue", since_ms=7)
 
 
-def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
+def test_unknown_fields_are_ignored_and_missing_fields_have_defaults() -> None:
     assert decode_throttle(b'{"new": 1}') == Throttle()
 
 

@@ -71,7 +71,7 @@ def test_where_others_connect_there_must_be_a_way_to_log_in(overrides: list[str]
         load_settings(overrides=[*overrides, way])
 
 
-def test_that_everybody_may_connect_has_to_be_said() -> None:
+def test_anonymous_access_must_be_configured() -> None:
     load_settings(overrides=["gateway.host=0.0.0.0", "gateway.anonymous=true"])
     load_settings(overrides=[listeners(TLS | {"anonymous": True})])
     load_settings(overrides=[listeners(TLS | {"client_certificate": "required", "client_cafile": "ca.pem"})])

@@ -55,7 +55,7 @@ def test_a_policy_reaches_the_session_of_the_clients_it_is_for(file: Path) -> No
     assert settings_of("door").exchanges.exists("retry"), "a message may name an exchange in its headers"
 
 
-def test_a_policy_in_force_knows_what_its_owner_may_write_to(file: Path) -> None:
+def test_a_policy_in_force_has_the_permissions_of_its_owner(file: Path) -> None:
     owned = '[[permissions]]\nowner = "ann"\nread = ["*"]\nwrite = ["retry"]\n'
     file.write_text(GOOD + 'owner = "ann"\n' + owned, encoding="utf-8")
     policy = SettingsOfClients(pipeline_settings(load_settings(file), commands_partitions=1)).of("lamp-1").policy

@@ -49,7 +49,7 @@ def complaints(*overrides: str, config: Path | None = None) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_the_file_in_conf_says_exactly_the_defaults_of_the_code() -> None:
+def test_the_file_in_conf_has_exactly_the_defaults_of_the_code() -> None:
     assert load_settings() == Settings()
 
 
@@ -70,7 +70,7 @@ def test_the_defaults_are_those_of_the_session_and_of_the_gateway() -> None:
 
 
 @pytest.mark.parametrize("process", ["engine", "gateway"])
-def test_the_file_in_conf_says_what_a_running_process_takes(process: Process) -> None:
+def test_the_file_in_conf_lists_what_a_running_process_reloads(process: Process) -> None:
     head = conf_file("inflight.toml").read_text(encoding="utf-8").replace("\n# ", " ").partition("Durations:")[0]
     engines, gateways = head.partition("an engine takes")[2].split("a gateway:")
     told = re.findall(r"\[+([a-z._]+)\]|(engine\.[a-z]+)", engines if process == "engine" else gateways)
@@ -346,7 +346,7 @@ def test_a_wrong_schedule_is_refused_before_anything_starts(schedule: str, words
         ("engine.state_partitions=0", "allowed: 1 … 10000"),
     ],
 )
-def test_values_out_of_range_say_the_range(override: str, allowed: str) -> None:
+def test_a_value_out_of_range_is_refused_with_the_range(override: str, allowed: str) -> None:
     [problem] = complaints(override)
     assert problem.startswith(f"--set {override}: ")
     assert allowed in problem
@@ -406,7 +406,7 @@ def test_keys_that_contradict_each_other_are_refused(overrides: list[str], key: 
     assert words in problem
 
 
-def test_a_queue_without_limit_takes_every_message() -> None:
+def test_a_queue_may_be_without_limit() -> None:
     assert load_settings(overrides=["max_mqueue_bytes=0"]).session.max_mqueue_bytes == 0
     assert load_settings(overrides=["max_mqueue_len=0", "max_mqueue_bytes=1KiB"]).session.max_mqueue_len == 0
 

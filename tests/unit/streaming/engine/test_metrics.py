@@ -41,7 +41,7 @@ def test_each_scrape_sees_the_numbers_of_that_moment() -> None:
         assert "process_resident_memory_bytes" in scrape(two)
 
 
-def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
+def test_a_port_in_use_is_reported_with_an_instruction() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -110,7 +110,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         assert f"\n{line}\n" in text
 
 
-def test_what_the_sessions_hold_is_what_the_last_census_has_found() -> None:
+def test_session_metrics_are_those_of_the_last_collection() -> None:
     collector = full_engine()
     registry = CollectorRegistry()
     registry.register(collector)

@@ -28,6 +28,6 @@ def test_the_archive_has_a_slot_that_the_sessions_do_not_need(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_a_master_of_ones_own_is_not_changed(monkeypatch: pytest.MonkeyPatch, *, archive: bool) -> None:
+def test_a_configured_master_is_not_changed(monkeypatch: pytest.MonkeyPatch, *, archive: bool) -> None:
     assert master(monkeypatch, 2, archive=archive, given="local[2]") == "local[2]"
     assert master(monkeypatch, 2, archive=archive, given="yarn") == "yarn"

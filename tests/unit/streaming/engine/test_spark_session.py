@@ -32,7 +32,7 @@ def test_workers_are_forked_with_our_packages_where_the_daemon_finds_them() -> N
     assert "spark.python.daemon.module" not in spark_options(replace(local, master="spark://master:7077"), JARS)
 
 
-def test_the_users_own_settings_win() -> None:
+def test_configured_spark_settings_win() -> None:
     settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), extra={"spark.sql.session.timeZone": "CET"})
     assert spark_options(settings, JARS)["spark.sql.session.timeZone"] == "CET"
 
@@ -45,13 +45,13 @@ def test_the_users_own_settings_win() -> None:
         ("local[*]", "spark.driver.extraClassPath", "/jars/fs.jar:/jars/kafka.jar:/mine/s3a.jar"),
     ],
 )
-def test_the_users_own_jars_do_not_take_the_place_of_ours(master: str, name: str, joined: str) -> None:
+def test_configured_jars_are_added_to_ours(master: str, name: str, joined: str) -> None:
     settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), master=master, extra={name: "/mine/s3a.jar"})
     assert spark_options(settings, JARS)[name] == joined
 
 
 @pytest.mark.parametrize("master", ["local[*]", "spark://master:7077"])
-def test_the_users_own_options_of_the_jvm_come_behind_ours(master: str) -> None:
+def test_configured_jvm_options_come_after_ours(master: str) -> None:
     """Of two that say the opposite Java takes the later one."""
     name = "spark.driver.extraJavaOptions"
     settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), master=master, java_options="-XX:TieredStopAtLevel=1")

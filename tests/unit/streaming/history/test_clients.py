@@ -50,7 +50,7 @@ def test_a_session_is_shown_with_its_window_and_the_beginning_of_its_queue() -> 
     assert session.protocol_version == 5
 
 
-def test_what_cannot_be_read_says_so() -> None:
+def test_an_unreadable_session_is_shown_with_the_reason() -> None:
     assert "damaged" in stored(b"\x01broken").why_not
     assert "version 99" in stored(encode_session(busy_session()), version=99).why_not
     held = Quarantine(row_version=1, blob=b"x", since_ms=1, error="a bug of ours")

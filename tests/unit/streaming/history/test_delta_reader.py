@@ -127,7 +127,7 @@ def test_a_table_whose_files_are_missing_is_left_to_spark(table: Table) -> None:
         rows_with(table.directory, "message_id", "m1")
 
 
-def test_times_are_utc_also_where_the_file_does_not_say_so(table: Table) -> None:
+def test_times_without_a_time_zone_are_utc(table: Table) -> None:
     table.commit(table.file("a.parquet", "m1"))
     (row,) = rows_with(table.directory, "message_id", "m1")
     assert row["time"] == MOMENT.replace(tzinfo=UTC)

@@ -70,7 +70,7 @@ def test_the_message_is_the_same_with_its_history_and_without_time_to_live() -> 
     assert message.headers == (("tenant", b"a"), (REPLAY_OF, b"d1"), (REPLAYS, b"1"))
 
 
-def test_a_message_that_dies_again_says_how_often_it_was_replayed() -> None:
+def test_a_message_that_dies_again_has_its_number_of_replays() -> None:
     before = (Header(REPLAY_OF, b"d0"), Header(REPLAYS, b"1"))
     letter = to_letter(document(*before, replays=1), OPTIONS)
     assert letter is not None
@@ -78,20 +78,20 @@ def test_a_message_that_dies_again_says_how_often_it_was_replayed() -> None:
     assert dict(letter.message.headers)[REPLAY_OF] == b"d1"
 
 
-def test_the_same_dead_letter_sent_twice_is_recognised_unless_it_is_meant() -> None:
+def test_a_repeated_replay_is_recognised_unless_it_is_requested() -> None:
     letter = to_letter(document(), OPTIONS)
     assert letter is not None
     assert sent(letter).return_id == sent(letter).return_id
     assert sent(letter).return_id != sent(letter, "again").return_id
 
 
-def test_another_client_gets_it_when_told_so() -> None:
+def test_a_replay_may_go_to_another_client() -> None:
     letter = to_letter(document(), ReplayOptions(where=None, to="c2"))
     assert letter is not None
     assert letter.client_id == "c2"
 
 
-def test_what_never_was_a_message_is_not_sent() -> None:
+def test_a_dead_letter_that_was_no_message_is_not_replayed() -> None:
     broken = document()
     broken["headers"] = [header for header in broken["headers"] if header["key"] != "mqtt-topic"]
     assert to_letter(broken, OPTIONS) is None
@@ -111,7 +111,7 @@ class FakeProducer:
         assert timeout > 0
 
 
-def test_the_ledger_says_so_only_after_the_messages_are_confirmed() -> None:
+def test_replays_enter_the_ledger_after_the_messages_are_confirmed() -> None:
     producer, count = FakeProducer(), ReplayCount()
     message, _ = parse_message([Header("mqtt-topic", b"t")], payload=b"", accepted_ms=0, default_message_id="m")
     found = iter([ReplayLetter(dead_letter_id=f"d{n}", client_id="c", message=message) for n in range(3)])

@@ -62,7 +62,7 @@ def test_facts_are_readable_numbers() -> None:
     assert "<dd>1.02 min</dd><dt>latency p99</dt>" in page
 
 
-def test_a_time_in_which_nothing_happened_is_said_to_be_empty() -> None:
+def test_a_report_without_records_shows_empty_plots() -> None:
     nothing = {name: [0] for name in ("accepted", "delivered", "resends", "in_window", "waiting")}
     latency = {f"latency_p{quantile}_ms": [None] for quantile in (50, 95, 99)}
     page = render(report(steps=1, **nothing, **latency, dead_letters={}, worst=[], overall_p50_ms=None, overall_p99_ms=None))

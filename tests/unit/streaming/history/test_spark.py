@@ -25,7 +25,7 @@ WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
     ],
 )
 @pytest.mark.processes
-def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: str, shown: str, tmp_path: Path) -> None:
+def test_standard_error_is_shown_without_the_incubator_warning(said: str, shown: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with out.open("wb") as file:
         with _without_warning(file.fileno()) as stderr:
@@ -37,7 +37,7 @@ def test_what_it_says_is_shown_but_for_the_warning_of_spark_s_own_module(said: s
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_reader_that_has_gone_ends_what_is_shown_and_nothing_else() -> None:
+def test_a_closed_pipe_ends_only_the_output() -> None:
     read, out = os.pipe()
     os.close(read)
     with _without_warning(out) as stderr:

@@ -51,7 +51,7 @@ def test_a_new_content_is_read_once_when_it_has_stood_for_a_second(watched: Watc
     assert watched.look() is None
 
 
-def test_it_is_looked_at_no_more_than_once_a_second(watched: Watched) -> None:
+def test_the_file_is_read_at_most_once_a_second(watched: Watched) -> None:
     watched.write("[session]\nmax_inflight = 2")
     assert [watched.watch.changed() for _ in range(5)] == [None] * 5
     assert watched.look() is None
@@ -77,7 +77,7 @@ def test_a_file_that_is_being_written_or_replaced_is_waited_for(watched: Watched
     assert logs == []
 
 
-def test_a_wrong_file_is_reported_once_and_the_next_right_one_taken(watched: Watched) -> None:
+def test_a_wrong_file_is_reported_once_and_the_next_right_file_loaded(watched: Watched) -> None:
     with capture_logs() as logs:
         watched.write("[session]\nmax_inflight = -5\n[policy]")
         assert [watched.look() for _ in range(4)] == [None] * 4
@@ -94,7 +94,7 @@ def test_a_file_that_was_only_touched_is_not_read(watched: Watched) -> None:
     assert [watched.look() for _ in range(3)] == [None] * 3
 
 
-def test_who_asks_is_answered_at_once_whether_or_not_something_has_changed(watched: Watched) -> None:
+def test_a_requested_reload_happens_at_once_even_without_a_change(watched: Watched) -> None:
     watched.watch.ask()
     assert watched.watch.changed() is not None
     assert watched.watch.changed() is None

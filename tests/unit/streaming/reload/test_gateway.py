@@ -36,7 +36,7 @@ class Gateway:
         self.asked += 1
 
 
-def test_limits_rules_logins_and_session_settings_are_taken() -> None:
+def test_limits_rules_logins_and_session_settings_come_into_force() -> None:
     gateway = Gateway()
     (said,) = gateway.look(
         {
@@ -63,7 +63,7 @@ def test_limits_rules_logins_and_session_settings_are_taken() -> None:
     assert taken.session_of("x1").prefetch == 7
 
 
-def test_what_is_wired_into_the_gateway_is_named_and_keeps_its_value() -> None:
+def test_settings_that_need_a_restart_are_named_and_keep_their_value() -> None:
     gateway = Gateway()
     said = gateway.look(
         {"gateway": {"port": 1, "drain_ms": "1s"}, "kafka": {"bootstrap_servers": "x:1"}, "limits": {"max_connections": 7}}
@@ -76,7 +76,7 @@ def test_what_is_wired_into_the_gateway_is_named_and_keeps_its_value() -> None:
     assert [line["event"] for line in gateway.look({"gateway": {"port": 1}})] == ["settings_need_a_restart", "settings_changed"]
 
 
-def test_what_is_other_processes_concern_is_no_change() -> None:
+def test_settings_of_other_processes_are_no_change() -> None:
     gateway = Gateway()
     assert [line["event"] for line in gateway.look({"engine": {"receipts": False}, "bridge": {"name": "b"}})] == [
         "settings_unchanged"
@@ -84,7 +84,7 @@ def test_what_is_other_processes_concern_is_no_change() -> None:
     assert gateway.taken == []
 
 
-def test_nothing_is_said_while_nothing_is_new() -> None:
+def test_nothing_is_logged_without_a_change() -> None:
     gateway = Gateway()
     assert gateway.look(None) == []
     assert gateway.asked == 0
@@ -92,7 +92,7 @@ def test_nothing_is_said_while_nothing_is_new() -> None:
     assert gateway.asked == 1
 
 
-def test_what_cannot_be_used_is_reported_and_taken_when_it_can() -> None:
+def test_unusable_settings_are_reported_and_loaded_when_usable() -> None:
     gateway, new = Gateway(), {"gateway": {"login": {"password_file": "users"}}, "limits": {"max_connections": 7}}
     gateway.refuses = True
     (said,) = gateway.look(new)

@@ -110,7 +110,7 @@ def test_a_task_without_groups_has_an_empty_answer() -> None:
     assert both(play, arrow_stream([])) == (b"", b"")
 
 
-def test_a_function_that_says_nothing_still_stores_its_states() -> None:
+def test_a_function_without_records_still_stores_its_states() -> None:
     def silent(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
         state.update(ROW)
         return []
@@ -199,7 +199,7 @@ def test_an_exception_leaves_the_worker_after_the_same_bytes(body: Any, error: A
     assert (written[1] == b"") == (max_records == "2000")
 
 
-def test_a_worker_that_is_used_again_takes_the_path_of_each_task(paths: list[str]) -> None:
+def test_a_reused_worker_follows_the_path_of_each_task(paths: list[str]) -> None:
     before = dict(vars(ApplyInPandasWithStateSerializer))
     given = arrow_stream(groups(3, 50))
     wanted = Task(Probe(play, lean=False)).run(given)
@@ -227,7 +227,7 @@ def test_a_failed_lean_task_leaves_nothing_for_the_next_one(paths: list[str]) ->
         ({"spark_sql_pyspark_udf_profiler": "perf"}, "profiler"),
     ],
 )
-def test_settings_that_only_the_stock_path_knows_get_it(
+def test_settings_that_need_the_stock_path_get_it(
     conf: dict[str, str], reason: str, paths: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark.worker.wrap_perf_profiler", lambda function, *_: function)
@@ -295,7 +295,7 @@ def test_the_columns_are_found_by_the_offsets_that_spark_sends() -> None:
         (True, False, 1.5, "text", b"", 2**62, -1, bytearray()),
     ],
 )
-def test_a_state_says_the_same_after_every_kind_of_update(row: Any) -> None:
+def test_a_lean_state_equals_pysparks_after_every_kind_of_update(row: Any) -> None:
     stock, lean = (group_state(kind=kind, schema=STATE_TYPE) for kind in (GroupState, LeanState))
     for state in (stock, lean):
         state.update(row)

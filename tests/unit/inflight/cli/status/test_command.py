@@ -8,7 +8,7 @@ import pytest
 from inflight.cli.status.command import _interrupts
 
 
-def test_an_interrupt_is_kept_until_the_look_is_over() -> None:
+def test_an_interrupt_waits_for_the_end_of_a_measurement() -> None:
     before = signal.getsignal(signal.SIGINT)
     with _interrupts() as interrupted:
         assert not interrupted(0.0)

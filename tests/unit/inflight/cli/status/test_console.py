@@ -37,7 +37,7 @@ def test_it_serves_the_page_until_it_is_stopped_also_when_nothing_runs(number: s
         assert process.wait(timeout=DEADLINE_S) == 0
 
 
-def test_a_port_that_is_taken_or_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_or_turned_off_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inflight.cli.logs.configure_logging", lambda **_: None)  # it is for processes, and these are the tests'
     off = CliRunner().invoke(app, ["console", "--set", "console.port=-1"])
     assert off.exit_code == 2

@@ -22,7 +22,7 @@ def lines(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_one_screen_says_what_runs_what_waits_and_who_waits_longest() -> None:
+def test_the_screen_shows_processes_backlogs_and_the_worst_client() -> None:
     worst = ClientQueue(client_id="pump[7]", connected=True, inflight=32, queued=1_234, queued_bytes=56_789, oldest_s=150.0)
     gateway = ProcessStatus(
         name="gateway",
@@ -49,7 +49,7 @@ def test_one_screen_says_what_runs_what_waits_and_who_waits_longest() -> None:
     assert ["pump[7]", "yes", "32", "1,234", "56,789", "2", "min"] in lines(text), "no markup in what others have named"
 
 
-def test_what_is_well_is_said() -> None:
+def test_a_healthy_system_is_reported_as_such() -> None:
     assert shown(WELL).startswith("nothing is wrong that can be seen from here")
 
 
@@ -75,7 +75,7 @@ def test_an_engine_without_metrics_is_known_by_its_group() -> None:
     assert "by its consumer group; no metrics" in shown(seen)
 
 
-def test_where_the_sessions_are_counted_by_the_engine_the_screen_says_so() -> None:
+def test_the_screen_names_the_source_of_the_session_totals() -> None:
     counted = SessionTotals(
         sessions=5, connected=0, quarantined=0, inflight=0, queued=0, oldest_s=None, age_s=40.0, source="metrics"
     )

@@ -22,7 +22,7 @@ from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism, Security
 SASL: dict[str, Any] = {"security_protocol": SecurityProtocol.SASL_PLAINTEXT, "sasl_username": "ann", "sasl_password": 'a"b\\c'}
 
 
-def test_without_security_only_the_protocol_is_said() -> None:
+def test_without_security_only_the_protocol_is_set() -> None:
     nothing = KafkaSecurity(ssl_cafile="ca.pem", sasl_username="ann", sasl_password="p")
     assert python_options(nothing) == {"security_protocol": "PLAINTEXT"}
     assert librdkafka_options(nothing) == {"security.protocol": "PLAINTEXT"}

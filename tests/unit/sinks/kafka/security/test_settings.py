@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("protocol", SecurityProtocol)
-def test_what_the_protocol_does_not_use_is_not_looked_at(protocol: SecurityProtocol) -> None:
+def test_options_that_the_protocol_does_not_use_are_not_checked(protocol: SecurityProtocol) -> None:
     problems = found(security_protocol=protocol, ssl_cafile="/missing", sasl_password_file="/missing", sasl_username="ann")
     assert ("ssl_cafile" in problems) == protocol.endswith("SSL")
     assert ("sasl_password_file" in problems) == protocol.startswith("SASL")

@@ -50,7 +50,7 @@ def test_a_token_is_given_with_the_time_that_is_left_of_it(endpoint: TokenEndpoi
     assert tokens.token_and_life_s() == (first[0], endpoint.life_s - 10)
 
 
-def test_a_refusal_says_neither_secret_nor_token(endpoint: TokenEndpoint) -> None:
+def test_a_refusal_shows_neither_secret_nor_token(endpoint: TokenEndpoint) -> None:
     with pytest.raises(TokenUnavailable, match=r"gave no token: HTTP status 401.*Check kafka\.sasl_token_url") as caught:
         EndpointTokens(security(endpoint, secret="hunter2-wrong")).token()
     assert "hunter2" not in str(caught.value)

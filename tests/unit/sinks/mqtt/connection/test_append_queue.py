@@ -211,7 +211,7 @@ def test_a_confirmed_record_is_let_go_while_its_answer_waits_for_another() -> No
 
 
 class TestAcknowledgements:
-    def test_those_that_follow_one_another_share_a_record(self) -> None:
+    def test_successive_acknowledgements_share_a_record(self) -> None:
         appends = queue()
         for packet_id in (1, 2, 3):
             appends.add_acknowledgement(acknowledgement(packet_id), None)
@@ -222,7 +222,7 @@ class TestAcknowledgements:
         assert last.value == acknowledgement(4), "one alone is written as ever"
         assert appends.unconfirmed == 3
 
-    def test_one_that_is_on_its_way_takes_nothing_more_in(self) -> None:
+    def test_a_sent_record_gets_no_more_acknowledgements(self) -> None:
         appends = queue()
         appends.add_acknowledgement(acknowledgement(1), None)
         (first,) = appends.take_new()
@@ -230,7 +230,7 @@ class TestAcknowledgements:
         (second,) = appends.take_new()
         assert (packet_ids(first), packet_ids(second)) == ([1], [2])
 
-    def test_their_answers_leave_in_their_order_when_the_record_is_confirmed(self) -> None:
+    def test_answers_of_a_shared_record_leave_in_order(self) -> None:
         """[MQTT-4.6.0-2]"""
         appends = queue()
         before = Append(b"before", b"A")
@@ -245,7 +245,7 @@ class TestAcknowledgements:
         appends.settle(before, confirmed=True)
         assert b"".join(answers(appends)) == b"ABCD"
 
-    def test_one_whose_answer_comes_behind_another_has_a_record_of_its_own(self) -> None:
+    def test_an_acknowledgement_behind_another_answer_has_its_own_record(self) -> None:
         appends = queue()
         appends.add_acknowledgement(acknowledgement(1), b"A")
         appends.add_answer(b"B")
@@ -266,7 +266,7 @@ class TestAcknowledgements:
         appends.settle(record, confirmed=False)
         assert answers(appends) == []
 
-    def test_a_record_has_room_for_so_many_and_for_so_many_bytes(self) -> None:
+    def test_a_shared_record_has_limits_of_count_and_bytes(self) -> None:
         appends = queue()
         for packet_id in range(1, MAX_EVENTS_IN_RECORD + 2):
             appends.add_acknowledgement(acknowledgement(packet_id), None)

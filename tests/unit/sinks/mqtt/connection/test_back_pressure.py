@@ -45,7 +45,7 @@ def test_a_connection_stopped_because_of_others_resumes_with_its_buffer() -> Non
     assert harness.connection.is_closed
 
 
-def test_nobody_is_read_from_before_connect_either() -> None:
+def test_the_limit_of_all_connections_holds_before_connect() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=1))
     harness = Harness(total=total)
     total.add(1)
@@ -54,7 +54,7 @@ def test_nobody_is_read_from_before_connect_either() -> None:
     assert harness.wants_data
 
 
-def test_answers_that_a_connection_will_never_write_stop_nobody() -> None:
+def test_unwritten_answers_of_a_closed_connection_do_not_count() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_bytes=10_000))
     harness = connected(4, total=total)
     harness.confirming = False

@@ -15,7 +15,7 @@ def test_the_next_offer_is_the_one_before_which_nothing_is_missing() -> None:
     assert chain(4).refusal(5, 9) is OfferRefusal.GAP
 
 
-def test_what_is_taken_comes_behind_what_was_taken_before() -> None:
+def test_an_accepted_offer_extends_the_chain() -> None:
     taking = chain(4)
     assert taking.take(7) == 4
     assert taking.refusal(7, 8) is None
@@ -42,7 +42,7 @@ def test_it_is_broken_at_the_highest_of_several() -> None:
     assert broken.refusal(8, 9) is None
 
 
-def test_an_old_word_of_the_session_does_not_lead_back() -> None:
+def test_an_older_handled_position_changes_nothing() -> None:
     taking = chain(4)
     taking.take(7)
     taking.handled(5)

@@ -22,7 +22,7 @@ def accept(harness: Harness, **fields: object) -> bytes:
     return harness.command(AcceptConnection, **{"send_quota": 32, "max_awaiting_rel": 100, **fields})
 
 
-def test_connack_goes_out_when_the_connect_is_in_the_log() -> None:
+def test_connack_is_sent_when_the_connect_is_in_the_log() -> None:
     harness = Harness()
     harness.confirming = False
     assert harness.send(connect(flags=CLEAN)) == b""
@@ -80,7 +80,7 @@ def test_there_is_one_connack_when_the_engine_precedes_the_confirmation() -> Non
     assert harness.connection.phase is Phase.CONNECTED
 
 
-def test_connack_says_what_the_engine_will_say() -> None:
+def test_connack_has_the_values_that_the_engine_will_send() -> None:
     harness = Harness()
     assert harness.send(connect(level=5, flags=CLEAN)) == CONNACK_5
     other = SessionSettings(max_awaiting_rel=7)
@@ -96,7 +96,7 @@ def test_a_resumable_session_or_unknown_settings_wait_for_the_engine(flags: int,
 
 
 @pytest.mark.parametrize(("enabled", "capabilities"), [(True, Capability.FAST_PATH), (False, Capability.NONE)])
-def test_the_engine_is_told_whether_the_gateway_has_the_fast_path(enabled: bool, capabilities: Capability) -> None:
+def test_the_event_states_whether_the_gateway_has_the_fast_path(enabled: bool, capabilities: Capability) -> None:
     harness = Harness(fast_path=FastPathSettings(enabled=enabled))
     harness.send(connect())
     event = harness.events[0]

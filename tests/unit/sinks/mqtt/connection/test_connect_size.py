@@ -15,7 +15,7 @@ def with_password(size: int) -> bytes:
     return connect(flags=0xC2, payload=text("c") + text("u") + text(b"p" * size))
 
 
-def test_a_large_connect_is_not_even_waited_for() -> None:
+def test_a_too_large_connect_is_refused_by_its_header() -> None:
     harness = Harness(device_limits=LIMITS)
     assert harness.send(with_password(3_000)[:10]) == b""
     assert harness.connection.is_closed
@@ -23,7 +23,7 @@ def test_a_large_connect_is_not_even_waited_for() -> None:
     assert harness.events == []
 
 
-def test_one_that_is_just_small_enough_is_taken() -> None:
+def test_a_connect_of_the_maximum_size_is_accepted() -> None:
     size = 2_000 - len(with_password(500)) + 500
     assert len(with_password(size)) == 2_000
     harness = Harness(device_limits=LIMITS)
@@ -34,7 +34,7 @@ def test_one_that_is_just_small_enough_is_taken() -> None:
     assert too_large.connection.is_closed
 
 
-def test_from_then_on_the_maximum_packet_size_holds() -> None:
+def test_after_connect_the_maximum_packet_size_holds() -> None:
     harness = Harness(device_limits=LIMITS, max_packet_size_bytes=100_000)
     harness.send(connect(flags=0x00))
     harness.command(AcceptConnection)

@@ -9,7 +9,7 @@ from tests.unit.sinks.mqtt.connection.harness import Harness
 from tests.unit.sinks.mqtt.mqtt_bytes import connect
 
 
-def test_nothing_is_told_before_the_turn_and_the_id_is_that_of_the_reading() -> None:
+def test_a_queued_connect_has_an_id_and_no_record_before_its_turn() -> None:
     harness = Harness(turn=Turn.LATER)
     assert harness.send(connect(flags=0x00)) == b""
     assert harness.connection.phase is Phase.QUEUED

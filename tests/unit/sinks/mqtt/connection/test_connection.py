@@ -96,7 +96,7 @@ class TestConnect:
         assert [type(event) for event in harness.events] == [ClientConnected]
         assert harness.connection.is_closed
 
-    def test_so_is_one_that_waited_before_it_was_read(self) -> None:
+    def test_a_connect_that_was_read_late_is_refused_after_a_newer_one(self) -> None:
         """[MQTT-3.1.4-3]"""
         harness = Harness()
         harness.is_late = True
@@ -104,7 +104,7 @@ class TestConnect:
         assert harness.command(CloseConnection, reason_code=0x89, newest_connection_id=99) == bytes.fromhex("20020003")
         assert [type(event) for event in harness.events] == [ClientConnected]
 
-    def test_who_cannot_be_held_any_more_is_not_registered_again(self) -> None:
+    def test_without_a_partition_a_connect_is_not_registered_again(self) -> None:
         harness = Harness()
         harness.send(connect(flags=0x00))
         harness.partition = None
@@ -151,7 +151,7 @@ class TestBackPressure:
         harness.last(ClientDisconnected)
         assert harness.connection.is_closed
 
-    def test_a_device_that_we_do_not_read_is_not_silent(self) -> None:
+    def test_a_device_that_is_not_read_does_not_violate_keep_alive(self) -> None:
         harness = connected(max_unconfirmed_appends=1, keep_alive_s=1)
         harness.confirming = False
         harness.send(publish("a"))
@@ -159,7 +159,7 @@ class TestBackPressure:
         assert not harness.connection.is_closed
 
     @pytest.mark.parametrize(("too_large", "code"), [(False, "89"), (True, "95")])
-    def test_a_record_that_kafka_does_not_take_closes_without_an_answer(self, too_large: bool, code: str) -> None:
+    def test_a_failed_append_closes_without_an_answer(self, too_large: bool, code: str) -> None:
         harness = connected(5)
         harness.confirming = False
         harness.send(publish("a", first_byte=0x32, packet_id=1, v5=b""), publish("a", first_byte=0x34, packet_id=2, v5=b""))
@@ -194,7 +194,7 @@ class TestBackPressure:
 
 
 class TestEnd:
-    def test_disconnect_is_told_and_closes(self) -> None:
+    def test_disconnect_is_recorded_and_closes(self) -> None:
         """[MQTT-3.14.4-3]"""
         harness = connected()
         assert harness.send(b"\xe0\x00") == b""
@@ -248,14 +248,14 @@ class TestEnd:
         harness.last(ConnectionLost)
 
     @pytest.mark.parametrize(("asked_s", "told"), [(0, b"\x13\x00\x64"), (101, b"\x13\x00\x64"), (100, b""), (1, b"")])
-    def test_mqtt_5_is_told_another_keep_alive_than_it_has_asked_for(self, asked_s: int, told: bytes) -> None:
+    def test_connack_of_mqtt_5_has_a_changed_keep_alive(self, asked_s: int, told: bytes) -> None:
         """[MQTT-3.2.2-21]"""
         harness = Harness(device_limits=DeviceLimits(max_keep_alive_s=100))
         harness.send(connect(level=5, keep_alive_s=asked_s, flags=0x00))
         properties = harness.command(AcceptConnection)[5:]
         assert (told in properties) if told else (b"\x13" not in properties)
 
-    def test_a_gateway_that_stops_says_so(self) -> None:
+    def test_a_stopping_gateway_sends_its_reason(self) -> None:
         harness = connected(5)
         harness.close("stopping", ReasonCode.SERVER_SHUTTING_DOWN)
         assert harness.settle() == bytes.fromhex("e0018b")
@@ -280,7 +280,7 @@ class TestOtherCode:
         harness.command(SendPublish, sequence=2, code="b", packet_id=2, topic="t", payload=b"2", qos=QoS(0))
         assert harness.counters.closed_for_other_code == harness.counters.connections_lost["other code"] == 1
 
-    def test_a_device_that_waits_for_its_connack_is_told_to_come_again(self) -> None:
+    def test_a_build_mismatch_before_connack_is_answered_server_busy(self) -> None:
         harness = Harness()
         harness.send(connect(level=5, flags=0x00))
         harness.command(SendPublish, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS(0))

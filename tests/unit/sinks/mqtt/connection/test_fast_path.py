@@ -102,7 +102,7 @@ def test_subscription_changes_hold_before_the_session_reads_them() -> None:
     assert take(path, 2, 6, qos=2) == QoS.EXACTLY_ONCE
 
 
-def test_a_grant_that_was_written_before_a_change_does_not_take_it_back() -> None:
+def test_an_older_grant_does_not_undo_a_subscription_change() -> None:
     path = fast_path()
     path.subscribed([LOW])
     path.unsubscribed(["t"])
@@ -135,7 +135,7 @@ def test_what_becomes_of_an_offer_is_known_before_it_is_made() -> None:
     assert path.state is FastPathState.CLOSED
 
 
-def test_grants_add_to_the_known_message_ids_or_say_all_of_them() -> None:
+def test_grants_add_message_ids_or_replace_them() -> None:
     path = fast_path()
     digests = [message_digest(f"m-2-{offset}") for offset in (5, 6)]
     granted(path, 2, 4, recent_ids=digests[0], is_snapshot=True)

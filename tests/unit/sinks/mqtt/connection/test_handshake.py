@@ -70,7 +70,7 @@ def test_client_ids_too_long_or_with_control_characters_are_refused(client_id: s
     assert refused(connect(level=5, payload=text(client_id))).answer == bytes.fromhex("2003008500")
 
 
-def test_the_engine_is_told_what_the_client_asked_for() -> None:
+def test_the_event_has_what_the_client_requested() -> None:
     asked = Connect(
         protocol_version=5,
         client_id="c",
@@ -91,7 +91,7 @@ def test_the_engine_is_told_what_the_client_asked_for() -> None:
     )
 
 
-def test_connack_says_only_what_is_not_the_case_anyway() -> None:
+def test_connack_omits_values_that_are_defaults() -> None:
     asked = Connect(protocol_version=5, client_id="c", clean_start=True, session_expiry_interval_s=60)
     plain = AcceptConnection(connection_id=1, partition=0, sequence=1, session_expiry_interval_s=60)
     answer = connack(asked, plain, SETTINGS, assigned_client_id=None)
@@ -102,7 +102,7 @@ def test_connack_says_only_what_is_not_the_case_anyway() -> None:
     assert answer.maximum_packet_size_bytes == SETTINGS.max_packet_size_bytes
 
 
-def test_the_engine_is_told_who_has_logged_in_with_the_will() -> None:
+def test_the_will_has_the_username() -> None:
     asked = Connect(protocol_version=5, client_id="c", clean_start=True, will=Will(topic="gone", payload=b""))
     said = connected_event(asked, connection_id=7, partition=3, lease_id="l", username="ada")
     assert said.will == Will(topic="gone", payload=b"", username="ada")

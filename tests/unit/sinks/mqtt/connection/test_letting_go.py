@@ -25,7 +25,7 @@ def confirm_all(harness: Harness) -> bytes:
 
 
 @pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, GOODBYE)])
-def test_the_device_hears_of_it_when_the_end_is_in_the_log(level: int, goodbye: bytes) -> None:
+def test_disconnect_is_sent_when_the_end_is_in_the_log(level: int, goodbye: bytes) -> None:
     harness = connected(level)
     harness.confirming = False
     assert close_gracefully(harness) == b""
@@ -37,7 +37,7 @@ def test_the_device_hears_of_it_when_the_end_is_in_the_log(level: int, goodbye: 
     assert harness.counters.connections_open == 0
 
 
-def test_what_the_device_has_said_is_answered_before() -> None:
+def test_earlier_publications_are_answered_before_disconnect() -> None:
     harness = connected(5)
     harness.confirming = False
     harness.send(publish("up", b"1", first_byte=0x32, packet_id=9, v5=b""))
@@ -51,7 +51,7 @@ def test_what_the_device_has_said_is_answered_before() -> None:
     assert answers.endswith(GOODBYE)
 
 
-def test_what_it_says_from_now_on_does_not_count_and_it_is_not_silent() -> None:
+def test_later_packets_are_ignored_and_keep_alive_is_suspended() -> None:
     harness = connected(5, keep_alive_s=10)
     send_publish(harness, 1)
     harness.confirming = False
@@ -62,7 +62,7 @@ def test_what_it_says_from_now_on_does_not_count_and_it_is_not_silent() -> None:
     assert confirm_all(harness) == GOODBYE
 
 
-def test_what_was_read_and_waited_for_room_does_not_count_either() -> None:
+def test_buffered_packets_are_ignored() -> None:
     harness = connected(5, max_unconfirmed_appends=1)
     harness.confirming = False
     first, second = (publish("up", payload, first_byte=0x32, packet_id=1, v5=b"") for payload in (b"1", b"2"))
@@ -82,7 +82,7 @@ def test_commands_are_still_written_and_offers_are_ignored() -> None:
     assert harness.counters.offers_ignored == 1
 
 
-def test_the_engine_hears_of_the_end_once_whatever_comes_after() -> None:
+def test_the_end_is_recorded_once_whatever_follows() -> None:
     def shut(harness: Harness) -> None:
         harness.close("at last", ReasonCode.SERVER_SHUTTING_DOWN)
 
@@ -130,7 +130,7 @@ def test_a_refusal_during_a_drain_leads_to_no_new_registration() -> None:
     assert len(harness.events) == events
 
 
-def test_an_acceptance_that_comes_meanwhile_is_told() -> None:
+def test_an_acceptance_during_a_drain_is_answered() -> None:
     harness = Harness()
     harness.send(connect(level=5, flags=0x00))
     harness.confirming = False
@@ -140,7 +140,7 @@ def test_an_acceptance_that_comes_meanwhile_is_told() -> None:
 
 
 @pytest.mark.parametrize(("turn", "sent"), [(Turn.NOW, b""), (Turn.LATER, connect(level=5, flags=0x00))])
-def test_whom_the_engine_does_not_know_is_closed_at_once(turn: Turn, sent: bytes) -> None:
+def test_an_unregistered_connection_is_closed_at_once(turn: Turn, sent: bytes) -> None:
     harness = Harness(turn=turn)
     harness.send(sent)
     harness.confirming = False
@@ -150,7 +150,7 @@ def test_whom_the_engine_does_not_know_is_closed_at_once(turn: Turn, sent: bytes
     assert refused[3:4] == (bytes([ReasonCode.SERVER_UNAVAILABLE]) if sent else b"")
 
 
-def test_a_connection_that_is_over_stays_so() -> None:
+def test_a_closed_connection_records_no_second_end() -> None:
     harness = connected(5)
     harness.send(b"\xe0\x00")
     harness.events.clear()

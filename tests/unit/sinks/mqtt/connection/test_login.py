@@ -13,7 +13,7 @@ from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 WRONG = LoginRefused(LoginRefusal.PASSWORD)
 
 
-def test_a_refused_login_is_answered_and_the_engine_never_hears_of_it() -> None:
+def test_a_refused_login_is_answered_and_not_recorded() -> None:
     """[MQTT-3.1.4-2]"""
     for level, answer in ((4, "20020004"), (5, "2003008600")):
         harness = Harness(login=WRONG)
@@ -23,7 +23,7 @@ def test_a_refused_login_is_answered_and_the_engine_never_hears_of_it() -> None:
         assert harness.counters.connections_refused == {0x86: 1}
 
 
-def test_what_comes_while_a_login_is_verified_waits() -> None:
+def test_packets_wait_while_a_login_is_verified() -> None:
     harness = Harness(login=None)
     assert harness.send(connect(flags=0x00), PINGREQ) == b""
     assert harness.events == []
@@ -39,7 +39,7 @@ def test_a_login_that_is_refused_later_is_refused_the_same_way() -> None:
     assert harness.events == []
 
 
-def test_a_login_takes_no_longer_than_a_connect() -> None:
+def test_verifying_a_login_is_limited_by_the_connect_timeout() -> None:
     harness = Harness(login=None, connect_timeout_ms=500)
     harness.send(connect(level=5))
     assert harness.pass_ms(499) == b""
@@ -48,7 +48,7 @@ def test_a_login_takes_no_longer_than_a_connect() -> None:
     assert harness.events == []
 
 
-def test_a_gateway_that_stood_still_takes_nobody_in_whose_time_is_over() -> None:
+def test_a_login_verified_after_the_timeout_is_refused() -> None:
     harness = Harness(login=None, connect_timeout_ms=500)
     harness.send(connect(level=5))
     harness.now_ms += 500
@@ -56,7 +56,7 @@ def test_a_gateway_that_stood_still_takes_nobody_in_whose_time_is_over() -> None
     assert harness.events == []
 
 
-def test_who_leaves_before_the_login_is_verified_was_never_there() -> None:
+def test_a_connection_that_ends_during_its_login_is_not_recorded() -> None:
     for leave in (lambda harness: harness.feed("peer_closed"), lambda harness: harness.close("x", ReasonCode.SERVER_BUSY)):
         harness = Harness(login=None)
         harness.send(connect())
@@ -129,7 +129,7 @@ def test_forbidden_filters_are_refused_one_by_one(level: int, codes: str) -> Non
     assert harness.counters.not_authorized == {"subscribe": 2}
 
 
-def test_every_publication_says_who_has_logged_in() -> None:
+def test_every_publication_has_the_username() -> None:
     harness = connected(4, login=ONLY_UP)
     harness.send(publish("up"), publish("up", first_byte=0x34, packet_id=7))
     [record] = harness.uplink

@@ -106,7 +106,7 @@ class TestTaking:
             assert offer(harness, 5) == b""
             assert harness.counters.offers_ignored == 1
 
-    def test_an_offer_that_comes_twice_is_taken_once(self) -> None:
+    def test_a_repeated_offer_is_accepted_once(self) -> None:
         harness = granted()
         offer(harness, 5)
         assert offer(harness, 5) == b""
@@ -126,13 +126,13 @@ class TestTaking:
         harness.send(ack(0x40, FIRST), ack(0x40, SECOND))
         assert offer(harness, 7, qos=2) == sent(32_770, qos=2)
 
-    def test_what_is_left_of_its_life_is_said_as_the_session_says_it(self) -> None:
+    def test_the_remaining_expiry_interval_is_sent_as_by_the_session(self) -> None:
         """[MQTT-3.3.2-6]"""
         harness = granted(5)
         assert offer(harness, 5, ("expiration", b"5000"), age_ms=1_500) == sent(FIRST, v5=b"\x02\x00\x00\x00\x04")
         assert offer(harness, 6, ("expiration", b"0"), age_ms=1_500) == sent(SECOND, v5=b"\x02\x00\x00\x00\x01")
 
-    def test_the_time_that_kafka_takes_is_taken_off(self) -> None:
+    def test_the_append_time_is_subtracted_from_the_expiry_interval(self) -> None:
         """[MQTT-3.3.2-6]"""
         harness = granted(5)
         harness.confirming = False
@@ -160,7 +160,7 @@ class TestRefusing:
             ("repetition", {"headers": [("message-id", b"known")]}),
         ],
     )
-    def test_what_the_session_may_judge_in_another_way_is_left_to_it(self, reason: str, how: dict[str, Any]) -> None:
+    def test_an_offer_with_special_handling_is_left_to_the_session(self, reason: str, how: dict[str, Any]) -> None:
         harness = granted(fast_path=FastPathSettings(max_payload_bytes=100))
         grant(harness, 4, recent_ids=message_digest("known"))
         options = {"offset": 5, "headers": (), **how}
@@ -194,7 +194,7 @@ class TestRefusing:
         send_slow(harness, 1, offset=6, dup=True)
         assert offer(harness, 5) == sent(FIRST)
 
-    def test_slots_that_are_taken_or_waited_for_are_the_sessions(self) -> None:
+    def test_an_offer_needs_a_free_slot_and_no_waiting_message(self) -> None:
         """[MQTT-3.3.4-9]"""
         harness = granted()
         send_publish(harness, 1)
@@ -218,14 +218,14 @@ class TestRefusing:
         assert offer(harness, 5, qos=0) == b""
         assert refusals(harness) == {"unread": 1}
 
-    def test_a_message_larger_than_the_client_takes_is_the_sessions(self) -> None:
+    def test_a_message_above_the_maximum_packet_size_is_left_to_the_session(self) -> None:
         """[MQTT-3.1.2-24]"""
         harness = granted(5, properties=b"\x27\x00\x00\x00\x14")
         assert offer(harness, 5, payload=b"p" * 12) == sent(FIRST, b"p" * 12, v5=b"")
         assert offer(harness, 6, payload=b"p" * 13) == b""
         assert refusals(harness) == {"size": 1}
 
-    def test_a_message_that_mqtt_cannot_carry_is_the_sessions(self) -> None:
+    def test_a_message_that_mqtt_cannot_carry_is_left_to_the_session(self) -> None:
         limits = RecordLimits(max_headers_bytes=200_000)
         harness = granted(5, limits=limits)
         many = [(f"user-{number}", b"v" * 60_000) for number in range(3)]
@@ -234,7 +234,7 @@ class TestRefusing:
         assert offer(harness, 5, ("user-a", b"\x00")) == b""
         assert refusals(harness) == {"invalid": 1}
 
-    def test_a_repetition_of_what_was_taken_is_the_sessions(self) -> None:
+    def test_a_repetition_of_an_accepted_message_is_left_to_the_session(self) -> None:
         harness = granted()
         offer(harness, 5, ("message-id", b"m"))
         grant(harness, 4, is_snapshot=True)
@@ -279,7 +279,7 @@ class TestTheWire:
         offer(harness, 5)
         assert harness.command(SendPubRel, packet_id=9) == ack(0x62, 9)
 
-    def test_a_slot_is_held_from_taking_on(self) -> None:
+    def test_an_accepted_offer_holds_its_slot_before_it_is_written(self) -> None:
         """[MQTT-3.3.4-9]"""
         harness = granted()
         harness.confirming = False
@@ -311,7 +311,7 @@ class TestTheWire:
         harness.confirming = True
         assert harness.settle() == b""
 
-    def test_what_was_taken_before_the_device_stopped_reading_is_written(self) -> None:
+    def test_an_accepted_offer_is_written_to_a_blocked_device(self) -> None:
         harness = granted()
         harness.confirming = False
         offer(harness, 5)
@@ -351,7 +351,7 @@ def send_slow(harness: Harness, packet_id: int, *, offset: int, qos: int = 1, du
 
 
 class TestTheSessionsCopies:
-    def test_what_was_taken_is_not_sent_again(self) -> None:
+    def test_the_sessions_copy_of_an_accepted_offer_is_dropped(self) -> None:
         harness = granted()
         offer(harness, 5)
         assert send_slow(harness, 1, offset=5) == b""
@@ -359,14 +359,14 @@ class TestTheSessionsCopies:
         assert harness.counters.copies_dropped == 2
         assert offer(harness, 6) == sent(SECOND), "it did not break the chain"
 
-    def test_what_was_refused_is_sent_also_below_what_was_taken(self) -> None:
+    def test_a_refused_offer_is_sent_by_the_session_out_of_order(self) -> None:
         harness = granted()
         offer(harness, 5, ("priority", b"1"))
         grant(harness, 5)
         offer(harness, 6)
         assert send_slow(harness, 1, offset=5) != b""
 
-    def test_it_is_known_until_the_session_says_that_it_has_read_it(self) -> None:
+    def test_an_accepted_offer_is_remembered_until_its_adoption(self) -> None:
         harness = granted()
         offer(harness, 5)
         harness.now_ms += 300
@@ -388,7 +388,7 @@ class TestTheSessionsCopies:
 
 
 class TestClosing:
-    def test_the_session_hears_it_behind_everything_that_was_taken(self) -> None:
+    def test_fast_path_closed_follows_all_accepted_offers(self) -> None:
         harness = granted()
         harness.confirming = False
         offer(harness, 5)

@@ -53,7 +53,7 @@ class TestPublications:
         harness.confirming = False
         assert harness.send(publish("a", first_byte=0x32, packet_id=1), PINGREQ) == PINGRESP
 
-    def test_qos_2_is_told_to_the_session(self) -> None:
+    def test_a_qos_2_publication_is_recorded_for_the_session(self) -> None:
         harness = connected()
         assert harness.send(publish("a", b"x", first_byte=0x34, packet_id=5)) == ack(0x50, 5)
         event = harness.last(PublishReceived)
@@ -68,11 +68,11 @@ class TestPublications:
         assert connected(5).send(ack(0x62, 9)) == bytes.fromhex("7003000992")
         assert connected(4).send(ack(0x62, 9)) == ack(0x70, 9)
 
-    def test_ids_that_the_session_knows_are_known(self) -> None:
+    def test_packet_ids_awaiting_rel_come_from_the_session(self) -> None:
         harness = connected(5, accept={"awaiting_rel": (9,)})
         assert harness.send(ack(0x62, 9)) == ack(0x70, 9)
 
-    def test_ids_that_the_session_has_dropped_are_unknown(self) -> None:
+    def test_packet_ids_that_the_session_dropped_are_unknown(self) -> None:
         harness = connected(5, accept={"awaiting_rel": (8, 9)})
         harness.command(DropAwaitingRel, packet_ids=(9,))
         assert harness.send(ack(0x62, 9)) == bytes.fromhex("7003000992")
@@ -108,7 +108,7 @@ class TestPublications:
             "ConnectionLost",
         ]
 
-    def test_nobody_is_waited_for_when_the_device_has_gone_after_its_overflow(self) -> None:
+    def test_an_overflowing_connection_ends_when_the_device_closes(self) -> None:
         harness = connected(5)
         harness.confirming = False
         harness.send(*(publish("a", first_byte=0x34, packet_id=packet_id, v5=b"") for packet_id in (1, 2, 3)))
@@ -157,14 +157,14 @@ class TestPublications:
         assert len(harness.events) == 2
         harness.last(ConnectionLost)
 
-    def test_mqtt_3_1_1_is_closed_without_a_word(self) -> None:
+    def test_mqtt_3_1_1_is_closed_without_disconnect(self) -> None:
         harness = connected(4)
         assert harness.send(b"\x90\x00") == b""
         harness.last(ConnectionLost)
 
 
 class TestDelivery:
-    def test_messages_are_metered_and_acknowledgements_told(self) -> None:
+    def test_messages_are_metered_and_acknowledgements_recorded(self) -> None:
         harness = connected()
         assert send_publish(harness, 1) == written(1)
         assert send_publish(harness, 2, qos=2) == written(2, qos=2)
@@ -208,7 +208,7 @@ class TestDelivery:
         assert harness.counters.unsendable == 1
         assert send_publish(harness, 2) == written(2)
 
-    def test_the_expiry_that_is_left_is_told_to_mqtt_5(self) -> None:
+    def test_mqtt_5_gets_the_remaining_expiry_interval(self) -> None:
         harness = connected(5)
         data = harness.command(SendPublish, packet_id=0, topic="t", payload=b"", qos=QoS(0), expiry_interval_s=7)
         assert data == publish("t", v5=b"\x02\x00\x00\x00\x07")
@@ -233,7 +233,7 @@ class TestDelivery:
         harness.settle()
         assert len(harness.events) == 1
 
-    def test_the_engine_closes_and_hears_when_that_is_done(self) -> None:
+    def test_a_close_by_the_engine_is_recorded_when_done(self) -> None:
         """[MQTT-3.1.2-23] The time of the session begins with it."""
         harness = connected(5)
         harness.command(CloseConnection, reason_code=0x83, reason="late")
@@ -243,7 +243,7 @@ class TestDelivery:
         harness.settle()
         assert len(harness.events) == 2
 
-    def test_the_engine_says_why_it_closes_if_there_is_room_for_the_words(self) -> None:
+    def test_the_reason_string_of_a_close_is_sent_if_it_fits(self) -> None:
         """[MQTT-3.14.2-3]"""
         words = "a message was not acknowledged in time"
         spoken = packet(0xE0, b"\x83", bytes((len(words) + 3,)), b"\x1f", text(words))
@@ -252,7 +252,7 @@ class TestDelivery:
             assert harness.command(CloseConnection, reason_code=0x83, reason=words) == answer
             assert harness.connection.is_closed
 
-    def test_the_reason_string_of_a_refusal_is_told_to_the_engine(self) -> None:
+    def test_the_reason_string_of_a_refusal_is_recorded(self) -> None:
         harness = connected(5)
         send_publish(harness, 1)
         harness.send(packet(0x40, b"\x00\x01\x87\x05\x1f", text("no")))
@@ -273,7 +273,7 @@ class TestSubscriptions:
         assert harness.send(packet(0xA2, b"\x00\x0a", text("a/#"))) == ack(0xB0, 10)
         assert harness.last(Unsubscribed).topic_filters == ("a/#",)
 
-    def test_unsuback_tells_mqtt_5_that_there_was_no_subscription(self) -> None:
+    def test_unsuback_of_mqtt_5_reports_a_missing_subscription(self) -> None:
         harness = connected(5, accept={"topic_filters": ("kept",)})
         unsubscribe = packet(0xA2, b"\x00\x0a\x00", text("kept"), text("other"))
         assert harness.send(unsubscribe) == bytes.fromhex("b005000a000011")

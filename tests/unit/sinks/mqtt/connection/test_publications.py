@@ -82,7 +82,7 @@ def test_a_repeated_id_is_no_overflow() -> None:
     assert exceeds(known.admit_qos2, 3, 0)
 
 
-def test_mqtt_3_1_1_knows_no_receive_maximum() -> None:
+def test_mqtt_3_1_1_has_no_receive_maximum() -> None:
     known = publications(v5=False, awaiting_rel=(1, 2))
     assert not exceeds(known.admit_qos1, 500)
     assert not any(exceeds(known.admit_qos2, packet_id, 500) for packet_id in range(1, 65_536))

@@ -18,7 +18,7 @@ def refused(first_byte: int, packet_id: int) -> bytes:
     return bytes((first_byte, 3)) + packet_id.to_bytes(2, "big") + b"\x97"
 
 
-def test_qos_1_and_2_over_the_rate_are_answered_0x97_and_reach_nobody() -> None:
+def test_qos_1_and_2_over_the_rate_are_answered_0x97_and_dropped() -> None:
     harness = connected(5, accept=MANY, max_publish_rate=2)
     assert sent(harness, 1, qos=1) == ack(0x40, 1)
     assert sent(harness, 2, qos=2) == ack(0x50, 2)
@@ -29,7 +29,7 @@ def test_qos_1_and_2_over_the_rate_are_answered_0x97_and_reach_nobody() -> None:
     assert harness.counters.publishes_refused == 2
 
 
-def test_a_device_that_waits_is_heard_again() -> None:
+def test_the_rate_recovers_with_time() -> None:
     harness = connected(5, accept=MANY, max_publish_rate=2)
     for packet_id in (1, 2, 3):
         sent(harness, packet_id, qos=1)
@@ -55,7 +55,7 @@ def test_expected_acknowledgements_do_not_count_for_the_packet_rate() -> None:
     assert harness.counters.limits_reached == {"max_packet_rate": 1}, "nobody waits for these"
 
 
-def test_others_are_slowed_down_only_for_who_is_connected_and_sends_little() -> None:
+def test_only_connected_devices_below_the_rate_are_of_low_rate() -> None:
     """See sinks.mqtt.limits.adaptive_rate."""
     harness = Harness(device_limits=DeviceLimits(max_packet_rate=640))
     harness.send(connect())

@@ -80,13 +80,13 @@ def test_a_filter_of_too_many_levels_is_refused() -> None:
     )
 
 
-def test_a_3_1_1_device_is_told_0x80() -> None:
+def test_a_refused_filter_is_0x80_in_mqtt_3_1_1() -> None:
     answer, _ = subscribe(asked("a"), asked("b"), judge=SubscriptionJudge(set(), max_subscriptions=1))
     assert V311.encode(answer) == b"\x90\x04\x00\x07\x01\x80"
     assert V5.encode(answer) == b"\x90\x05\x00\x07\x00\x01\x97"
 
 
-def test_filters_that_were_too_many_to_be_told_may_all_exist() -> None:
+def test_unknown_filters_may_all_exist() -> None:
     judge = SubscriptionJudge(None)
     subscribe(asked("a"), judge=judge)
     answer, _ = judge.unsubscribe(Unsubscribe(packet_id=9, topic_filters=("a", "b", "+x")))

@@ -54,7 +54,7 @@ sizes = st.lists(st.integers(1, LARGEST), max_size=60)
 
 
 @given(st.lists(st.tuples(sizes, st.integers(0, 60)), min_size=1, max_size=4), st.integers(1, 200), st.integers(1, 30_000))
-def test_what_spark_takes_with_the_limit_is_within_the_bound(
+def test_a_micro_batch_with_this_limit_is_within_its_bounds(
     partitions: list[tuple[list[int], int]], max_records: int, max_bytes: int
 ) -> None:
     """Each partition: the sizes of its records, and of how many of them they are known, three at a time."""

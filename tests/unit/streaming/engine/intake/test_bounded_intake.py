@@ -58,14 +58,14 @@ def test_the_safe_limit_fits_whatever_the_records_are() -> None:
     assert BatchBounds(max_records=10, max_bytes=1 << 20, largest_bytes=96 << 20).safe_limit == 1
 
 
-def test_an_engine_with_little_to_do_looks_at_nothing() -> None:
+def test_an_engine_with_little_to_do_measures_nothing() -> None:
     records, limits = Records(), Limits()
     BoundedIntake(BOUNDS, records).adjust(taken(SAFE - 1), limits.set)
     assert limits.now == {"messages": SAFE}
     assert not records.looks
 
 
-def test_when_a_topic_may_have_more_all_are_looked_at() -> None:
+def test_all_topics_are_measured_when_one_may_have_more() -> None:
     for last in (taken(SAFE), taken(0, left=1)):
         records, limits = Records(), Limits()
         BoundedIntake(BOUNDS, records).adjust(last | {"events": TopicRead(records=3, left=0, end={0: 8_000})}, limits.set)
@@ -74,7 +74,7 @@ def test_when_a_topic_may_have_more_all_are_looked_at() -> None:
         assert records.looks == 2
 
 
-def test_when_looking_fails_the_safe_limit_holds_and_the_log_says_so_once() -> None:
+def test_a_failed_measurement_sets_the_safe_limit_and_is_logged_once() -> None:
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)
     records.fails = True
@@ -124,7 +124,7 @@ def test_after_small_records_more_are_read_unmeasured_for_a_while() -> None:
     assert limits.now["messages"] == SAFE
 
 
-def test_more_than_that_is_looked_at() -> None:
+def test_more_than_the_unmeasured_records_are_measured() -> None:
     for records_taken, left in ((UNSEEN * SAFE, 0), (1, 1)):
         records, limits = Records(), Limits()
         intake = BoundedIntake(BOUNDS, records)
@@ -135,7 +135,7 @@ def test_more_than_that_is_looked_at() -> None:
         assert limits.now["messages"] >= 10_000
 
 
-def test_waiting_records_that_do_not_fit_are_not_read_after_small_ones() -> None:
+def test_waiting_records_that_do_not_fit_get_the_safe_limit() -> None:
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)
     intake.adjust(taken(SAFE), limits.set)

@@ -41,19 +41,19 @@ class Topic:
         return LookAhead("messages", self, bounds, monotonic_s=lambda: self.now_s)
 
 
-def test_nothing_is_looked_at_when_all_fits_however_large_it_is() -> None:
+def test_nothing_is_measured_when_all_fits_whatever_its_size() -> None:
     topic = Topic([LARGEST] * 10, [])
     assert topic.ahead().limit({0: 0, 1: 0}) == SAFE
     assert not topic.looks
 
 
-def test_small_records_are_taken_up_to_the_limit_of_records() -> None:
+def test_small_records_fill_a_micro_batch_up_to_the_limit_of_records() -> None:
     topic = Topic(*([100] * 30_000 for _ in range(4)))
     assert topic.ahead().limit(dict.fromkeys(range(4), 0)) == MOST
     assert topic.looks <= 8, "two rounds"
 
 
-def test_large_records_are_looked_at_only_as_far_as_they_fit() -> None:
+def test_large_records_are_measured_only_as_far_as_they_fit() -> None:
     topic = Topic(*([250 * KIB] * 5_000 for _ in range(4)))
     limit = topic.ahead().limit(dict.fromkeys(range(4), 0))
     assert 0.9 * BOUND <= limit * 250 * KIB <= BOUND
@@ -73,7 +73,7 @@ def test_one_partition_of_large_records_does_not_hold_up_the_others() -> None:
     assert topic.ahead().limit({0: 0, 1: 0}) == MOST
 
 
-def test_what_was_looked_at_and_not_taken_is_not_looked_at_again() -> None:
+def test_measured_records_are_not_measured_again() -> None:
     topic = Topic([100] * 60_000)
     ahead = topic.ahead()
     assert ahead.limit({0: 0}) == MOST
@@ -82,14 +82,14 @@ def test_what_was_looked_at_and_not_taken_is_not_looked_at_again() -> None:
     assert topic.looks == looks
 
 
-def test_a_partition_that_says_nothing_counts_as_large() -> None:
+def test_records_of_a_silent_partition_count_as_large() -> None:
     topic = Topic([100] * 10_000)
     topic.silent = True
     assert topic.ahead().limit({0: 0}) == SAFE
     assert topic.looks == 1
 
 
-def test_after_some_seconds_what_was_not_looked_at_counts_as_large() -> None:
+def test_unmeasured_records_count_as_large_when_the_time_is_over() -> None:
     topic = Topic(*([1_000] * 30_000 for _ in range(4)))
     topic.look_s = LONGEST_LOOK_S
     limit = topic.ahead().limit(dict.fromkeys(range(4), 0))

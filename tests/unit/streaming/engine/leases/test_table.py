@@ -47,7 +47,7 @@ def test_an_expired_lease_never_lives_again() -> None:
     assert (leases.live, leases.expired) == (frozenset(), ("a",))
 
 
-def test_an_ended_lease_is_told_once_and_needs_no_search() -> None:
+def test_an_ended_lease_is_reported_once_and_needs_no_search() -> None:
     leases = table("a", "b")
     leases.read("a", ENDED)
     assert (leases.live, leases.expired, leases.pop_ended(), leases.pop_ended()) == ({"b"}, (), ["a"], [])

@@ -8,7 +8,7 @@ from state.records.record import NEWER_MARK
 from streaming.engine.leases.topic import lease_of
 
 
-def test_a_record_is_a_lease_or_nobody_s_but_for_one_of_a_newer_version() -> None:
+def test_an_undecodable_lease_is_ignored_and_a_newer_version_raises() -> None:
     lease = Lease(holder="g", duration_ms=30_000)
     assert lease_of(encode_lease(lease)) == lease
     assert lease_of(None) is None

@@ -22,7 +22,7 @@ def said_about_the_workers(*, lean_worker: bool) -> dict[str, Any]:
     return dict(line)
 
 
-def test_the_log_says_which_path_the_python_workers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_names_the_path_of_the_python_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pipeline_settings(Settings(), commands_partitions=1).lean_worker
     assert not pipeline_settings(Settings(engine={"lean_worker": False}), commands_partitions=1).lean_worker
     said = {"event": "python_workers", "log_level": "info"}

@@ -71,7 +71,7 @@ def test_settings_that_no_micro_batch_has_got_are_replaced() -> None:
     assert files.start(SECOND).before == FIRST
 
 
-def test_files_that_nobody_needs_are_removed() -> None:
+def test_unneeded_files_are_removed() -> None:
     files = Files()
     for batch_id, settings in ((3, FIRST), (5, SECOND), (9, THIRD), (12, FIRST)):
         files.planned(batch_id, committed=False)
@@ -93,7 +93,7 @@ def test_a_checkpoint_without_records_continues_with_present_settings() -> None:
     assert files.start(FIRST) == BatchSettings(current=FIRST, from_batch=8)
 
 
-def test_the_log_says_what_has_changed_and_from_when_on() -> None:
+def test_the_log_lists_changed_settings_and_their_first_micro_batch() -> None:
     files = Files()
     files.start(FIRST)
     assert lines(files, FIRST) == []
@@ -130,7 +130,7 @@ def test_the_lineage_of_a_checkpoint_keeps_its_name_in_the_files() -> None:
     assert before.checkpoint_lineage == "5eed"
 
 
-def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
+def test_unknown_fields_are_ignored_and_missing_fields_have_defaults() -> None:
     files = Files()
     files.start(SECOND)
     record = msgspec.json.decode(files.found["0"])
@@ -164,7 +164,7 @@ def test_settings_that_cannot_be_read_are_an_error_where_they_are_needed(data: b
     assert files.start(FIRST) == BatchSettings(current=FIRST, from_batch=9)
 
 
-def test_what_changes_nothing_that_is_said_is_as_now() -> None:
+def test_settings_that_do_not_affect_records_are_the_current_ones() -> None:
     """And a partition that is gone would keep Kafka's producer waiting for ever."""
     files = Files()
     files.start(SECOND)

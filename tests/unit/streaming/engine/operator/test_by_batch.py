@@ -39,12 +39,12 @@ def no_task() -> Iterator[None]:
     TaskContext._setTaskContext(None)
 
 
-def test_the_micro_batch_that_is_executed_again_has_those_from_before() -> None:
+def test_a_re_executed_micro_batch_has_its_earlier_settings() -> None:
     settings = BatchSettings(current=NOW, from_batch=8, before=BEFORE)
     assert [settings_in(number, settings) for number in (7, 8, 9, 7, 10)] == [BEFORE, NOW, NOW, BEFORE, NOW]
 
 
-def test_where_nothing_is_executed_again_all_have_the_present_ones() -> None:
+def test_without_a_re_execution_all_micro_batches_have_current_settings() -> None:
     assert settings_in(7, BatchSettings(current=NOW, from_batch=8)) is settings_in(8, BatchSettings(current=NOW, from_batch=8))
 
 
@@ -58,7 +58,7 @@ def test_a_worker_process_makes_an_operator_once_for_each_settings() -> None:
 
 
 @pytest.mark.parametrize("task", [None, Task()])
-def test_without_the_number_of_the_micro_batch_nothing_is_said(task: Task | None) -> None:
+def test_a_task_without_a_micro_batch_number_fails(task: Task | None) -> None:
     TaskContext._setTaskContext(task)
     with pytest.raises(RuntimeError, match=BATCH_ID):
         pickle.loads(pickle.dumps(OperatorByBatch(BatchSettings(current=NOW))))

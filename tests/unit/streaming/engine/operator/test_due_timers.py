@@ -38,11 +38,11 @@ def test_of_those_beyond_the_limit_every_tenth_is_called() -> None:
     assert places == [FIRST_MS + number * STEP_MS for number in range(27)]
 
 
-def test_few_are_not_postpone() -> None:
+def test_few_timers_are_not_postponed() -> None:
     assert timers(10, [due() for _ in range(10)]) == [None] * 10
 
 
-def test_without_a_limit_nobody_is_postpone() -> None:
+def test_without_a_limit_no_timer_is_postponed() -> None:
     assert timers(0, [due(queued=100) for _ in range(1_000)]) == [None] * 1_000
 
 
@@ -62,7 +62,7 @@ def test_those_that_are_much_later_have_a_limit_of_their_own() -> None:
     assert timers(3, fresh + late + latest + fresh[:2]) == [None] * 9 + [FIRST_MS, FIRST_MS + STEP_MS // 3]
 
 
-def test_who_is_put_off_keeps_its_row() -> None:
+def test_a_postponed_session_keeps_its_row() -> None:
     timers = DueTimers(1)
     state = due(7)
     before = tuple(state.get)
@@ -106,7 +106,7 @@ class Demand:
         return called
 
 
-def test_nobody_starves_when_more_are_due_than_can_be_called() -> None:
+def test_no_session_starves_under_overload() -> None:
     demand = Demand(clients=200, period_ms=STEP_MS, limit=5)
     last = dict.fromkeys(range(demand.clients), 0)
     longest = 0
@@ -133,7 +133,7 @@ def in_task(host: Host, timers: DueTimers) -> TaskOperator:
     return TaskOperator(host.operator, timers)
 
 
-def test_a_task_puts_off_on_both_paths_and_says_nothing() -> None:
+def test_a_postponed_session_writes_no_record_on_either_path() -> None:
     host = Host(replace(SETTINGS, max_timers_per_partition=1))
     host.run(host.connected(), host.message())
     value, now_ms = host.value, host.timer_ms

@@ -70,7 +70,7 @@ def outcomes(records: list[dict[str, Any]]) -> dict[str, str]:
         (STATE_ROW_VERSION + 1, b"of tomorrow", b"start the version that wrote the checkpoint"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_kept_and_told_once(version: int, blob: bytes, words: bytes) -> None:
+def test_an_unreadable_row_is_kept_and_reported_once(version: int, blob: bytes, words: bytes) -> None:
     host = damaged(version=version, blob=blob)
     records = host.run(timed_out=True)
     (letter,) = of(records, "dead-letters")
@@ -126,7 +126,7 @@ def test_a_new_session_that_fails_does_not_stop_the_query(bug: pytest.MonkeyPatc
     assert quarantined(host)
 
 
-def test_memory_that_is_used_up_is_nobodys_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_error_quarantines_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     def used_up(*_args: Any, **_options: Any) -> None:
         raise MemoryError
 
@@ -212,7 +212,7 @@ def test_drop_of_what_cannot_be_read_forgets_it() -> None:
     assert host.value[:4] == (STATE_ROW_VERSION, False, 0, 1)
 
 
-def test_a_poisonous_event_beside_a_request_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_event_beside_a_request_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     apply = Session._apply
 
     def poisoned(self: Session, event: Any, activation: Activation) -> None:

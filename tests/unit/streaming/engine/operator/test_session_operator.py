@@ -75,7 +75,7 @@ def test_an_empty_session_is_removed() -> None:
     assert host.state._removed
 
 
-def test_nothing_to_say_is_no_frame() -> None:
+def test_no_records_are_no_frame() -> None:
     host = Host(PipelineSettings(commands_partitions=2, ledger=False, receipts=False))
     host.run(host.connected())
     state = group_state(host.value)
@@ -96,7 +96,7 @@ def test_an_unreadable_event_is_a_dead_letter_and_the_others_are_applied() -> No
 @pytest.mark.parametrize(
     ("key", "detail"), [(None, b"has no key"), (b"", b"has no key"), (b"\xff", b"not UTF-8"), (b"k" * 2_000, b"2000 bytes")]
 )
-def test_records_for_nobody_are_dead_letters_and_leave_no_state(key: bytes | None, detail: bytes) -> None:
+def test_records_without_a_client_are_dead_letters_and_leave_no_state(key: bytes | None, detail: bytes) -> None:
     host = Host(client_id="")
     cells = [
         host.cell(MESSAGES, b"p", key=key, mqtt_topic=b"t"),

@@ -49,7 +49,7 @@ def test_without_a_deadline_there_is_no_timer_and_without_a_row_no_state() -> No
 
 
 @pytest.mark.parametrize("version", [None, 0, STATE_ROW_VERSION + 1, QUARANTINED_ROW_VERSION])
-def test_a_row_of_another_version_says_what_to_do(version: int | None) -> None:
+def test_a_row_of_another_version_is_refused_with_an_instruction(version: int | None) -> None:
     with pytest.raises(UnreadableRecord, match="start the version that wrote the checkpoint"):
         check_version(version)
 

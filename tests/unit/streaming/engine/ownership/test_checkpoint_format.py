@@ -17,7 +17,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused_with_what_to_start() -> None:
     assert not files.written
 
 
-def test_a_checkpoint_without_a_record_is_taken_and_gets_one() -> None:
+def test_a_checkpoint_without_a_format_record_is_accepted_and_gets_one() -> None:
     files = MemoryFiles()
     check_format(files)
     assert not files.written

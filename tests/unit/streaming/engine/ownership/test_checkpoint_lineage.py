@@ -28,7 +28,7 @@ def check(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, *, oldest: Offset
     return lineage, bool(logs)
 
 
-def test_a_checkpoint_that_was_left_where_it_is_is_taken_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untouched_checkpoint_continues_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     end = {"e": {0: 7}, "m": {0: 6, 1: 3}}
     assert check(checkpoint(), monkeypatch, oldest=end, committed=end) == ("", False)
     before = {"e": {0: 5}, "m": {0: 5, 1: 3}}
@@ -52,7 +52,7 @@ def test_a_start_without_records_that_were_not_read_is_refused(
         check(checkpoint(committed=committed), monkeypatch, oldest={"m": {0: 9, 1: 3}}, committed={})
 
 
-def test_an_older_copy_is_taken_and_has_another_lineage_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_copy_continues_with_a_new_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
     files = checkpoint()
     first, said = check(files, monkeypatch, oldest={}, committed={"e": {0: 8}})
     assert first

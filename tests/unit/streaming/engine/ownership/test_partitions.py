@@ -39,7 +39,7 @@ def test_the_same_number_and_an_unknown_topic_are_no_change(now: dict[str, int])
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_another_number_is_said_with_what_to_do(count: int) -> None:
+def test_another_number_of_partitions_is_reported_with_an_instruction(count: int) -> None:
     said = changed({"m": 4, "e": 2}, {"m": 4, "e": count})
     assert said is not None
     assert said.startswith(f"e has {count} partitions now, and had 2 when this engine started. It stops")
@@ -67,7 +67,7 @@ def test_a_torn_file_of_partitions_is_remade_from_the_offset_log(torn: bytes) ->
     assert json.loads(files.found["inflight.partitions"]) == {"m": 2, "e": 1}
 
 
-def test_a_watch_that_fails_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_watch_is_logged_and_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [AttributeError("a mistake of the client"), {"m": 4}, {"m": 5}]
 
     class Admin:

@@ -61,7 +61,7 @@ def test_a_repartitioned_checkpoint_fits_the_new_number_only(old: int, new: int)
         (Checkpoint(found={MARK: b"4"}).has(2, 7), "is being divided into 4 state partitions: finish that first"),
     ],
 )
-def test_what_does_not_fit_changes_nothing_and_says_what_to_do(files: Checkpoint, said: str) -> None:
+def test_an_impossible_repartition_is_refused_and_changes_nothing(files: Checkpoint, said: str) -> None:
     before = dict(files.found)
     with pytest.raises(CannotRepartition, match=said):
         repartition_checkpoint(files, 5, nothing)
@@ -95,7 +95,7 @@ def test_when_spark_refuses_the_old_number_stays_unless_spark_has_begun(begun: b
         check_state_partitions(files, 2)
 
 
-def test_after_a_kill_when_spark_was_ready_the_mark_is_taken_away() -> None:
+def test_a_marker_is_removed_if_the_kill_came_after_sparks_part() -> None:
     files = Checkpoint(found={MARK: b"2"}).has(2, 8)
     repartition_checkpoint(files, 2, nothing)
     assert MARK not in files.found

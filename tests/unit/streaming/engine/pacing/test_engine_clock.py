@@ -44,7 +44,7 @@ def test_a_machine_that_slept_has_the_time_of_the_wall_clock_at_once(machine: Ma
     assert not logs
 
 
-def test_a_small_step_forward_is_taken_at_once(machine: Machine) -> None:
+def test_a_small_step_forward_is_followed_at_once(machine: Machine) -> None:
     clock = machine.clock()
     machine.passes(BATCH_MS)
     machine.wall += STEP_MS
@@ -94,7 +94,7 @@ def test_a_jump_that_is_mended_soon_leaves_little_behind(machine: Machine) -> No
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * HOUR_MS), st.integers(-5 * HOUR_MS, 5 * HOUR_MS)), max_size=50))
-def test_whatever_the_wall_clock_does_time_never_goes_back_or_jumps(steps: list[tuple[int, int]]) -> None:
+def test_engine_time_never_goes_back_or_jumps(steps: list[tuple[int, int]]) -> None:
     machine = Machine()
     clock = machine.clock()
     readings = [(machine.elapsed, clock.now_ms())]

@@ -53,7 +53,7 @@ def test_without_a_pace_it_waits_for_the_trigger() -> None:
     assert TRIGGER_MS / 1_000 <= time.monotonic() - began < HOUR_MS / 1_000
 
 
-def test_after_the_pause_the_intake_hears_what_was_read() -> None:
+def test_after_the_pause_the_intake_gets_what_was_read() -> None:
     intake = Intake()
     query = paced(intake)
     query._pace, query._limits = Pace(), Limits()

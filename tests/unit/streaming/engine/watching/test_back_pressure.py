@@ -58,7 +58,7 @@ def test_backends_wait_until_everything_is_below_its_watermark() -> None:
     assert watermarks.judge(*load()) == ""
 
 
-def test_a_watermark_of_0_is_off_and_an_unknown_disk_throttles_nobody() -> None:
+def test_a_watermark_of_0_or_an_unknown_disk_throttles_no_client() -> None:
     watermarks = EngineWatermarks(ThrottleSettings(lag_high=0, lag_low=0, state_high=0, state_low=0))
     assert watermarks.judge(*load(lag=10**9, state=10**12, disk=None)) == ""
 
@@ -102,7 +102,7 @@ def test_a_new_checkpoint_releases_clients_that_an_older_one_throttled() -> None
     assert topic.forgotten == [7]
 
 
-def test_an_engine_that_goes_on_leaves_them_to_their_sessions() -> None:
+def test_a_continuing_engine_leaves_throttled_clients_to_their_sessions() -> None:
     topic = FakeTopic()
     throttle = BackPressure(WATERMARKS, topic, free_disk_bytes=lambda: None, now_ms=lambda: 7)
     throttle.start()

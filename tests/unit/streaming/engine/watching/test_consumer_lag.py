@@ -6,7 +6,7 @@ from streaming.config.settings import Settings
 from streaming.engine.watching.consumer_lag import ConsumerLag, waiting
 
 
-def test_what_waits_is_told_by_topic() -> None:
+def test_waiting_records_are_counted_by_topic() -> None:
     newest = {TopicPartition("m", 0): 10, TopicPartition("m", 1): 7, TopicPartition("e", 0): 3}
     assert waiting(newest, {"m": {0: 4, 1: 7}, "e": {0: 0}}) == {"m": 6, "e": 3}
 

@@ -26,7 +26,7 @@ def test_the_disk_of_a_missing_checkpoint_is_that_of_its_parent(tmp_path: Path) 
     assert free_disk_of("s3a://bucket/checkpoint")() is None
 
 
-def test_a_disk_is_full_before_its_last_byte_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_counts_as_full_before_its_last_byte_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_full(str(tmp_path))
     monkeypatch.setattr(full_disk, "free_disk_of", lambda location: lambda: full_disk.FULL_BYTES - 1)
     assert is_full(str(tmp_path))
@@ -35,7 +35,7 @@ def test_a_disk_is_full_before_its_last_byte_is_taken(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("error", [QueryFailed(NO_SPACE), OSError(28, "No space left on device")])
-def test_what_fails_for_want_of_room_says_where_to_make_some(settings: Settings, error: Exception) -> None:
+def test_an_error_of_a_full_disk_names_the_directory(settings: Settings, error: Exception) -> None:
     with pytest.raises(DiskFull) as raised, naming_full_disks(settings):
         raise error
     assert "\n" not in str(raised.value)
@@ -55,7 +55,7 @@ def test_a_full_disk_of_the_checkpoint_explains_any_death_of_the_query(
 
 
 @pytest.mark.parametrize("error", [QueryFailed("a bug"), OSError("no such file"), InflightError("No space left on device")])
-def test_all_else_goes_through_as_it_is(settings: Settings, error: Exception) -> None:
+def test_other_errors_pass_unchanged(settings: Settings, error: Exception) -> None:
     with pytest.raises(type(error)) as raised, naming_full_disks(settings):
         raise error
     assert raised.value is error

@@ -37,7 +37,7 @@ def test_a_query_hangs_after_patience_and_pause_without_a_sign() -> None:
     assert Watched(idle_trigger_interval_ms="1m").seconds_until_it_hangs(NOTHING) == 120
 
 
-def test_the_reason_says_what_was_looked_at() -> None:
+def test_the_reason_lists_the_signs() -> None:
     watched = Watched()
     watched.seconds_until_it_hangs(NOTHING)
     said = watched.look(NOTHING)

@@ -39,7 +39,7 @@ def test_it_is_not_ready_after_too_long_without_a_committed_micro_batch() -> Non
     assert health.not_ready() == ()
 
 
-def test_it_is_not_alive_when_nobody_looks_after_the_query() -> None:
+def test_it_is_not_alive_when_the_query_is_not_supervised() -> None:
     clock = Clock()
     health = EngineHealth(Settings(), clock_s=clock)
     health.beat()

@@ -12,7 +12,7 @@ EMPTY = SessionStats(
 )
 
 
-def test_it_is_taken_again_and_again_also_after_one_that_failed() -> None:
+def test_stats_are_collected_repeatedly_and_after_a_failure() -> None:
     answers = iter([PySparkException("no checkpoint yet")])
     told: list[SessionStats] = []
 
@@ -27,14 +27,14 @@ def test_it_is_taken_again_and_again_also_after_one_that_failed() -> None:
         wait_until(lambda: len(told) >= 2, "two of them")
 
 
-def test_an_interval_of_0_is_never() -> None:
+def test_an_interval_of_0_collects_nothing() -> None:
     told: list[SessionStats] = []
     with SessionStatsCollector(lambda: EMPTY, interval_s=0, on_stats=told.append, cancel=lambda: None) as taker:
         taker.start()
     assert told == []
 
 
-def test_one_that_is_under_way_is_cancelled_at_the_end() -> None:
+def test_a_running_collection_is_cancelled_at_the_end() -> None:
     began, cancelled = threading.Event(), threading.Event()
 
     def collect() -> SessionStats:

@@ -51,7 +51,7 @@ def test_it_may_be_off() -> None:
     assert told == []
 
 
-def test_what_spark_cannot_say_is_no_failure_and_no_sign_of_work() -> None:
+def test_a_spark_that_cannot_be_asked_gives_no_sign_of_work() -> None:
     told: list[str] = []
     happened = threading.Event()
 

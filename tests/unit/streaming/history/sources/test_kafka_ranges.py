@@ -16,7 +16,7 @@ def test_without_since_everything_is_read_and_retention_is_detected() -> None:
     assert (rest.start, rest.count, rest.cut) == (4, 5, CutReason.RETENTION)
 
 
-def test_since_begins_where_kafka_says_and_is_complete_from_that_time_on() -> None:
+def test_since_begins_at_kafkas_offset_for_that_time() -> None:
     part = range_since("t", 0, beginning=2, end=9, first_since=6, since_ms=1_000)
     assert (part.start, part.cut, part.complete_since_ms) == (6, CutReason.SINCE, 1_000)
     nothing = range_since("t", 0, beginning=2, end=9, first_since=None, since_ms=1_000)
@@ -34,7 +34,7 @@ def test_the_bound_keeps_the_newest_of_each_partition() -> None:
     assert newest(ranges, 0) == ranges
 
 
-def test_all_together_are_complete_since_the_latest_of_them() -> None:
+def test_ranges_are_complete_since_the_latest_of_their_times() -> None:
     assert complete_since_ms([range_of(0, 0, 1), range_of(1, 0, 1)]) is None
     assert (
         complete_since_ms(
@@ -44,7 +44,7 @@ def test_all_together_are_complete_since_the_latest_of_them() -> None:
     )
 
 
-def test_people_are_told_how_much_was_read_and_how_far_back_it_reaches() -> None:
+def test_a_range_is_described_with_its_size_and_its_reach() -> None:
     assert described([range_of(3, 0, 1_234)]) == "t: partition 3, 1,234 records, all there ever were"
     said = described([range_of(0, 0, 1), range_of(1, 3, 4, CutReason.MAX_RECORDS, 1_790_000_000_000)])
     assert said == "t: 2 partitions, 2 records, back to 2026-09-21 14:13:20 UTC (--max-records)"

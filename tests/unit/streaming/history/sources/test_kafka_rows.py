@@ -98,11 +98,11 @@ def test_a_message_without_an_id_is_called_by_its_position() -> None:
     assert len(rows_of(named, message_id=f"{TOPICS.messages}-2-7").submitted) == 1
 
 
-def test_of_one_client_nothing_else_is_taken() -> None:
+def test_rows_of_other_clients_are_left_out() -> None:
     assert len(rows_of(ledger(MESSAGE), ledger(MESSAGE, client_id="c2"), client_id="c2").ledger) == 1
 
 
-def test_bytes_that_nobody_can_read_are_of_no_message() -> None:
+def test_undecodable_records_belong_to_no_message() -> None:
     beginning = b'[{"message_id":' + msgspec.json.encode(MESSAGE)
     for broken in (b"}", b',"detail":"\xff"}]', b',"new":' + b"[" * 100_000):
         assert not rows_of(*(FakeRecord(topic=topic, value=beginning + broken) for topic in (TOPICS.ledger, TOPICS.receipts)))
@@ -128,7 +128,7 @@ def test_a_time_that_no_table_can_hold_is_that_of_the_micro_batch() -> None:
     assert not rows_of(FakeRecord(topic=TOPICS.ledger, value=encode_ledger_rows(rows)))
 
 
-def test_of_what_a_newer_version_writes_more_the_rest_is_read() -> None:
+def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     (newer_row,) = msgspec.json.decode(ledger(MESSAGE).value or b"")
     newer_row |= {"transition": "teleported", "a_field_of_tomorrow": 1}
     newer_receipt = msgspec.json.decode(receipt(MESSAGE).value or b"") | {"a_field_of_tomorrow": 1}
