@@ -47,10 +47,16 @@ class Engine:
         self.process.stdin.close()
         return self.process.wait(60)
 
-    def said(self) -> str:
-        """Its log, when it has been stopped."""
+    def read_log(self) -> str:
+        """Returns its log when it has ended."""
         assert self.process.stderr is not None
         return self.process.stderr.read()
+
+    def await_failure(self) -> str:
+        """Returns the log of an engine that ends by itself."""
+        log = self.read_log()
+        assert self.process.wait(READY_S) != 0
+        return log
 
 
 @contextmanager

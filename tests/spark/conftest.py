@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -12,8 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from inflight.local.spark_jars import spark_jars
-from state.commands import GatewayCommand
+from state.commands import GatewayCommand, SendPublish
+from state.events import ClientConnected, LoggedEvent
 from state.records.commands import decode_command_batch
+from state.records.events import encode_event
 from state.records.settings import Topics
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.operator.settings import PipelineSettings
@@ -35,6 +38,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(settings, spark_jars())
     yield session
     session.stop()
+
+
+def newest_batch(folder: Path) -> int:
+    """The greatest number of a file in Spark's offset log or commit log, -1 if there is none."""
+    return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)
+
+
+def publishes_of(commands: list[GatewayCommand]) -> list[SendPublish]:
+    return [command for command in commands if isinstance(command, SendPublish)]
 
 
 @dataclass
@@ -88,6 +100,13 @@ class Pipeline:
         all_headers = [("mqtt-topic", topic.encode()), *headers]
         self.send(self.settings.topics.messages, payload, key=client_id.encode(), headers=all_headers)
 
+    def send_event(self, client_id: str, event: LoggedEvent) -> None:
+        self.send(self.settings.topics.events, encode_event(event), key=client_id.encode())
+
+    def connect(self, client_id: str, *, connection_id: int = 1, partition: int = 0, **fields: Any) -> None:
+        options = {"clean_start": False, "session_expiry_interval_s": 3_600, **fields}
+        self.send_event(client_id, ClientConnected(connection_id=connection_id, commands_partition=partition, **options))
+
     def read(self, topic: str, count: int) -> list[ReadRecord]:
         """The first records of a topic, by partition and offset, as soon as there are `count`; fails if the query dies first."""
         return read_topic(self.bootstrap_servers, topic, lambda records: len(records) >= count, check=self.check)
@@ -103,19 +122,22 @@ class Pipeline:
         )
         return decoded(records)
 
+    def publishes(self, count: int) -> list[SendPublish]:
+        """All PUBLISH commands so far, as soon as there are `count`."""
+        return publishes_of(self.commands(lambda found: len(publishes_of(found)) >= count))
+
+    def committed(self) -> int:
+        """The number of the newest micro-batch in the commit log, -1 if there is none."""
+        return newest_batch(self.checkpoint / "commits")
+
     def check(self) -> None:
         if self.query is not None and (error := self.query.exception()) is not None:
             raise AssertionError(f"the query died: {error}")
 
     def await_batches(self, count: int) -> None:
         """Returns when `count` more micro-batches have been committed."""
-        folder = self.checkpoint / "commits"
-
-        def committed() -> int:
-            return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)
-
-        target = committed() + count
-        wait_until(lambda: committed() >= target, f"{count} more micro-batches", check=self.check)
+        target = self.committed() + count
+        wait_until(lambda: self.committed() >= target, f"{count} more micro-batches", check=self.check)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.events import WAKE_UP_KEY, encode_event
 
@@ -52,7 +51,7 @@ def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None
 def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()
-    pipeline.send(topics.events, encode_event(ClientConnected(connection_id=1, commands_partition=0)), key=b"good")
+    pipeline.connect("good")
     bytes_of_nobody = garbage(300)
     for number, noise in enumerate(bytes_of_nobody):
         pipeline.producer.send(topics.events, noise, key=b"client-%d" % (number % 7))
@@ -60,6 +59,5 @@ def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
     pipeline.producer.flush()
     pipeline.send_message("good", b"after all that")
 
-    commands = pipeline.commands(lambda found: any(isinstance(command, SendPublish) for command in found))
-    assert [command.payload for command in commands if isinstance(command, SendPublish)] == [b"after all that"]
+    assert [publish.payload for publish in pipeline.publishes(1)] == [b"after all that"]
     assert pipeline.read(topics.dead_letters, 300)

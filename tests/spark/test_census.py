@@ -2,9 +2,6 @@
 
 import pytest
 
-from state.commands import SendPublish
-from state.events import ClientConnected
-from state.records.events import encode_event
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.spark_internals.query_progress import executor_work
 from tests.support.waiting import wait_until
@@ -13,16 +10,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipeline) -> None:
-    topics = pipeline.settings.topics
     query = pipeline.start()
-    connected = ClientConnected(
-        connection_id=1, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600, receive_maximum=2
-    )
-    pipeline.send(topics.events, encode_event(connected), key=b"connected")
+    pipeline.connect("connected", receive_maximum=2)
     for client_id in "connected", "connected", "connected", "away":
         pipeline.send_message(client_id, b"12345", ("mqtt-qos", b"1"))
-    pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) == 2)
-
+    pipeline.publishes(2)
     pipeline.await_batches(1)  # before it there is nothing to read
 
     def counted() -> SessionStats | None:

@@ -32,6 +32,7 @@ from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.topics import ensure_topics, planned_topics
+from tests.spark.conftest import newest_batch
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -169,7 +170,7 @@ class Engine:
         assert self.committed() == number - 1
 
     def committed(self) -> int:
-        return max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
+        return newest_batch(self.checkpoint / "commits")
 
     def _start(self) -> None:
         # A batch of several records that is refused as too large is split and sent again, for two minutes; so each is its own.

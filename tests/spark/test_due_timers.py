@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from state.commands import SendPublish
-from state.events import ClientConnected
-from state.records.events import encode_event
 from streaming.engine.operator.due_timers import CALLED_OF, FIRST_MS, STEP_MS
 from streaming.engine.progress import BatchProgress, ProgressReader
 from tests.spark.conftest import Pipeline
@@ -48,8 +46,7 @@ def stand_still(pipeline: Pipeline) -> None:
     """One message each for many clients that are away; they have all expired when this returns. For one that is there a message
     waits, too.
     """
-    event = ClientConnected(connection_id=1, commands_partition=0, clean_start=False)
-    pipeline.send(pipeline.settings.topics.events, encode_event(event), key=b"here")
+    pipeline.connect("here")
     await_rows(pipeline, 1)  # which takes Spark its first, long time
     due = time.time() + STANDSTILL_S
     headers = [("mqtt-topic", b"t"), ("expiration", b"%d" % (1_000 * STANDSTILL_S))]

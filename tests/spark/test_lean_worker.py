@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from state.commands import SendPublish
-from state.events import ClientConnected, PubAckReceived
-from state.records.events import WAKE_UP_KEY, encode_event
+from state.events import PubAckReceived
+from state.records.events import WAKE_UP_KEY
 from state.settings import SessionSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from tests.spark.conftest import Pipeline
+from tests.spark.conftest import Pipeline, publishes_of
 from tests.spark.lean_functions import Captured, Failing, LeanOnly
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
@@ -27,18 +27,11 @@ from tests.unit.streaming.spark_internals.worker_replay import INPUT_SCHEMA, OFF
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
 
 
-def connect(pipeline: Pipeline, *clients: str) -> None:
-    event = encode_event(ClientConnected(connection_id=1, commands_partition=0, clean_start=False))
-    for client in clients:
-        pipeline.producer.send(pipeline.settings.topics.events, event, key=client.encode())
-    pipeline.producer.flush()
-
-
 def await_copies(pipeline: Pipeline, message_id: str, count: int) -> list[SendPublish]:
     """What was sent of this message, as soon as it was sent `count` times."""
 
     def copies(commands: list[Any]) -> list[SendPublish]:
-        return [publish for publish in publishes(commands) if publish.message_id == message_id]
+        return [publish for publish in publishes_of(commands) if publish.message_id == message_id]
 
     return copies(pipeline.commands(lambda found: len(copies(found)) >= count))
 
@@ -55,10 +48,6 @@ def await_receipts(pipeline: Pipeline, count: int) -> list[bytes]:
     )
 
 
-def publishes(commands: list[Any]) -> list[SendPublish]:
-    return [command for command in commands if isinstance(command, SendPublish)]
-
-
 def text(schema: pa.Schema) -> str:
     shown: str = schema.to_string(show_schema_metadata=False, show_field_metadata=False)
     return shown.replace(" not null", "")
@@ -73,7 +62,8 @@ def test_what_a_jvm_sends_is_answered_byte_for_byte_the_same(pipeline: Pipeline,
     pipeline.spark.conf.set(option, "7")
     try:
         clients = [f"client-{number}" for number in range(30)]
-        connect(pipeline, *clients)
+        for client in clients:
+            pipeline.connect(client)
         for number in range(300):
             headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % (number % 2))]
             key = clients[number % 3 if number % 2 else number % 30].encode()
@@ -82,7 +72,7 @@ def test_what_a_jvm_sends_is_answered_byte_for_byte_the_same(pipeline: Pipeline,
         pipeline.producer.flush()
         pipeline.start(Captured(pipeline.settings, str(directory)))
         # Until time-outs have come: what is not acknowledged is sent again.
-        pipeline.commands(lambda commands: sum(publish.dup for publish in publishes(commands)) > 5)
+        pipeline.commands(lambda commands: sum(publish.dup for publish in publishes_of(commands)) > 5)
         # And data for a session that has a state.
         pipeline.send_message(clients[0], b"again", ("message-id", b"again"))
         await_copies(pipeline, "again", 1)
@@ -120,7 +110,7 @@ def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) 
         pipeline.settings = replace(settings, lean_worker=number % 2 == 1)
         pipeline.start()
         if not connected:
-            connect(pipeline, "c")
+            pipeline.connect("c")
             connected = True
         pipeline.send_message("c", b"payload %d" % number, ("mqtt-qos", b"1"), ("message-id", b"m%d" % number))
         sent = await_copies(pipeline, f"m{number}", 2)
@@ -132,7 +122,7 @@ def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) 
         pipeline.send(settings.topics.events, b"", key=WAKE_UP_KEY)  # as streaming/engine/kafka_access.py does
         # What the other path has sent is sent again by this one: the state row and its timer came over.
         await_copies(pipeline, f"m{number}", copies + 1)
-        pipeline.send(settings.topics.events, encode_event(acknowledged), key=b"c")
+        pipeline.send_event("c", acknowledged)
         receipts = await_receipts(pipeline, number)
         pipeline.stop()
     # A micro-batch that was stopped before its commit is executed again, here by the other path: a copy is the same bytes.

@@ -1,12 +1,9 @@
 """What the sessions of a running query take for their connections, and how the engine ends those without a lease."""
 
-import time
-
 import pytest
 
 from state.commands import AcceptConnection
-from state.events import ClientConnected, ConnectionLost
-from state.records.events import encode_event
+from state.events import ConnectionLost
 from streaming.engine.leases.connections import OpenConnection, connections_without_lease
 from tests.support.waiting import wait_until
 
@@ -14,19 +11,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 def test_connections_without_a_live_lease_are_found_while_the_query_runs(pipeline) -> None:
-    topics = pipeline.settings.topics
     pipeline.start()
     clients = {"a": "dead", "b": "live", "c": "dead", "old": "", "gone": "dead"}
     for number, (client_id, lease_id) in enumerate(clients.items(), 1):
-        connected = ClientConnected(
-            connection_id=number << 40,
-            commands_partition=0,
-            clean_start=False,
-            session_expiry_interval_s=3_600,
-            lease_id=lease_id,
-        )
-        pipeline.send(topics.events, encode_event(connected), key=client_id.encode())
-    pipeline.send(topics.events, encode_event(ConnectionLost(connection_id=5 << 40)), key=b"gone")
+        pipeline.connect(client_id, connection_id=number << 40, lease_id=lease_id)
+    pipeline.send_event("gone", ConnectionLost(connection_id=5 << 40))
     pipeline.send_message("waiting", b"for a client that never came")
     pipeline.commands(lambda found: sum(isinstance(command, AcceptConnection) for command in found) == len(clients))
     pipeline.await_batches(2)  # the one that said so, and the next: what was sent last may be in that
@@ -35,11 +24,8 @@ def test_connections_without_a_live_lease_are_found_while_the_query_runs(pipelin
         return set(connections_without_lease(pipeline.spark, str(pipeline.checkpoint), live))
 
     dead = {OpenConnection("a", 1 << 40, "dead"), OpenConnection("c", 3 << 40, "dead")}
-    began = time.monotonic()
     assert found(frozenset({"live"})) == dead
-    print(f"one search: {time.monotonic() - began:.2f} s")
     assert found(frozenset({"live", "dead"})) == set()
     for connection in dead:
-        lost = encode_event(ConnectionLost(connection_id=connection.connection_id))
-        pipeline.send(topics.events, lost, key=connection.client_id.encode())
+        pipeline.send_event(connection.client_id, ConnectionLost(connection_id=connection.connection_id))
     wait_until(lambda: found(frozenset()) == {OpenConnection("b", 2 << 40, "live")}, "their sessions know", check=pipeline.check)

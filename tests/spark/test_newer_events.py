@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from state.commands import AcceptConnection, SendPublish
-from state.events import ClientConnected, PubAckReceived
+from state.events import PubAckReceived
 from state.records.events import encode_event
 from streaming.engine.intake import newer_events
 from streaming.engine.intake.newer_events import newer_event
@@ -40,7 +40,7 @@ def test_an_event_of_a_newer_version_waits_for_that_version(pipeline: Pipeline, 
     topics = pipeline.settings.topics
     pipeline.start()
     for client in CLIENTS:
-        pipeline.send(topics.events, encode_event(ClientConnected(connection_id=1, commands_partition=0)), key=client)
+        pipeline.connect(client.decode())
     pipeline.send_message("newer", b"first")
     pipeline.commands(lambda found: sum(isinstance(command, AcceptConnection | SendPublish) for command in found) >= 5)
     pipeline.await_batches(1)
@@ -62,8 +62,7 @@ def test_an_event_of_a_newer_version_waits_for_that_version(pipeline: Pipeline, 
     pipeline.start(NextVersion(pipeline.settings))
     (receipt,) = pipeline.read(topics.receipts, 1)
     assert json.loads(receipt.value or b"")["outcome"] == "delivered"
-    sent = pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) >= 4)
-    assert sorted(one.payload for one in sent if isinstance(one, SendPublish)) == [BESIDE_IT] * 3 + [b"first"]
+    assert sorted(publish.payload for publish in pipeline.publishes(4)) == [BESIDE_IT] * 3 + [b"first"]
     assert read_topic(pipeline.bootstrap_servers, topics.dead_letters) == []
 
 

@@ -7,15 +7,13 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from pyspark.sql.streaming.state import GroupState
 
-from state.commands import AcceptConnection, SendPublish
-from state.events import ClientConnected, PubAckReceived
-from state.records.events import encode_event
+from state.commands import AcceptConnection
+from state.events import PubAckReceived
 from state.records.record import SinkRecord
 from state.settings import SessionSettings
 from streaming.engine.operator.settings import PipelineSettings
@@ -72,29 +70,18 @@ def test_a_group_has_two_columns_and_its_state_starts_without_a_timer(pipeline: 
     assert facts["timer"] == -1
 
 
-def connect(pipeline: Pipeline, client_id: str) -> None:
-    event = ClientConnected(connection_id=1, commands_partition=0, clean_start=False)
-    pipeline.send(pipeline.settings.topics.events, encode_event(event), key=client_id.encode())
-
-
-def publishes(commands: list[Any]) -> list[SendPublish]:
-    return [command for command in commands if isinstance(command, SendPublish)]
-
-
 def test_a_timer_resends_unacknowledged_messages_and_then_stays_quiet(pipeline: Pipeline) -> None:
     pipeline.settings = PipelineSettings(
         topics=pipeline.settings.topics, commands_partitions=2, session=SessionSettings(retry_interval_ms=500)
     )
     pipeline.start()
-    connect(pipeline, "c")
+    pipeline.connect("c")
     pipeline.send_message("c", b"p")
-    sent = publishes(pipeline.commands(lambda found: len(publishes(found)) >= 3))
+    sent = pipeline.publishes(3)
     assert [publish.dup for publish in sent[:3]] == [False, True, True]
     assert len({publish.packet_id for publish in sent}) == 1
 
-    pipeline.send(
-        pipeline.settings.topics.events, encode_event(PubAckReceived(connection_id=1, packet_id=sent[0].packet_id)), key=b"c"
-    )
+    pipeline.send_event("c", PubAckReceived(connection_id=1, packet_id=sent[0].packet_id))
     pipeline.read(pipeline.settings.topics.receipts, 1)
     count = len(pipeline.commands(lambda found: True))
     # A deadline that stayed armed would make its group fire in every one of these micro-batches.
@@ -107,7 +94,7 @@ def test_a_timer_resends_unacknowledged_messages_and_then_stays_quiet(pipeline: 
 
 def test_the_state_can_be_asked_for_live_sessions_while_the_query_runs(pipeline: Pipeline) -> None:
     pipeline.start()
-    connect(pipeline, "asked")
+    pipeline.connect("asked")
     pipeline.send_message("asked", b"12345")
     pipeline.commands(lambda found: any(isinstance(command, AcceptConnection) for command in found) and len(found) >= 2)
     pipeline.await_batches(1)

@@ -5,9 +5,6 @@ from functools import partial
 
 import pytest
 
-from state.commands import SendPublish
-from state.events import ClientConnected
-from state.records.events import encode_event
 from streaming.engine.progress import ProgressReader
 from streaming.engine.query import counted
 from tests.support.waiting import wait_until
@@ -19,8 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> None:
     topics = pipeline.settings.topics
     query = pipeline.start()
-    connected = ClientConnected(connection_id=1, commands_partition=1, clean_start=False)
-    pipeline.send(topics.events, encode_event(connected), key=b"c")
+    pipeline.connect("c", partition=1)
     pipeline.send_message("c", b"before", ("mqtt-qos", b"0"))
     pipeline.read(topics.receipts, 1)
     pipeline.await_batches(1)  # else the restart executes the receipt's micro-batch again, and counts it
@@ -45,15 +41,13 @@ def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> 
 
 
 def test_what_is_sent_again_is_counted_by_what_it_was_for(pipeline) -> None:
-    topics = pipeline.settings.topics
     reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
-    never_clean = partial(ClientConnected, commands_partition=1, clean_start=False, session_expiry_interval_s=3_600)
-    pipeline.send(topics.events, encode_event(never_clean(connection_id=1)), key=b"c")
+    pipeline.connect("c")
     for text in b"1", b'"transition":"replayed"':
         pipeline.send_message("c", text, ("mqtt-qos", b"1"), ("message-id", text))
-    pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) == 2)
-    pipeline.send(topics.events, encode_event(never_clean(connection_id=2)), key=b"c")
-    pipeline.commands(lambda found: sum(isinstance(command, SendPublish) for command in found) == 4)
+    pipeline.publishes(2)
+    pipeline.connect("c", connection_id=2)
+    pipeline.publishes(4)
     pipeline.await_batches(2)
     found: Counter[str] = Counter()
     for batch in reader.new():

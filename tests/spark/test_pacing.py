@@ -6,11 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from state.commands import SendPublish
-from state.events import ClientConnected
-from state.records.events import encode_event
 from streaming.engine.pacing.paced_query import PacedQuery
-from tests.spark.conftest import Pipeline
+from tests.spark.conftest import Pipeline, newest_batch
 from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -22,8 +19,7 @@ LONG_MS, HOUR_MS = 240_000, 3_600_000
 def paced(pipeline: Pipeline, *, trigger_interval_ms: int) -> Iterator[PacedQuery]:
     """The query, started, with the longest of idle pauses; stopped in the engine's order."""
     query = pipeline.start()
-    connected = ClientConnected(connection_id=1, commands_partition=0, clean_start=True, session_expiry_interval_s=3_600)
-    pipeline.send(pipeline.settings.topics.events, encode_event(connected), key=b"c")
+    pipeline.connect("c", clean_start=True)
     pipeline.await_batches(1)
     kafka_options = {"bootstrap_servers": pipeline.bootstrap_servers}
     with PacedQuery(query, kafka_options, trigger_interval_ms=trigger_interval_ms, idle_trigger_interval_ms=HOUR_MS) as pace:
@@ -32,18 +28,14 @@ def paced(pipeline: Pipeline, *, trigger_interval_ms: int) -> Iterator[PacedQuer
     pipeline.stop()
 
 
-def committed(pipeline: Pipeline) -> int:
-    return max(int(path.name) for path in (pipeline.checkpoint / "commits").glob("[0-9]*"))
-
-
 def await_a_pause(pipeline: Pipeline) -> None:
     """Returns when no micro-batch has been committed for a second: Spark's own trigger is a tenth of that."""
-    last, since, deadline = committed(pipeline), time.monotonic(), time.monotonic() + DEADLINE_S
+    last, since, deadline = pipeline.committed(), time.monotonic(), time.monotonic() + DEADLINE_S
     while time.monotonic() - since < 1:
         pipeline.check()
         assert time.monotonic() < deadline, "micro-batches go on without need"
-        if committed(pipeline) != last:
-            last, since = committed(pipeline), time.monotonic()
+        if pipeline.committed() != last:
+            last, since = pipeline.committed(), time.monotonic()
         time.sleep(0.01)
 
 
@@ -54,7 +46,7 @@ def test_a_record_starts_a_micro_batch_at_once_and_nothing_else_does(pipeline: P
             await_a_pause(pipeline)
             sent = time.monotonic()
             pipeline.send_message("c", b"%d" % number)
-            pipeline.commands(lambda found, n=number: sum(isinstance(command, SendPublish) for command in found) == n)
+            pipeline.publishes(number)
             assert time.monotonic() - sent < LONG_MS / 2_000
         assert query.may_have_news()
 
@@ -64,7 +56,7 @@ def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None
     """Twice: in a micro-batch, which has begun when its offsets are there, and in a pause."""
 
     def planned() -> int:
-        return max(int(path.name) for path in (pipeline.checkpoint / "offsets").glob("[0-9]*"))
+        return newest_batch(pipeline.checkpoint / "offsets")
 
     for number in range(2):
         with paced(pipeline, trigger_interval_ms=100) as query:
@@ -74,7 +66,7 @@ def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None
                 pipeline.send_message("c", b"1")
                 wait_until(lambda before=before: planned() > before, "the next micro-batch", check=pipeline.check)
             query.stop(patience_s=DEADLINE_S)
-            assert committed(pipeline) == planned()
+            assert pipeline.committed() == planned()
 
 
 def test_a_timer_fires_in_a_pause(pipeline: Pipeline) -> None:

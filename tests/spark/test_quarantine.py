@@ -6,9 +6,8 @@ from functools import partial
 import pytest
 
 from state.commands import AcceptConnection, CloseConnection, GatewayCommand, SendPublish
-from state.events import ClientConnected, DropRequested, QuarantineRequest, RestoreRequested
+from state.events import DropRequested, RestoreRequested
 from state.records.commands import decode_command_batch
-from state.records.events import encode_event
 from state.settings import SessionSettings
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.engine.progress import ProgressReader
@@ -18,15 +17,6 @@ from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
-
-
-def connect(pipeline: Pipeline, client: str, connection_id: int) -> None:
-    event = ClientConnected(connection_id=connection_id, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600)
-    pipeline.send(pipeline.settings.topics.events, encode_event(event), key=client.encode())
-
-
-def ask(pipeline: Pipeline, client: str, request: QuarantineRequest) -> None:
-    pipeline.send(pipeline.settings.topics.events, encode_event(request), key=client.encode())
 
 
 def commands_for(pipeline: Pipeline, client: str, connection_id: int) -> list[GatewayCommand]:
@@ -51,7 +41,7 @@ def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeli
     query = pipeline.start(Broken(pipeline.settings), then=partial(counted, settings=pipeline.settings))
     reader = ProgressReader(query)
     for client in ("good", "timer", "damaged"):
-        connect(pipeline, client, 1)
+        pipeline.connect(client, connection_id=1)
         await_command(pipeline, client, 1, AcceptConnection)
         pipeline.send_message(client, b"first", ("message-id", b"first"))
         await_command(pipeline, client, 1, SendPublish)
@@ -65,7 +55,7 @@ def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeli
     (second,) = [letter for letter in letters if letter.value == b"second"]
     assert dict(second.headers)["mqtt-topic"] == b"t"
     for client in ("timer", "damaged"):
-        connect(pipeline, client, 2)
+        pipeline.connect(client, connection_id=2)
         close = await_command(pipeline, client, 2, CloseConnection)
         assert isinstance(close, CloseConnection)
         assert close.reason_code == 0x83
@@ -83,13 +73,13 @@ def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeli
     assert versions == {"good": 1, "timer": QUARANTINED_ROW_VERSION, "damaged": QUARANTINED_ROW_VERSION}
 
     pipeline.start()
-    ask(pipeline, "timer", RestoreRequested())
-    connect(pipeline, "timer", 3)
+    pipeline.send_event("timer", RestoreRequested())
+    pipeline.connect("timer", connection_id=3)
     again = await_command(pipeline, "timer", 3, SendPublish)
     assert isinstance(again, SendPublish)
     assert (again.payload, again.dup) == (b"first", True)
-    ask(pipeline, "damaged", DropRequested())
-    connect(pipeline, "damaged", 3)
+    pipeline.send_event("damaged", DropRequested())
+    pipeline.connect("damaged", connection_id=3)
     accept = await_command(pipeline, "damaged", 3, AcceptConnection)
     assert isinstance(accept, AcceptConnection)
     assert not accept.session_present

@@ -5,16 +5,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
-from kafka import KafkaProducer
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from state.commands import AcceptConnection, SendPublish
+from state.commands import AcceptConnection
 from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived
-from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.settings import RetryMqtt5, SessionSettings
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
@@ -25,6 +23,7 @@ from streaming.engine.progress import ProgressReader, last_progress
 from streaming.spark_internals.checkpoint import CheckpointFiles
 from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
+from tests.spark.engine_topics import EngineTopics
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -187,48 +186,28 @@ def await_micro_batches(data_dir: Path, count: int) -> None:
 
 @pytest.mark.faults
 def test_sessions_survive_sigkill_of_the_engine(kafka: SharedKafka, tmp_path: Path) -> None:
-    settings = {
-        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
-        "topics": {"prefix": "killed"},
-        "engine": {"data_dir": str(tmp_path), "driver_memory": "512m", "master": "local[2]"},
-        "session": {"max_inflight": 8},
-    }
-    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
-
-    def say(event: Any) -> None:
-        producer.send("killed.events", encode_event(event), key=b"c").get(30)
-
-    def commands(enough: Any) -> list[Any]:
-        def decoded(records: list[ReadRecord]) -> list[Any]:
-            return [command for record in records for command in decode_command_batch(record.value or b"").commands]
-
-        found = read_topic(kafka.bootstrap_servers, "killed.commands", lambda records: enough(decoded(records)))
-        return decoded(found)
-
-    def sent_on(connection_id: int, found: list[Any]) -> list[SendPublish]:
-        return [c for c in found if isinstance(c, SendPublish) and c.connection_id == connection_id]
-
+    topics = EngineTopics(kafka, "killed")
+    settings = topics.settings(tmp_path) | {"session": {"max_inflight": 8}}
     with engine(settings) as first:
-        say(ClientConnected(connection_id=1, commands_partition=0, clean_start=False, session_expiry_interval_s=None))
+        topics.connect(1)
         for number in range(12):
-            producer.send("killed.messages", b"%d" % number, key=b"c", headers=[("mqtt-topic", b"t")]).get(30)
-        # Eight are in the window, four in the queue.
-        before = sent_on(1, commands(lambda found: len(sent_on(1, found)) >= 8))
+            topics.send(b"%d" % number)
+        before = topics.sent(8)  # the window; four messages are in the queue
         first.kill()
 
     with engine(settings) as second:
-        say(ClientConnected(connection_id=2, commands_partition=0, clean_start=False, session_expiry_interval_s=None))
-        found = commands(lambda found: len(sent_on(2, found)) >= 8)
+        topics.connect(2)
+        replayed = topics.sent(8, connection_id=2)
+        found = topics.commands(lambda found: True)
         (accept,) = [c for c in found if isinstance(c, AcceptConnection) and c.connection_id == 2]
         assert accept.session_present
-        replayed = sent_on(2, found)
         assert [(p.packet_id, p.payload, p.dup) for p in replayed] == [(p.packet_id, p.payload, True) for p in before]
         for publish in replayed:
-            say(PubAckReceived(connection_id=2, packet_id=publish.packet_id))
-        after = sent_on(2, commands(lambda found: len(sent_on(2, found)) >= 12))[8:]
+            topics.acknowledge(publish)
+        after = topics.sent(12, connection_id=2)[8:]
         assert [publish.payload for publish in after] == [b"8", b"9", b"10", b"11"]
         for publish in after:
-            say(PubAckReceived(connection_id=2, packet_id=publish.packet_id))
+            topics.acknowledge(publish)
         # The micro-batch with the last receipt is committed when the one after it is.
         read_topic(kafka.bootstrap_servers, "killed.receipts", lambda records: len(records) >= 12)
         await_micro_batches(tmp_path, 2)
@@ -240,7 +219,4 @@ def test_sessions_survive_sigkill_of_the_engine(kafka: SharedKafka, tmp_path: Pa
         assert third.stop() == 0
 
     refused = Engine(settings | {"engine": settings["engine"] | {"state_partitions": 3}})
-    _, errors = refused.process.communicate(timeout=60)
-    assert refused.process.returncode != 0
-    assert "engine.state_partitions = 2, the configuration says 3" in errors
-    producer.close()
+    assert "engine.state_partitions = 2, the configuration says 3" in refused.await_failure()

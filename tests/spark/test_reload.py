@@ -10,15 +10,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
-from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from state.commands import AcceptConnection, GatewayCommand, SendPublish
-from state.events import ClientConnected
-from state.records.commands import decode_command_batch
-from state.records.events import encode_event
+from state.commands import AcceptConnection, SendPublish
 from streaming.config.settings import load_settings
 from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.lifecycle.reload import Reloader
@@ -28,7 +23,7 @@ from streaming.reload.configuration_watch import ConfigurationWatch
 from streaming.spark_internals.checkpoint import CheckpointFiles
 from streaming.topics import ensure_topics
 from tests.spark.child_engine import READY_S
-from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
@@ -38,41 +33,21 @@ ROOT = Path(__file__).parents[2]
 _numbers = itertools.count(1)
 
 
-class Installation:
-    """Topics with a prefix of their own, a configuration file, and a backend."""
+class Installation(EngineTopics):
+    """Topics with a configuration file."""
 
     def __init__(self, kafka: SharedKafka, directory: Path) -> None:
         self.file = directory / "inflight.toml"
-        self.prefix = f"reload-{next(_numbers)}"
-        self.kafka = kafka.bootstrap_servers
+        super().__init__(kafka, f"reload-{next(_numbers)}")
         self._lines = (
             f'kafka.bootstrap_servers = "{self.kafka}"\ntopics.prefix = "{self.prefix}"\nengine.data_dir = "{directory}"\n'
             "topics.partitions.commands = 1\n"
         )
         self.configure("")
-        self.producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
         ensure_topics(load_settings(self.file))
 
     def configure(self, text: str) -> None:
         self.file.write_text(self._lines + text, encoding="utf-8")
-
-    def connect(self, client_id: str) -> None:
-        event = ClientConnected(connection_id=1, commands_partition=0, clean_start=False, session_expiry_interval_s=3_600)
-        self.producer.send(f"{self.prefix}.events", encode_event(event), key=client_id.encode()).get(30)
-
-    def send(self, client_id: str, message_id: str) -> None:
-        headers = [("mqtt-topic", b"t"), ("message-id", message_id.encode())]
-        self.producer.send(f"{self.prefix}.messages", b"", key=client_id.encode(), headers=headers).get(30)
-
-    def commands(self, count: int) -> list[GatewayCommand]:
-        def decoded(records: list[ReadRecord]) -> list[GatewayCommand]:
-            return [command for record in records for command in decode_command_batch(record.value or b"").commands]
-
-        return decoded(read_topic(self.kafka, f"{self.prefix}.commands", lambda found: len(decoded(found)) >= count))
-
-    def outcomes(self, count: int) -> dict[str, str]:
-        records = read_topic(self.kafka, f"{self.prefix}.receipts", lambda found: len(found) >= count)
-        return {one["message_id"]: one["outcome"] for one in (msgspec.json.decode(record.value or b"") for record in records)}
 
 
 @pytest.fixture
@@ -118,18 +93,18 @@ def running(spark: SparkSession, installation: Installation) -> Iterator[Running
 
 def test_a_changed_policy_holds_for_the_next_messages(spark: SparkSession, installation: Installation) -> None:
     with running(spark, installation) as engine:
-        installation.connect("here")
-        installation.send("here", "1")
-        installation.send("away", "waits")  # without an end
+        installation.connect(1, b"here")
+        installation.send(b"1", b"here")
+        installation.send(b"waits", b"away")  # without an end
         engine.await_batches(2)
         installation.configure('[[policies]]\nname = "short"\nclients = "away"\nmessage_ttl = "1s"\n')
         wait_until(engine.look, "the reload")
         engine.await_batches(2)
-        installation.send("away", "late")
-        installation.send("here", "2")
+        installation.send(b"late", b"away")
+        installation.send(b"2", b"here")
         engine.await_batches(3)
         assert installation.outcomes(1) == {"late": "expired"}
-        commands = installation.commands(3)
+        commands = installation.commands(lambda found: len(found) >= 3)
         assert [type(command) for command in commands] == [AcceptConnection, SendPublish, SendPublish]
         assert [command.sequence for command in commands] == [1, 2, 3]
         assert {command.connection_id for command in commands} == {1}
@@ -150,19 +125,19 @@ def test_a_running_engine_reloads_a_changed_file_and_continues(installation: Ins
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
     try:
         wait_until(lambda: said("ready engine") or process.poll() is not None, "the engine", within_s=READY_S)
-        installation.connect("here")
-        installation.send("here", "1")
-        installation.commands(2)
+        installation.connect(1, b"here")
+        installation.send(b"1", b"here")
+        installation.commands(lambda found: len(found) >= 2)
         installation.configure("[[policies]]\nname = 1\n")
         wait_until(lambda: said("settings_not_taken"), "the report")
         installation.configure('[[policies]]\nname = "short"\nclients = "away"\nmessage_ttl = "1s"\n')
         os.kill(process.pid, signal.SIGHUP)
         wait_until(lambda: len(said("settings_in_force")) == 2, "the new settings")
         assert "policies" in said("settings_changed")[0]
-        installation.send("away", "late")
-        installation.send("here", "2")
+        installation.send(b"late", b"away")
+        installation.send(b"2", b"here")
         assert installation.outcomes(1) == {"late": "expired"}
-        commands = installation.commands(3)
+        commands = installation.commands(lambda found: len(found) >= 3)
         assert [(command.connection_id, command.sequence) for command in commands] == [(1, 1), (1, 2), (1, 3)]
         installation.configure("engine.trigger_interval_ms = 77\n")
         wait_until(lambda: said("settings_need_a_restart"), "the report")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.child_engine import Engine, engine
-from tests.spark.test_one_engine import Topics, ended
+from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
@@ -27,15 +27,13 @@ class Sessions:
     """
 
     def __init__(self, kafka: SharedKafka, prefix: str, directory: Path) -> None:
-        self.topics, self.directory = Topics(kafka, f"repartition-{prefix}"), directory
+        self.topics, self.directory = EngineTopics(kafka, f"repartition-{prefix}"), directory
         self.online = {number: b"online-%d" % number for number in range(ONLINE)}
         self.away = [b"away-%d" % number for number in range(AWAY)]
         self.checkpoint = directory / "checkpoint" / "sessions"
 
     def settings(self, state_partitions: int) -> dict[str, dict[str, object]]:
-        settings = self.topics.settings(self.directory)
-        settings["engine"]["state_partitions"] = state_partitions
-        return settings
+        return self.topics.settings(self.directory, state_partitions=state_partitions)
 
     def run(self, *arguments: str, state_partitions: int) -> "subprocess.Popen[str]":
         """`inflight` as a process group of its own."""
@@ -108,7 +106,7 @@ def test_sessions_go_on_in_more_state_partitions_and_nothing_is_sent_twice(kafka
     packet_ids = sessions.make()
     sessions.repartition(5, before=2)
     assert sessions.listed(5) == {0, 1, 2, 3, 4}
-    assert "`inflight sessions repartition 2`" in ended(Engine(sessions.settings(2)))
+    assert "`inflight sessions repartition 2`" in Engine(sessions.settings(2)).await_failure()
     sessions.go_on(5, packet_ids)
 
 
@@ -134,7 +132,7 @@ def test_a_killed_repartitioning_is_finished_by_the_next_command(kafka: SharedKa
     killed.communicate(timeout=COMMAND_S)
     assert (offsets / batch_id).exists()
     assert not (commits / batch_id).exists()
-    assert "`inflight sessions repartition 5` again" in ended(Engine(sessions.settings(5)))
+    assert "`inflight sessions repartition 5` again" in Engine(sessions.settings(5)).await_failure()
     sessions.repartition(5, before=2)
     assert sessions.listed(5) == {0, 1, 2, 3, 4}
     sessions.go_on(5, packet_ids)

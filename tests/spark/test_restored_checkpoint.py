@@ -12,9 +12,8 @@ from kafka import KafkaAdminClient, TopicPartition
 from state.commands import OfferPublish
 from state.events import PublishReceived, PubRelReceived
 from state.records.commands import decode_command_batch
-from state.records.events import encode_event
 from tests.spark.child_engine import Engine, engine
-from tests.spark.test_one_engine import Topics, ended
+from tests.spark.engine_topics import EngineTopics
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -26,16 +25,16 @@ def copy(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
-def publish(topics: Topics) -> None:
+def publish(topics: EngineTopics) -> None:
     """A QoS 2 publication of the device."""
     for event in (
         PublishReceived(connection_id=1, packet_id=9, topic="up", payload=b"up"),
         PubRelReceived(connection_id=1, packet_id=9),
     ):
-        topics.producer.send(f"{topics.prefix}.events", encode_event(event), key=b"c").get(30)
+        topics.send_event(event)
 
 
-def delivered(topics: Topics, *payloads: bytes) -> Counter[str]:
+def delivered(topics: EngineTopics, *payloads: bytes) -> Counter[str]:
     """How often each message was delivered, once all of these are."""
 
     def outcomes(records: list[ReadRecord]) -> Counter[str]:
@@ -46,7 +45,7 @@ def delivered(topics: Topics, *payloads: bytes) -> Counter[str]:
     return outcomes(read_topic(topics.kafka, f"{topics.prefix}.receipts", lambda found: outcomes(found).keys() >= wanted))
 
 
-def again(topics: Topics) -> list[tuple[int, int]]:
+def again(topics: EngineTopics) -> list[tuple[int, int]]:
     """Connection and sequence number of what was said by more than one code."""
     codes: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
     for record in read_topic(topics.kafka, f"{topics.prefix}.commands"):
@@ -58,7 +57,7 @@ def again(topics: Topics) -> list[tuple[int, int]]:
 
 
 def test_an_older_copy_loses_nothing_and_repeats_only_what_came_after_it(kafka: SharedKafka, tmp_path: Path) -> None:
-    topics = Topics(kafka, "restored")
+    topics = EngineTopics(kafka, "restored")
     settings, checkpoint, backup = topics.settings(tmp_path), tmp_path / "checkpoint", tmp_path / "backup"
     with engine(settings) as first:
         topics.connect(1)
@@ -91,7 +90,7 @@ def test_an_older_copy_loses_nothing_and_repeats_only_what_came_after_it(kafka: 
 
         wait_until(all_answered, "what came after the copy is delivered")
         assert third.stop() == 0
-        assert "checkpoint_is_older" in third.said()
+        assert "checkpoint_is_older" in third.read_log()
     times = delivered(topics, b"before", b"after", b"unanswered", b"unread")
     assert (times["before"], times["unanswered"], times["unread"]) == (1, 1, 1)
     assert times["after"] <= 2, "once before the copy was put back, perhaps once after it"
@@ -106,6 +105,6 @@ def test_an_older_copy_loses_nothing_and_repeats_only_what_came_after_it(kafka: 
     partitions = admin.describe_topics([f"{topics.prefix}.messages"])[0]["partitions"]
     admin.delete_records({TopicPartition(f"{topics.prefix}.messages", number): -1 for number in range(len(partitions))})
     admin.close()
-    said = ended(Engine(settings))
+    said = Engine(settings).await_failure()
     assert "RecordsGone" in said
     assert "Kafka no longer has what the checkpoint" in said

@@ -5,10 +5,8 @@ import random
 import msgspec
 import pytest
 
-from state.commands import GatewayCommand, SendPublish
-from state.events import ClientConnected, PublishReceived
+from state.events import PublishReceived
 from state.model import PublishProperties
-from state.records.events import encode_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -16,25 +14,17 @@ EVERY_BYTE = bytes(range(256)) * 3
 CLIENT = "gerät/ü\x01😀"
 
 
-def connected(connection_id: int = 1, partition: int = 1) -> bytes:
-    return encode_event(ClientConnected(connection_id=connection_id, commands_partition=partition, clean_start=False))
-
-
-def publishes(commands: list[GatewayCommand]) -> list[SendPublish]:
-    return [command for command in commands if isinstance(command, SendPublish)]
-
-
 def test_every_byte_of_a_message_arrives_as_it_was_sent(pipeline) -> None:
     noise = random.Random(7).randbytes(250_000)
     pipeline.start()
-    pipeline.send(pipeline.settings.topics.events, connected(), key=CLIENT.encode())
+    pipeline.connect(CLIENT, partition=1)
     pipeline.send_message(
         CLIENT, EVERY_BYTE, ("correlation-data", EVERY_BYTE), ("user-ключ", "значение\x01".encode()), topic="a/ß/😀"
     )
     pipeline.send_message(CLIENT, noise)
     pipeline.send(pipeline.settings.topics.messages, None, key=CLIENT.encode(), headers=[("mqtt-topic", b"t")])
 
-    first, second, third = publishes(pipeline.commands(lambda found: len(publishes(found)) >= 3))[:3]
+    first, second, third = pipeline.publishes(3)[:3]
     assert (first.payload, first.topic) == (EVERY_BYTE, "a/ß/😀")
     assert first.properties.correlation_data == EVERY_BYTE
     assert first.properties.user_properties == (("ключ", "значение\x01"),)
@@ -46,9 +36,9 @@ def test_every_byte_of_a_publication_arrives_at_the_backend(pipeline) -> None:
     topics = pipeline.settings.topics
     properties = PublishProperties(correlation_data=EVERY_BYTE, user_properties=(("a", "1"), ("a", "2")))
     pipeline.start()
-    pipeline.send(topics.events, connected(), key=CLIENT.encode())
+    pipeline.connect(CLIENT, partition=1)
     event = PublishReceived(connection_id=1, packet_id=9, topic="up/ß", payload=EVERY_BYTE, properties=properties)
-    pipeline.send(topics.events, encode_event(event), key=CLIENT.encode())
+    pipeline.send_event(CLIENT, event)
 
     (record,) = pipeline.read(topics.uplink, 1)
     assert (record.key, record.value) == (CLIENT.encode(), EVERY_BYTE)
@@ -62,8 +52,8 @@ def test_every_byte_of_a_publication_arrives_at_the_backend(pipeline) -> None:
 def test_commands_go_to_the_partition_that_the_connection_named(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()
-    pipeline.send(topics.events, connected(partition=0), key=b"zero")
-    pipeline.send(topics.events, connected(partition=1), key=b"one")
+    pipeline.connect("zero", partition=0)
+    pipeline.connect("one", partition=1)
     records = pipeline.read(topics.commands, 2)
     assert {(record.partition, record.key) for record in records} == {(0, b"zero"), (1, b"one")}
 
@@ -75,8 +65,8 @@ def test_a_window_of_large_messages_is_divided_into_small_records(pipeline) -> N
     payloads = [bytes([number]) * 200_000 for number in range(12)]
     for payload in payloads:
         pipeline.send_message("large", payload, ("mqtt-qos", b"1"))
-    pipeline.send(pipeline.settings.topics.events, connected(), key=b"large")
+    pipeline.connect("large", partition=1)
     pipeline.start()
     # The queue's limit of 1 MiB drops the oldest, so only the last ones are left when everything comes in one micro-batch.
-    sent = publishes(pipeline.commands(lambda found: len(publishes(found)) >= 5))
+    sent = pipeline.publishes(5)
     assert [publish.payload for publish in sent] == payloads[: len(sent)] or [p.payload for p in sent] == payloads[-len(sent) :]

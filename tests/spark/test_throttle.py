@@ -7,9 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from inflight.producer import Producer
-from state.commands import SendPublish
-from state.events import ClientConnected, PubAckReceived
-from state.records.events import encode_event
+from state.events import PubAckReceived
 from state.settings import BackoffSettings, SessionSettings
 from tests.support.waiting import DEADLINE_S, wait_until
 
@@ -38,12 +36,9 @@ def test_a_long_queue_throttles_its_client_only_until_it_is_short(pipeline) -> N
         assert not any(future.done() for future in held)
 
         # The device comes, and takes what there is.
-        connected = ClientConnected(connection_id=1, commands_partition=0, clean_start=False)
-        pipeline.send(topics.events, encode_event(connected), key=b"slow")
-        first = [command for command in pipeline.commands(lambda found: count(found) >= 25) if isinstance(command, SendPublish)]
-        for command in first[:25]:
-            acknowledged = encode_event(PubAckReceived(connection_id=1, packet_id=command.packet_id))
-            pipeline.send(topics.events, acknowledged, key=b"slow")
+        pipeline.connect("slow")
+        for publish in pipeline.publishes(25)[:25]:
+            pipeline.send_event("slow", PubAckReceived(connection_id=1, packet_id=publish.packet_id))
         results = [future.result(timeout=DEADLINE_S) for future in held]
     assert all(len(result.attempts) > 1 for result in results)
     assert [result.offset for result in results] == sorted(result.offset for result in results)
@@ -53,7 +48,3 @@ def test_a_long_queue_throttles_its_client_only_until_it_is_short(pipeline) -> N
     assert cleared.value is None
     receipts = [msgspec.json.decode(record.value) for record in pipeline.read(topics.receipts, 25)]
     assert {receipt["outcome"] for receipt in receipts} == {"delivered"}
-
-
-def count(commands: list[object]) -> int:
-    return sum(isinstance(command, SendPublish) for command in commands)
