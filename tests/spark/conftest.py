@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this directory; every test has its own topics and checkpoint."""
+"""The tests of this directory share a Spark session; every test has its own topics and checkpoint."""
 
 import itertools
 import os
@@ -112,7 +112,7 @@ class Pipeline:
         return read_topic(self.bootstrap_servers, topic, lambda records: len(records) >= count, check=self.check)
 
     def commands(self, enough: Callable[[list[GatewayCommand]], bool]) -> list[GatewayCommand]:
-        """All gateway commands so far, as soon as they are `enough`."""
+        """Returns all gateway commands so far, as soon as they are `enough`."""
 
         def decoded(records: list[ReadRecord]) -> list[GatewayCommand]:
             return [command for record in records for command in decode_command_batch(record.value or b"").commands]
@@ -123,7 +123,7 @@ class Pipeline:
         return decoded(records)
 
     def publishes(self, count: int) -> list[SendPublish]:
-        """All PUBLISH commands so far, as soon as there are `count`."""
+        """Returns all PUBLISH commands so far, as soon as there are `count`."""
         return publishes_of(self.commands(lambda found: len(publishes_of(found)) >= count))
 
     def committed(self) -> int:

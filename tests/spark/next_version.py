@@ -31,7 +31,7 @@ class NextVersion:
 
 
 def next_version(encoded: bytes) -> bytes:
-    """What the next version writes in place of an event of this one."""
+    """Returns an event as the next version encodes it."""
     return _NEXT + encoded.removeprefix(VERSION_BYTE)
 
 

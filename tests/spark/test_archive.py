@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 
 class Archive:
-    """One archive between topics and tables of its own; `started` at will, and again."""
+    """An archive between topics and tables of its own, which may be started again."""
 
     def __init__(self, spark: SparkSession, kafka: SharedKafka, directory: Path, **sections: Any) -> None:
         self.spark = spark

@@ -1,4 +1,4 @@
-"""What a micro-batch may take, and which time it has, in a real Spark."""
+"""The bounds and the time of a micro-batch, in a real Spark."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small(pipeline:
 
 
 def times(pipeline: Pipeline) -> list[int]:
-    """Of the micro-batches, as the offset log has them and Spark keeps them for another execution."""
+    """Returns the times of the micro-batches in the offset log, which a re-execution uses."""
     files = sorted((pipeline.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     return [json.loads(path.read_text().splitlines()[1])["batchTimestampMs"] for path in files]
 

@@ -1,4 +1,4 @@
-"""What the sessions of a running query hold together, and Spark's signs of work."""
+"""Aggregate statistics of the sessions of a running query, and Spark's signs of work."""
 
 import pytest
 

@@ -96,7 +96,7 @@ class Engine:
         )
 
     def send_messages(self) -> None:
-        """For every client of every kind; three for those whose queue has two places."""
+        """Sends a message to every client of every kind, and three to those whose queue holds two."""
         for kind, ids in self.sent.items():
             for number in range(CLIENTS * (3 if kind == "full" else 1)):
                 client_id = f"{kind}-{number % CLIENTS}"
@@ -157,7 +157,7 @@ class Engine:
             self._limit(topic, self._usual[self.name(topic)])
 
     def forget_commit(self, number: int, committed_partitions: tuple[int, ...]) -> None:
-        """What the disk would be like, had the engine died before the commit log had this micro-batch."""
+        """Makes the disk as if the engine had died before the commit log had this micro-batch."""
         for name in (str(number), f".{number}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
         for partition in (0, 1):

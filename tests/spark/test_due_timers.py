@@ -72,7 +72,7 @@ def work_off(pipeline: Pipeline) -> list[BatchProgress]:
 
 
 def receipts(pipeline: Pipeline) -> dict[int, dict[bytes, ReadRecord]]:
-    """By the time of the micro-batch that has written them, and by client."""
+    """Returns receipts by the time of their micro-batch and by client."""
     found: dict[int, dict[bytes, ReadRecord]] = defaultdict(dict)
     for record in read_topic(pipeline.bootstrap_servers, pipeline.settings.topics.receipts):
         found[json.loads(record.value or b"")["outcome_ms"]][record.key or b""] = record

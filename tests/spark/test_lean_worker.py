@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
 
 
 def await_copies(pipeline: Pipeline, message_id: str, count: int) -> list[SendPublish]:
-    """What was sent of this message, as soon as it was sent `count` times."""
+    """Returns the transmissions of this message, as soon as there are `count`."""
 
     def copies(commands: list[Any]) -> list[SendPublish]:
         return [publish for publish in publishes_of(commands) if publish.message_id == message_id]

@@ -1,4 +1,4 @@
-"""What the sessions of a running query take for their connections, and how the engine ends those without a lease."""
+"""The engine finds connections without a lease in a running query, and ends them."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""What the state operator relies on in Spark: GroupState, its timers, the file of progress. If one of these fails after an
-upgrade, the unit tests of the operator prove nothing any more.
+"""Properties of Spark on which the state operator relies: GroupState, its timers, the file of progress.
+
+If one of these tests fails after an upgrade, the unit tests of the operator prove nothing.
 """
 
 import inspect

@@ -53,7 +53,7 @@ def test_a_record_starts_a_micro_batch_at_once_and_nothing_else_does(pipeline: P
 
 @pytest.mark.servers
 def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None:
-    """Twice: in a micro-batch, which has begun when its offsets are there, and in a pause."""
+    """The first stop is in a micro-batch, which has begun when its offsets are there, the second in a pause."""
 
     def planned() -> int:
         return newest_batch(pipeline.checkpoint / "offsets")

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def commands_for(pipeline: Pipeline, client: str, connection_id: int) -> list[GatewayCommand]:
-    """All for one connection so far."""
+    """Returns all commands for one connection so far."""
     records = pipeline.read(pipeline.settings.topics.commands, 0)
     batches = [decode_command_batch(record.value or b"") for record in records if record.key == client.encode()]
     return [command for batch in batches for command in batch.commands if command.connection_id == connection_id]

@@ -1,4 +1,4 @@
-"""What a crash may not change: a micro-batch that is executed again says the same, and sessions survive SIGKILL of the engine."""
+"""A re-executed micro-batch writes the same records, and sessions survive SIGKILL of the engine."""
 
 import shutil
 from collections import defaultdict
@@ -56,7 +56,7 @@ def send_traffic(pipeline: Pipeline, round_number: int) -> None:
 
 
 class Configured(Pipeline):
-    """With its settings in force from the next micro-batch on, as the engine does it."""
+    """A pipeline whose settings come into force with the next micro-batch, as in the engine."""
 
     def start(
         self, function: Function | None = None, *, then: Callable[[DataFrame], DataFrame] = lambda rows: rows
@@ -90,7 +90,7 @@ Written = dict[tuple[str, int, bytes | None], list[ReadRecord]]
 
 
 def output(pipeline: Pipeline) -> Written:
-    """All records so far, by topic, partition and key: state partitions write at the same time, so only the order of the records
+    """Returns all records by topic, partition and key. State partitions write at the same time, so only the order of the records
     of one key means anything.
     """
     found: Written = defaultdict(list)
@@ -102,7 +102,7 @@ def output(pipeline: Pipeline) -> Written:
 
 
 def new_since(before: Written, after: Written) -> Written:
-    """What was appended between the two."""
+    """Returns the records appended between the two."""
     appended = {where: records[len(before.get(where, ())) :] for where, records in after.items()}
     return {where: records for where, records in appended.items() if records}
 

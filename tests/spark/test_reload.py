@@ -58,7 +58,7 @@ def installation(kafka: SharedKafka, tmp_path: Path) -> Iterator[Installation]:
 
 
 class Running:
-    """What streaming/engine/run.py does with the query and the configuration, step by step."""
+    """Does step by step what streaming/engine/run.py does with query and configuration."""
 
     def __init__(self, watch: ConfigurationWatch, reloader: Reloader, query: SessionsQuery) -> None:
         self.batch_ids: list[int] = []
@@ -113,7 +113,7 @@ def test_a_changed_policy_holds_for_the_next_messages(spark: SparkSession, insta
 
 @pytest.mark.faults
 def test_a_running_engine_reloads_a_changed_file_and_continues(installation: Installation, tmp_path: Path) -> None:
-    """With the pace, the archive, leases and back-pressure, which go on; and a stop ends between two micro-batches."""
+    """Pace, archive, leases and backpressure continue, and a stop ends between two micro-batches."""
     log = tmp_path / "engine.log"
     command = [sys.executable, "-m", "inflight", "engine", "--config", str(installation.file)]
     command += ["--set", "archive.enabled=true", "--set", "session.max_inflight=7"]

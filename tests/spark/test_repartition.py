@@ -42,7 +42,7 @@ class Sessions:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def say(self, *arguments: str, state_partitions: int) -> str:
-        """What the command prints."""
+        """Returns the output of the command."""
         output, errors = self.run(*arguments, state_partitions=state_partitions).communicate(timeout=COMMAND_S)
         assert output, errors[-4_000:]
         return output

@@ -1,4 +1,4 @@
-"""What `inflight replay` does not send again when the ledger does not reach back as far as the dead letters."""
+"""`inflight replay` skips dead letters that are older than the ledger."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ LETTERS += "kafka_offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY
 
 
 def skips(spark: SparkSession, ledger_since_ms: int | None, options: ReplayOptions) -> dict[str, str | None]:
-    """By dead letter: `old` died before T0, `new` after it, `done` after it, too, and was replayed."""
+    """Returns skips by dead letter: `old` died before T0; `new` and `done` after it, and `done` was replayed."""
     letters = [
         (name, "c", name, died, 0, 0, at, []) for at, (name, died) in enumerate([("old", T0 - 1), ("new", T0), ("done", T0)])
     ]

@@ -35,7 +35,7 @@ def publish(topics: EngineTopics) -> None:
 
 
 def delivered(topics: EngineTopics, *payloads: bytes) -> Counter[str]:
-    """How often each message was delivered, once all of these are."""
+    """Returns how often each message was delivered, once all of these are."""
 
     def outcomes(records: list[ReadRecord]) -> Counter[str]:
         receipts = [msgspec.json.decode(record.value or b"") for record in records]

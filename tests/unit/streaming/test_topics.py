@@ -1,4 +1,4 @@
-"""What is said about topics that exist already: which lose data, which only might."""
+"""Existing topics are checked: some lose data, others only might."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -159,7 +159,7 @@ class SlowBrokers:
         return list(self.topics) if self._knows() else []
 
     def wait_for_topics(self, names: list[str]) -> None:
-        """One broker knows them."""
+        """Does nothing: one broker has them."""
 
     def describe_configs(self, resources: list[ConfigResource], config_filter: str) -> dict[str, Any]:
         if not self._knows():

@@ -1,18 +1,24 @@
-"""Probes on the port of the metrics."""
+"""Metrics and probes on the port of a process."""
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 
+import pytest
+
 from inflight.cli.metrics_server import serving_metrics
-from sinks.health import NO_LEASE, STARTING, UnmetCondition
+from inflight.local.errors import CannotListen
+from sinks.bridge.metrics import BridgeCollector, BridgeCounters
+from sinks.health import NO_LEASE, STARTING, LoopHealth, UnmetCondition
+from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.engine.metrics import EngineCollector
 from tests.support.waiting import DEADLINE_S
 
 
 class SetHealth:
-    """Has the unmet conditions that a test sets."""
+    """Reports the unmet conditions that a test sets."""
 
     def __init__(self) -> None:
         self.alive: list[UnmetCondition] = []
@@ -50,3 +56,35 @@ def test_a_probe_gets_200_or_503_with_what_is_missing_and_what_to_do() -> None:
         status, numbers = get(served, "/metrics")
         assert status == 200
         assert "inflight_engine_micro_batches_total" in numbers
+
+
+def test_each_scrape_sees_the_numbers_of_that_moment() -> None:
+    gateway, bridge = GatewayCounters(), BridgeCounters()
+    with (
+        serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(gateway), LoopHealth()) as one,
+        serving_metrics("127.0.0.1", 0, "bridge_port", BridgeCollector(bridge), LoopHealth()) as two,
+    ):
+        assert "inflight_gateway_connections 0.0" in get(one, "/metrics")[1]
+        gateway.connections_open = 7
+        bridge.acknowledgements[0x97] += 3
+        assert "inflight_gateway_connections 7.0" in get(one, "/metrics")[1]
+        assert "inflight_bridge" not in get(one, "/metrics")[1]
+        assert 'inflight_bridge_acknowledgements_total{reason="0x97"} 3.0' in get(two, "/metrics")[1]
+        assert "process_resident_memory_bytes" in get(two, "/metrics")[1]
+
+
+def test_a_port_in_use_is_reported_with_an_instruction() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(CannotListen, match=rf"127.0.0.1:{port}.*Choose another metrics.engine_port"),
+            serving_metrics("127.0.0.1", port, "engine_port", EngineCollector(), LoopHealth()),
+        ):
+            pass
+
+
+def test_without_a_port_nothing_listens() -> None:
+    with serving_metrics("127.0.0.1", -1, "gateway_port", GatewayCollector(GatewayCounters()), LoopHealth()) as served:
+        assert served == ""

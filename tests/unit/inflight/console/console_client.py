@@ -37,8 +37,8 @@ ROW = {
 }
 
 
-class Seen:
-    """An observer that has seen what it is told."""
+class FakeObserver:
+    """An observer with fixed measurements."""
 
     def __init__(self, seen: Measurements = WELL) -> None:
         self.seen = seen
@@ -57,14 +57,14 @@ def settings_of(data_dir: Path, *overrides: str) -> Settings:
 
 
 def browser(settings: Settings, live: Live) -> TestClient:
-    """For pages that ask the worker nothing."""
+    """Returns a client for pages that ask the worker nothing."""
     return TestClient(
-        console_app(settings, live, QueryWorker(), Told()), base_url="http://127.0.0.1:8000", follow_redirects=False
+        console_app(settings, live, QueryWorker(), FakeHistory()), base_url="http://127.0.0.1:8000", follow_redirects=False
     )
 
 
-class Told:
-    """A history that says what it is told, with an id in everything that devices or backends choose."""
+class FakeHistory:
+    """A history with fixed answers, which contain `id_` wherever devices or backends choose a text."""
 
     def __init__(self, id_: str = "pump-7") -> None:
         self.id = id_
@@ -153,14 +153,14 @@ class Told:
         }
 
 
-class Desk:
-    """A console whose worker works when it is told to."""
+class ConsoleDriver:
+    """A console whose worker works when `work` is called."""
 
-    def __init__(self, data_dir: Path, history: Told, *overrides: str) -> None:
+    def __init__(self, data_dir: Path, history: FakeHistory, *overrides: str) -> None:
         self.worker = QueryWorker()
         self.history = history
         self.browser = TestClient(
-            console_app(settings_of(data_dir, *overrides), Live(Seen()), self.worker, history),
+            console_app(settings_of(data_dir, *overrides), Live(FakeObserver()), self.worker, history),
             base_url="http://127.0.0.1:8000",
             follow_redirects=False,
         )

@@ -6,12 +6,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from inflight.console.live import Live
-from tests.unit.inflight.console.console_client import Seen, browser, settings_of
+from tests.unit.inflight.console.console_client import FakeObserver, browser, settings_of
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> TestClient:
-    return browser(settings_of(tmp_path, 'console.names=["console.example"]'), Live(Seen()))
+    return browser(settings_of(tmp_path, 'console.names=["console.example"]'), Live(FakeObserver()))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:1", "console.example", "LOCALHOST"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from inflight.console.live import WINDOW_S, Live
 from inflight.status.measurements import KafkaStatus, ProcessStatus, TopicStatus
 from tests.support.waiting import wait_until
-from tests.unit.inflight.console.console_client import Seen
+from tests.unit.inflight.console.console_client import FakeObserver
 from tests.unit.inflight.status.test_findings import KAFKA, WELL
 
 
@@ -15,7 +15,7 @@ def kafka_at(measured_s: float, messages: int) -> KafkaStatus:
 
 
 def test_nothing_is_measured_before_a_page_is_requested() -> None:
-    seen = Seen()
+    seen = FakeObserver()
     with Live(seen, interval_s=0.01) as live:
         time.sleep(0.05)
         assert seen.looks == 0
@@ -27,7 +27,7 @@ def test_nothing_is_measured_before_a_page_is_requested() -> None:
 
 
 def test_a_failed_measurement_is_followed_by_others() -> None:
-    class Fails(Seen):
+    class Fails(FakeObserver):
         def probe_kafka(self) -> KafkaStatus:
             if self.looks == 0:
                 self.looks = 1
@@ -40,7 +40,7 @@ def test_a_failed_measurement_is_followed_by_others() -> None:
 
 def test_rates_are_between_two_measurements_over_all_processes() -> None:
     gateways = tuple(ProcessStatus(name="gateway", address=f"g:{n}", values={"x": n}) for n in (1, 2))
-    seen = Seen(replace(WELL, kafka=kafka_at(10.0, 100), processes=gateways))
+    seen = FakeObserver(replace(WELL, kafka=kafka_at(10.0, 100), processes=gateways))
     live = Live(seen)
     live.update()
     seen.seen = replace(seen.seen, kafka=kafka_at(12.0, 160))
@@ -54,7 +54,7 @@ def test_rates_are_between_two_measurements_over_all_processes() -> None:
 def test_measurements_are_kept_while_plots_show_them(monkeypatch) -> None:
     now_s = 1_000.0
     monkeypatch.setattr("inflight.console.live.time.time", lambda: now_s)
-    live = Live(Seen())
+    live = Live(FakeObserver())
     live.update()
     now_s += WINDOW_S - 1
     live.update()

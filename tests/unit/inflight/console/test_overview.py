@@ -13,12 +13,12 @@ from inflight.console.worker import QueryWorker
 from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus
 from sinks.health import UnmetCondition
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Seen, Told, browser, settings_of
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, FakeHistory, FakeObserver, browser, settings_of
 from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
 
 
 def page_of(seen: Measurements, data_dir: Path, looks: int = 1) -> str:
-    live = Live(Seen(seen))
+    live = Live(FakeObserver(seen))
     for _ in range(looks):
         live.update()
     return browser(settings_of(data_dir), live).get("/").text
@@ -33,7 +33,7 @@ def facts(text: str) -> dict[str, str]:
 
 
 def test_before_the_first_measurement_the_page_announces_it(tmp_path: Path) -> None:
-    text = browser(settings_of(tmp_path), Live(Seen())).get("/").text
+    text = browser(settings_of(tmp_path), Live(FakeObserver())).get("/").text
     assert "Looking for Kafka" in text
     assert 'data-refresh="2000"' in text
     assert facts(text)["sessions"] == "–"
@@ -51,9 +51,12 @@ def test_the_page_shows_session_totals_and_no_findings(tmp_path: Path) -> None:
 
 
 def test_the_newer_of_metrics_and_checkpoint_is_shown(tmp_path: Path) -> None:
-    live, worker = Live(Seen(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))), QueryWorker()
+    live, worker = (
+        Live(FakeObserver(replace(WELL, sessions=replace(SESSIONS, sessions=1, source="metrics", age_s=90.0)))),
+        QueryWorker(),
+    )
     live.update()
-    client = TestClient(console_app(settings_of(tmp_path), live, worker, Told()), base_url="http://127.0.0.1")
+    client = TestClient(console_app(settings_of(tmp_path), live, worker, FakeHistory()), base_url="http://127.0.0.1")
     assert facts(client.get("/").text)["sessions"] == "1"
     client.get("/sessions")
     worker.run_pending()
@@ -114,7 +117,7 @@ def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
 
 
 def test_an_unknown_page_is_not_found(tmp_path: Path) -> None:
-    client: TestClient = browser(settings_of(tmp_path), Live(Seen()))
+    client: TestClient = browser(settings_of(tmp_path), Live(FakeObserver()))
     answer = client.get("/nothing")
     assert answer.status_code == 404
     assert "Not Found" in answer.text

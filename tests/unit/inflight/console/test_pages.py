@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming.history.errors import NothingFound
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, Desk, Told
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, ConsoleDriver, FakeHistory
 
 PAGES = [
     ("/sessions", {}),
@@ -20,13 +20,13 @@ PAGES = [
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_a_page_shows_progress_until_its_answer_is_there(path: str, query: dict[str, str], tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    first = desk.browser.get(path, params=query).text
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    first = console.browser.get(path, params=query).text
     assert "Waiting for the question before this one" in first
     assert 'data-refresh="1000"' in first
     assert "Read again" not in first
-    desk.work()
-    then = desk.browser.get(path, params=query).text
+    console.work()
+    then = console.browser.get(path, params=query).text
     assert 'class="working"' not in then
     assert 'data-refresh="5000"' in then
     assert re.search(r"Read \d+ s ago\.", then)
@@ -34,31 +34,31 @@ def test_a_page_shows_progress_until_its_answer_is_there(path: str, query: dict[
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_an_answer_is_read_again_only_when_asked_for(path: str, query: dict[str, str], tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    desk.get(path, **query)
-    asked = len(desk.history.asked)
-    desk.get(path, **query)
-    assert len(desk.history.asked) == asked
-    token = desk.token()
-    desk.work()
-    answer = desk.browser.post(path, params=query, data={"token": token})
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    console.get(path, **query)
+    asked = len(console.history.asked)
+    console.get(path, **query)
+    assert len(console.history.asked) == asked
+    token = console.token()
+    console.work()
+    answer = console.browser.post(path, params=query, data={"token": token})
     assert (answer.status_code, answer.headers["location"]) == (303, str(answer.request.url.raw_path.decode()))
-    desk.get(path, **query)
-    assert len(desk.history.asked) >= 2 * asked
+    console.get(path, **query)
+    assert len(console.history.asked) >= 2 * asked
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_a_form_without_the_token_changes_nothing(path: str, query: dict[str, str], tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    assert desk.browser.post(path, params=query).status_code == 403
-    assert desk.browser.post(path, params=query, data={"token": "wrong"}).status_code == 403
-    assert desk.browser.post(path, params=query, data={"token": "x" * 100_000}).status_code == 413
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    assert console.browser.post(path, params=query).status_code == 403
+    assert console.browser.post(path, params=query, data={"token": "wrong"}).status_code == 403
+    assert console.browser.post(path, params=query, data={"token": "x" * 100_000}).status_code == 413
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_what_devices_and_backends_choose_is_text(path: str, query: dict[str, str], tmp_path: Path) -> None:
     hostile = {name: value if name == "reason" else SCRIPT + "\"'&" for name, value in query.items()}
-    text = Desk(tmp_path, Told(SCRIPT + "\"'&")).get(path, **hostile)
+    text = ConsoleDriver(tmp_path, FakeHistory(SCRIPT + "\"'&")).get(path, **hostile)
     assert "<script>" not in text
     assert ESCAPED in text
     assert text.count("<script") == 1, "ours"
@@ -66,22 +66,22 @@ def test_what_devices_and_backends_choose_is_text(path: str, query: dict[str, st
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_a_page_shows_why_there_is_no_answer(path: str, query: dict[str, str], tmp_path: Path) -> None:
-    history = Told()
+    history = FakeHistory()
     history.problem = NothingFound(f"no {SCRIPT} in Kafka:\nlook elsewhere")
-    text = Desk(tmp_path, history).get(path, **query)
+    text = ConsoleDriver(tmp_path, history).get(path, **query)
     assert f"no {ESCAPED} in Kafka:\nlook elsewhere" in text
     assert "Read again" in text
 
 
 @pytest.mark.parametrize(("path", "words"), [("/client", "Search for it"), ("/trace", "The life of"), ("/dead-letter", "listed")])
 def test_a_page_that_is_asked_nothing_reads_nothing(path: str, words: str, tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    assert words in desk.get(path)
-    assert desk.history.asked == []
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    assert words in console.get(path)
+    assert console.history.asked == []
 
 
 def test_the_sessions_are_the_census_and_the_longest_queues(tmp_path: Path) -> None:
-    text = Desk(tmp_path, Told()).get("/sessions")
+    text = ConsoleDriver(tmp_path, FakeHistory()).get("/sessions")
     assert "<dd>100,000</dd>" in text
     assert '<a href="/client?id=pump-7">pump-7</a>' in text
     assert "1,234" in text
@@ -89,16 +89,16 @@ def test_the_sessions_are_the_census_and_the_longest_queues(tmp_path: Path) -> N
 
 
 def test_a_client_is_searched_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told("pump/ä&b"))
-    text = desk.get("/sessions", client="pump/")
-    assert desk.history.asked == [("clients", "pump/")]
+    console = ConsoleDriver(tmp_path, FakeHistory("pump/ä&b"))
+    text = console.get("/sessions", client="pump/")
+    assert console.history.asked == [("clients", "pump/")]
     assert '<a href="/client?id=pump%2F%C3%A4%26b">pump/ä&amp;b</a>' in text
 
 
 def test_a_client_has_its_window_its_queue_and_its_last_steps(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    text = desk.get("/client", id="pump-7")
-    assert desk.history.asked == [("steps", "pump-7"), ("client", "pump-7")], "what needs no Spark comes first"
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    text = console.get("/client", id="pump-7")
+    assert console.history.asked == [("steps", "pump-7"), ("client", "pump-7")], "what needs no Spark comes first"
     assert '<td class="number">77</td><td>PUBREC</td>' in text
     assert "the first 1 of 700" in text
     assert "2023-11-14 22:13:20.000" in text
@@ -109,15 +109,15 @@ def test_a_client_has_its_window_its_queue_and_its_last_steps(tmp_path: Path) ->
 
 
 def test_a_trace_names_its_sources(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    text = desk.get("/trace", id=" job-1 ", client="pump-7")
-    assert desk.history.asked == [("life", "job-1", "pump-7")]
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    text = console.get("/trace", id=" job-1 ", client="pump-7")
+    assert console.history.asked == [("life", "job-1", "pump-7")]
     assert "2026-11-21 10:00:00.000" in text
     assert "<li>from the topics of Kafka</li>\n<li>inflight.ledger: 12 records</li>" in text
 
 
 def test_too_many_questions_at_once_are_refused_politely(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Told())
-    answers = [desk.browser.get("/trace", params={"id": str(number)}) for number in range(20)]
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    answers = [console.browser.get("/trace", params={"id": str(number)}) for number in range(20)]
     assert {answer.status_code for answer in answers} == {200, 503}
     assert "try again soon" in answers[-1].text

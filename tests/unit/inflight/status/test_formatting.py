@@ -1,4 +1,4 @@
-"""How measurements are put into words."""
+"""Measurements as text."""
 
 from inflight.status.formatting import format_age
 

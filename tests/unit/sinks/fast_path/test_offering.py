@@ -96,7 +96,7 @@ def test_under_pressure_nothing_is_offered_and_what_was_not_is_remembered() -> N
 
 
 class WithoutHeaders(Record):
-    """Its headers cannot be read."""
+    """A record with undecodable headers."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "headers":

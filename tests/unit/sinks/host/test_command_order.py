@@ -1,4 +1,4 @@
-"""Which commands of a connection are carried out, dropped, or end it."""
+"""Commands of a connection are carried out, dropped, or end it."""
 
 import pytest
 

@@ -30,7 +30,7 @@ class Wire:
         self.waited_s: dict[PacketId, int] = {}
 
     def send(self, *packet_ids: PacketId, qos: int = 1, payload: bytes = b"p", **fields: Any) -> list[PacketId]:
-        """What is written because of it."""
+        """Returns the packet ids that are written."""
         written = []
         for packet_id in packet_ids:
             given = {"connection_id": 1, "partition": 0, "sequence": 1, "topic": "t", "payload": payload, **fields}
@@ -47,7 +47,7 @@ class Wire:
         return written
 
     def after(self, call: Callable[..., object], *arguments: Any) -> list[PacketId]:
-        """What is written after a call of the outbox."""
+        """Returns the packet ids that are written after a call of the outbox."""
         call(*arguments)
         return self.due()
 
@@ -378,12 +378,12 @@ def test_the_waiting_time_of_a_message_is_reported() -> None:
 
 
 class TestHeldBytes:
-    """Of messages that wait until they may be written."""
+    """The size of messages that wait until they may be written."""
 
     SIZE = 1_000
 
     def held(self, wire: Wire) -> int:
-        """In messages."""
+        """Returns the held bytes, counted in messages."""
         return wire.outbox.held_bytes // self.SIZE
 
     def send(self, wire: Wire, *packet_ids: int, qos: int = 1) -> None:

@@ -82,7 +82,7 @@ def brought_to(phase: WirePhase) -> Wire:
 
 
 def seen_from_outside(wire: Wire) -> tuple[int, WireAction | None, WireAction, int]:
-    """What tells the phases apart: the slot, what a resend does (None: a message of this id waits), what PUBREC and PUBACK do."""
+    """Returns what distinguishes the phases: the slot, and what a resend (None: a message waits), PUBREC and PUBACK do."""
     resend = None if wire.held else deepcopy(wire).cause(WireEvent.RESEND)
     after_puback = deepcopy(wire)
     after_puback.cause(WireEvent.PUBACK)

@@ -63,7 +63,7 @@ class FakeProducer:
             sent.answer(broker_ms=broker_ms)
 
     def confirm(self, partition: int) -> None:
-        """All that it has for the partition."""
+        """Confirms all records of the partition."""
         for sent in self.sent:
             if sent.partition == partition:
                 sent.answer()
@@ -174,30 +174,6 @@ def test_more_than_five_waiting_records_are_sent_as_a_group(producer: FakeProduc
         append(1)
         assert [record.in_group for record in producer.sent[17:]] == [False]
         producer.answer_all()
-        await log.close(1)
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("value_bytes", "header_bytes", "records"), [(1, 0, 200), (100_000, 0, 4), (0, 100_000, 4), (900_000, 0, 1)]
-)
-def test_a_group_fits_in_one_request(producer: FakeProducer, value_bytes: int, header_bytes: int, records: int) -> None:
-    async def scenario() -> None:
-        log = await started("leases")
-        done: list[Exception | None] = []
-        value, headers = bytes(value_bytes), [("h", bytes(header_bytes))]
-        for _ in range(405):
-            log.append("leases", b"k", value, headers, done.append)
-        sizes = []
-        while len(done) < 405:
-            under_way = producer.sent[len(done) :]
-            sizes.append(len(under_way))
-            for sent in under_way:
-                sent.answer()
-            await asyncio.sleep(0)
-        assert sizes[:2] == [5, records]
-        assert done == [None] * 405
         await log.close(1)
 
     asyncio.run(scenario())
@@ -329,8 +305,8 @@ class SlowToEnd(FakeProducer):
         super().abandon()
 
 
-class Told:
-    """What became of each append, in the order in which it was told."""
+class Appends:
+    """Appends, and their outcomes in the order of the reports."""
 
     def __init__(self, log: KafkaEventLog) -> None:
         self.log = log
@@ -338,18 +314,18 @@ class Told:
 
     def append(self, partition: int, value: bytes) -> None:
         def done(error: Exception | None) -> None:
-            assert value not in self.outcomes, "told once"
+            assert value not in self.outcomes, "reported once"
             self.outcomes[value] = error
 
         self.log.append("events", KEYS[partition], value, None, done)
 
     async def failed(self, *values: bytes) -> None:
-        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told")
+        await until(lambda: all(value in self.outcomes for value in values), f"{values} are reported")
         self.log._timeout_s = 60.0  # from now on nothing is late, however busy this machine is
         assert all(isinstance(self.outcomes[value], AppendFailed) for value in values)
 
     async def confirmed(self, *values: bytes) -> None:
-        await until(lambda: all(value in self.outcomes for value in values), f"{values} are told")
+        await until(lambda: all(value in self.outcomes for value in values), f"{values} are reported")
         assert [self.outcomes[value] for value in values] == [None] * len(values)
 
 
@@ -357,60 +333,60 @@ KEYS = {partition_of(b"%d" % number, 3): b"%d" % number for number in range(100)
 TIMEOUT_MS = 100
 
 
-async def told() -> Told:
+async def started_quick() -> Appends:
     log = KafkaEventLog(bootstrap_servers="x", linger_ms=0, timeout_ms=TIMEOUT_MS, max_request_bytes=1_000, options={})
     await log.start(["events"])
-    return Told(log)
+    return Appends(log)
 
 
 def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:
-        told_ = await told()
+        appends = await started_quick()
         (old,) = kafka.producers
         kafka.lets_in.clear()
-        told_.append(0, b"silent 1")
+        appends.append(0, b"silent 1")
         await asyncio.sleep(TIMEOUT_MS / 2_000)
-        told_.append(0, b"silent 2")
-        await told_.failed(b"silent 1", b"silent 2")
+        appends.append(0, b"silent 2")
+        await appends.failed(b"silent 1", b"silent 2")
         # The next producer is not there yet: the other partitions go on with the old one.
-        told_.append(1, b"fine 1")
-        told_.append(0, b"too early")
-        await told_.failed(b"too early")
+        appends.append(1, b"fine 1")
+        appends.append(0, b"too early")
+        await appends.failed(b"too early")
         assert old.values() == [b"silent 1", b"silent 2", b"fine 1"]
         on_another_thread(lambda: old.confirm(1))
-        await told_.confirmed(b"fine 1")
+        await appends.confirmed(b"fine 1")
         kafka.may_abandon.clear()
-        told_.append(1, b"fine 2")
+        appends.append(1, b"fine 2")
         kafka.lets_in.set()
         await until(lambda: len(kafka.producers) == 2, "the next producer")
         new = kafka.producers[1]
         # Partition 2 goes over at once, partition 1 after what the old producer has of it.
         while not new.sent:
-            told_.append(2, b"over %d" % len(told_.outcomes))
+            appends.append(2, b"over %d" % len(appends.outcomes))
             await asyncio.sleep(0.005)
             on_another_thread(lambda: [producer.confirm(2) for producer in kafka.producers])
             await asyncio.sleep(0)
-        told_.append(1, b"fine 3")
+        appends.append(1, b"fine 3")
         await asyncio.sleep(0.01)
         assert b"fine 3" not in old.values() + new.values()
         on_another_thread(lambda: old.confirm(1))
-        await told_.confirmed(b"fine 2")
+        await appends.confirmed(b"fine 2")
         await until(lambda: b"fine 3" in new.values(), "what waited is sent")
         on_another_thread(lambda: new.confirm(1))
-        await told_.confirmed(b"fine 3")
+        await appends.confirmed(b"fine 3")
         # The old producer may still write what was too old: nothing goes to that partition before it has ended.
-        told_.append(0, b"still too early")
-        await told_.failed(b"still too early")
+        appends.append(0, b"still too early")
+        await appends.failed(b"still too early")
         kafka.may_abandon.set()
         await until(lambda: old.closed, "the old producer ends")
-        await until(lambda: not any(partition.is_suspended for partition in told_.log._partitions.values()), "it may go on")
-        told_.append(0, b"back")
+        await until(lambda: not any(partition.is_suspended for partition in appends.log._partitions.values()), "it may go on")
+        appends.append(0, b"back")
         on_another_thread(lambda: new.confirm(0))
-        await told_.confirmed(b"back")
+        await appends.confirmed(b"back")
         assert not new.closed
-        await told_.log.close(1)
+        await appends.log.close(1)
 
     asyncio.run(scenario())
 
@@ -419,22 +395,22 @@ def test_when_every_partition_is_silent_each_append_fails_in_time(monkeypatch: p
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:
-        told_ = await told()
+        appends = await started_quick()
         kafka.lets_in.clear()
         for partition in KEYS:
-            told_.append(partition, b"%d" % partition)
-        await told_.failed(b"0", b"1", b"2")
+            appends.append(partition, b"%d" % partition)
+        await appends.failed(b"0", b"1", b"2")
         on_another_thread(lambda: kafka.producers[0].sent[0].answer(LATE))
         await until(lambda: kafka.producers[0].closed, "the producer is ended although there is no other one")
-        told_.append(1, b"nobody there")
-        await told_.failed(b"nobody there")
+        appends.append(1, b"nobody there")
+        await appends.failed(b"nobody there")
         kafka.lets_in.set()
-        await until(lambda: told_.log._producer is not None, "the next producer")
+        await until(lambda: appends.log._producer is not None, "the next producer")
         for partition in KEYS:
-            told_.append(partition, b"again %d" % partition)
+            appends.append(partition, b"again %d" % partition)
             on_another_thread(lambda partition=partition: kafka.producers[1].confirm(partition))  # type: ignore[misc]
-        await told_.confirmed(b"again 0", b"again 1", b"again 2")
-        await told_.log.close(1)
+        await appends.confirmed(b"again 0", b"again 1", b"again 2")
+        await appends.log.close(1)
 
     asyncio.run(scenario())
 
@@ -443,22 +419,22 @@ def test_a_producer_that_fails_during_a_takeover_is_replaced(monkeypatch: pytest
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:
-        told_ = await told()
-        told_.append(0, b"silent")
+        appends = await started_quick()
+        appends.append(0, b"silent")
         kafka.may_abandon.clear()
-        await told_.failed(b"silent")
-        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer is in use")
-        told_.append(1, b"refused")
+        await appends.failed(b"silent")
+        await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer is in use")
+        appends.append(1, b"refused")
         on_another_thread(lambda: kafka.producers[1].sent[0].answer(TOO_LARGE))
-        await told_.failed(b"refused")
+        await appends.failed(b"refused")
         kafka.may_abandon.set()
-        await until(lambda: told_.log._producer in kafka.producers[2:], "the one after it")
+        await until(lambda: appends.log._producer in kafka.producers[2:], "the one after it")
         assert [producer.closed for producer in kafka.producers] == [True, True, False]
         for partition in KEYS:
-            told_.append(partition, b"%d" % partition)
+            appends.append(partition, b"%d" % partition)
             on_another_thread(lambda partition=partition: kafka.producers[2].confirm(partition))  # type: ignore[misc]
-        await told_.confirmed(b"0", b"1", b"2")
-        await told_.log.close(1)
+        await appends.confirmed(b"0", b"1", b"2")
+        await appends.log.close(1)
 
     asyncio.run(scenario())
 
@@ -467,17 +443,17 @@ def test_a_producer_that_refuses_all_records_is_replaced(monkeypatch: pytest.Mon
     kafka = Kafka(monkeypatch)
 
     async def scenario() -> None:
-        told_ = await told()
+        appends = await started_quick()
         (old,) = kafka.producers
         old.refuse, old.has_given_up = NotSent(LATE, "fenced"), True
-        told_.append(0, b"refused")
-        await told_.failed(b"refused")
-        await until(lambda: told_.log._producer in kafka.producers[1:], "the next producer")
+        appends.append(0, b"refused")
+        await appends.failed(b"refused")
+        await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer")
         assert old.closed
-        told_.append(0, b"fine")
+        appends.append(0, b"fine")
         on_another_thread(lambda: kafka.producers[1].confirm(0))
-        await told_.confirmed(b"fine")
-        await told_.log.close(1)
+        await appends.confirmed(b"fine")
+        await appends.log.close(1)
 
     asyncio.run(scenario())
 

@@ -48,7 +48,7 @@ def test_the_destructor_of_one_that_cannot_be_closed_does_not_raise(error: Excep
 
 
 class Forgetful:
-    """Its first answers to `topics` lack the second topic."""
+    """A client whose first answers to `topics` lack the second topic."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers

@@ -300,7 +300,7 @@ def test_the_last_commit_waits_no_longer_than_the_process_may_stop(monkeypatch: 
 
 
 def last_commits(monkeypatch: pytest.MonkeyPatch, *, stop_timeout_s: float) -> int:
-    """How many there were when a tail with a partition has been closed."""
+    """Returns the number of commits when a tail with a partition has been closed."""
     monkeypatch.setattr(Leaving, "last_commits", 0)
 
     async def main() -> None:

@@ -33,7 +33,7 @@ class Answering:
 
 
 class Half(Answering):
-    """Without `uplink`."""
+    """A client that lacks `uplink`."""
 
     def partition_counts(self) -> dict[str, int]:
         return {"events": self._next()}

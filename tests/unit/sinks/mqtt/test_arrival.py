@@ -1,4 +1,4 @@
-"""What Linux tells about the bytes that a device sent."""
+"""The age of received bytes, as Linux reports it."""
 
 import socket
 import sys

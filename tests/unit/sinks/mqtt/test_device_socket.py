@@ -74,7 +74,7 @@ class Host:
             done(None)
 
     def pass_lease(self) -> None:
-        """It is noticed with the next event."""
+        """Lets the lease expire; the gateway notices at the next event."""
         self.gateway.lease._holds_until_ms = 0
 
     def socket(self) -> tuple[DeviceSocket, Transport]:
@@ -138,7 +138,7 @@ def test_packets_after_the_lease_expired_are_dropped() -> None:
 
 
 def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
-    """It says so inside the write: what the connection had wanted before must not undo it."""
+    """The transport pauses inside the write; earlier effects of the connection must not undo it."""
 
     def scenario(host: Host) -> None:
         socket, transport = host.socket()

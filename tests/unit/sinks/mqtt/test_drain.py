@@ -83,7 +83,7 @@ class Listeners:
 
 
 async def drained(gateway: Gateway, *, drain_ms: int = 300, confirm_ms: int = 5_000, hurry_after_s: float | None = None) -> float:
-    """How long it took, in seconds."""
+    """Returns the duration in seconds."""
     loop, hurry = asyncio.get_running_loop(), asyncio.Event()
     if hurry_after_s is not None:
         loop.call_later(hurry_after_s, hurry.set)
@@ -135,7 +135,7 @@ def test_connections_left_at_the_end_are_closed() -> None:
 
 
 def assert_most_are_left(gateway: Gateway) -> None:
-    """Of a thousand in ten minutes: two go at once, and two more for each tenth of a second that a busy machine is late."""
+    """Checks a drain of 1,000 connections in ten minutes: two close at once, two more each tenth of a second."""
     closed = len(gateway.closed_s)
     assert gateway.happened[-1] == f"stop {1_000 - closed}"
     assert 2 <= closed < 500

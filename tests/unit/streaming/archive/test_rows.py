@@ -1,4 +1,4 @@
-"""What the archive tells Spark about the JSON of records: the structs of state/records, and the columns that they fill."""
+"""The schemas by which the archive parses the JSON of records: the structs of state/records, and the columns that they fill."""
 
 import pytest
 

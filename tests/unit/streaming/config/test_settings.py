@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def session_settings_of(settings: Settings, client_id: str) -> SessionSettings:
-    """As the engine finds them."""
+    """Returns the settings that the engine uses."""
     return SettingsOfClients(pipeline_settings(settings, commands_partitions=1)).of(client_id)
 
 

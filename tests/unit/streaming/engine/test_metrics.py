@@ -1,56 +1,13 @@
-"""Numbers for Prometheus: what the engine counts, and the server that every process has for its own."""
+"""Metrics of the engine for Prometheus."""
 
-import socket
-import urllib.request
 from typing import Any
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from inflight.cli.metrics_server import serving_metrics
-from inflight.local.errors import CannotListen
-from sinks.bridge.metrics import BridgeCollector, BridgeCounters
-from sinks.health import LoopHealth
-from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress, batch_progress
 from tests.support.metrics import full_engine
-from tests.support.waiting import DEADLINE_S
-
-
-def scrape(word: str) -> str:
-    address = word.removeprefix(" metrics=")
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=DEADLINE_S) as answer:
-        text: str = answer.read().decode()
-    return text
-
-
-def test_each_scrape_sees_the_numbers_of_that_moment() -> None:
-    gateway, bridge = GatewayCounters(), BridgeCounters()
-    with (
-        serving_metrics("127.0.0.1", 0, "gateway_port", GatewayCollector(gateway), LoopHealth()) as one,
-        serving_metrics("127.0.0.1", 0, "bridge_port", BridgeCollector(bridge), LoopHealth()) as two,
-    ):
-        assert "inflight_gateway_connections 0.0" in scrape(one)
-        gateway.connections_open = 7
-        bridge.acknowledgements[0x97] += 3
-        assert "inflight_gateway_connections 7.0" in scrape(one)
-        assert "inflight_bridge" not in scrape(one)
-        assert 'inflight_bridge_acknowledgements_total{reason="0x97"} 3.0' in scrape(two)
-        assert "process_resident_memory_bytes" in scrape(two)
-
-
-def test_a_port_in_use_is_reported_with_an_instruction() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(CannotListen, match=rf"127.0.0.1:{port}.*Choose another metrics.engine_port"),
-            serving_metrics("127.0.0.1", port, "engine_port", EngineCollector(), LoopHealth()),
-        ):
-            pass
 
 
 def test_the_engine_adds_its_micro_batches_up() -> None:

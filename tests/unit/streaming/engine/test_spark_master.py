@@ -1,4 +1,4 @@
-"""How many slots for tasks the engine asks Spark for."""
+"""The number of task slots in the engine's Spark master."""
 
 import os
 

@@ -52,7 +52,7 @@ def test_configured_jars_are_added_to_ours(master: str, name: str, joined: str) 
 
 @pytest.mark.parametrize("master", ["local[*]", "spark://master:7077"])
 def test_configured_jvm_options_come_after_ours(master: str) -> None:
-    """Of two that say the opposite Java takes the later one."""
+    """Java uses the later of two opposite options."""
     name = "spark.driver.extraJavaOptions"
     settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), master=master, java_options="-XX:TieredStopAtLevel=1")
     ours = spark_options(settings, JARS)[name]

@@ -1,4 +1,4 @@
-"""One client, as the checkpoint and the ledger have it."""
+"""A client in the checkpoint and in the ledger."""
 
 import base64
 from types import SimpleNamespace

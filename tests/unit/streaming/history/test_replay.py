@@ -1,4 +1,4 @@
-"""From a row of `dead_letters` to the record that is sent: the message as it was, with its history, and recognisable copies."""
+"""A row of `dead_letters` becomes the original message with its history; copies are recognisable."""
 
 import base64
 from typing import Any

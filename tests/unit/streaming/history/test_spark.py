@@ -1,4 +1,4 @@
-"""What Spark's JVM says while it answers a question."""
+"""Standard error of Spark's JVM during a query."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""When the configuration file is read again."""
+"""The configuration file is read again after a change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a gateway takes of a changed configuration while it runs."""
+"""A running gateway reloads a changed configuration."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class Gateway:
         self._reload = GatewayReload(Settings(**configuration), new=lambda: self._new, ask=self._ask)
 
     def look(self, new: dict[str, Any] | None, *, read_file: bool = False) -> list[dict[str, Any]]:
-        """What the log says."""
+        """Returns the log messages."""
         self._new = None if new is None else Settings(**new)
         with capture_logs() as logs:
             self._reload.poll(self._take, read_file=read_file)

@@ -39,7 +39,7 @@ ROW = (1, True, 2, 3, 400, None, NOW + 5, b"\x00blob")
 
 @pytest.fixture(autouse=True)
 def paths() -> list[str]:
-    """Which path each call took."""
+    """Returns the path of each call."""
     lean_worker._say.cache_clear()
     Probe.ran.clear()
     return Probe.ran

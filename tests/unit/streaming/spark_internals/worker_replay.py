@@ -66,7 +66,7 @@ NOW = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class Given:
-    """One group as the JVM sends it. row: of the state, None = there is none."""
+    """A group as the JVM sends it. row: its state, None = there is none."""
 
     key: str
     cells: tuple[bytes, ...] = ()
@@ -105,7 +105,7 @@ def _pickled(value: bytes) -> bytes:
 
 
 def arrow_stream(groups: Iterable[Given], batch_rows: int = 2_000, schema: pa.Schema = INPUT_SCHEMA) -> bytes:
-    """As the JVM writes it: batches of at most `batch_rows` rows, groups divided where a batch is full."""
+    """Returns a stream as the JVM writes it: batches of at most `batch_rows` rows, groups divided where a batch is full."""
     out = io.BytesIO()
     with pa.ipc.new_stream(out, schema) as writer:
         keys: list[str] = []
@@ -220,7 +220,7 @@ class Task:
         )
 
     def run(self, given: Any, outfile: Any = None) -> bytes:
-        """As `process` in PySpark's worker. given: the bytes of an Arrow stream, or a file of them."""
+        """Runs the task as `process` in PySpark's worker does. given: the bytes of an Arrow stream, or a file of them."""
         outfile = io.BytesIO() if outfile is None else outfile
         infile = io.BytesIO(given) if isinstance(given, bytes) else given
         self.written = outfile
@@ -230,7 +230,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the JVM reads out of the answer."""
+    """The answer as the JVM reads it."""
 
     schema: pa.Schema
     rows: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What of Kafka's security settings cannot be is said before anything starts."""
+"""Impossible security settings of Kafka are refused before anything starts."""
 
 from pathlib import Path
 from typing import Any

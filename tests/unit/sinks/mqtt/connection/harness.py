@@ -80,12 +80,12 @@ class Harness:
 
     @property
     def wants_data(self) -> bool:
-        """What the connection says of it now; `tick` may be called at any time."""
+        """Returns whether the connection reads; `tick` may be called at any time."""
         self.feed("tick")
         return self.effects.wants_data
 
     def output(self) -> bytes:
-        """What was written since the last time."""
+        """Returns the bytes written since the last call."""
         output, self._output = self._output, b""
         return output
 

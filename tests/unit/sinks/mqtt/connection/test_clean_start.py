@@ -18,7 +18,7 @@ DISCONNECT = b"\xe0\x00"
 
 
 def accept(harness: Harness, **fields: object) -> bytes:
-    """As a session with the default settings says it."""
+    """Accepts the connection as a session with default settings does."""
     return harness.command(AcceptConnection, **{"send_quota": 32, "max_awaiting_rel": 100, **fields})
 
 

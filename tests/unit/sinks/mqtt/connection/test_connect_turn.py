@@ -67,7 +67,7 @@ def test_a_partition_that_is_lost_meanwhile_ends_the_waiting() -> None:
 
 
 def test_a_connect_that_waited_for_long_is_late_for_the_engine() -> None:
-    """It is not registered again above a newer connection: the device may have connected elsewhere since."""
+    """The gateway does not register it above a newer connection: the device may have connected elsewhere since."""
     harness = Harness(turn=Turn.LATER)
     harness.send(connect(flags=0x00))
     harness.now_ms += 1_001

@@ -295,7 +295,7 @@ class TestSubscriptions:
 
 
 class TestNoValueOfEachPacket:
-    """What most packets are is read and written without making a value of it, and without an event of it."""
+    """Most packets are decoded and encoded without a packet object and without an event object."""
 
     def test_of_acknowledgements_and_of_what_the_session_sends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         decoded: list[bytes] = []

@@ -91,7 +91,7 @@ def test_mqtt_3_1_1_has_no_receive_maximum() -> None:
 
 @pytest.mark.parametrize(("v5", "counting"), [(True, [False, True, False]), (False, [False, False, True])])
 def test_unanswered_publications_count_where_nothing_else_counts_them(v5: bool, counting: list[bool]) -> None:
-    """In MQTT 5 a QoS 2 publication counts until PUBREL; in MQTT 3.1.1 until its PUBREC, and QoS 1 needs no limit of its own."""
+    """A QoS 2 publication counts until PUBREL in MQTT 5, until PUBREC in MQTT 3.1.1, where QoS 1 needs no limit."""
     known = publications(v5=v5)
     taken = [known.judge(Publish(topic="t", payload=b"", qos=qos, packet_id=min(qos, 1)), 0, 0) for qos in QoS]
     assert [isinstance(append, Append) and append.counts for append in taken] == counting

@@ -65,7 +65,7 @@ def test_filters_that_are_too_long_together_are_refused() -> None:
 
 
 def test_a_session_that_is_over_the_limit_gets_no_filter_more() -> None:
-    """Of a time when there was none: it keeps what it has."""
+    """A session from before the limit keeps its filters."""
     judge = SubscriptionJudge(None, max_subscription_bytes=10)
     assert subscribe(asked("a"), asked("a#"), judge=judge)[0].reason_codes == (0x97, 0x8F)
 

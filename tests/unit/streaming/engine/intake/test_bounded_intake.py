@@ -48,7 +48,7 @@ class Limits:
 
 
 def taken(records: int, left: int = 0) -> dict[str, TopicRead]:
-    """By a micro-batch of messages, after which as many as there are wait; events are all taken."""
+    """Describes a micro-batch that read `records` messages and left `left`; all events were read."""
     return {"messages": TopicRead(records=records, left=left, end={0: 0})}
 
 

@@ -6,7 +6,7 @@ from streaming.engine.intake.waiting_records import chunks, size_bytes
 
 @dataclass
 class Message:
-    """What of librdkafka's message is looked at."""
+    """The part of librdkafka's message that is measured."""
 
     payload: bytes | None = None
     its_key: bytes | None = None

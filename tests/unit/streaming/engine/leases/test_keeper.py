@@ -20,7 +20,7 @@ LEASE = Lease(holder="gateway", duration_ms=2_000)
 BEGAN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
-class World:
+class KeeperHarness:
     """unread: records of the topic. open: connections in the sessions. told: in the log, and not read by the sessions yet."""
 
     def __init__(self, *, first_search_s: float = 1e9) -> None:
@@ -74,7 +74,7 @@ class World:
         return [connection for connection in self.open if connection.lease_id not in live]
 
     def micro_batch(self, *, consumer_lag: int = 0) -> None:
-        """That begins now and reads what was told."""
+        """Runs a micro-batch that begins now and reads the reported connections."""
         for connection in self.told:
             if connection in self.open:
                 self.open.remove(connection)
@@ -97,126 +97,126 @@ def connection(client_id: str, lease_id: str, connection_id: int = 1) -> OpenCon
 
 
 def test_the_connections_of_an_expired_lease_are_ended_and_no_others() -> None:
-    world = World()
-    world.open = [connection("a", "dead"), connection("b", "live"), connection("c", "dead", 7)]
-    world.renew("dead", "live")
-    world.pass_s(2, "live")
-    assert (world.told, world.searches) == ([], 0)
-    world.pass_s(2, "live")
-    assert world.told == [connection("a", "dead"), connection("c", "dead", 7)]
-    assert world.reports[-1].live == 1
-    assert sum(report.expired for report in world.reports) == 1
-    assert sum(report.connections_ended for report in world.reports) == 2
+    harness = KeeperHarness()
+    harness.open = [connection("a", "dead"), connection("b", "live"), connection("c", "dead", 7)]
+    harness.renew("dead", "live")
+    harness.pass_s(2, "live")
+    assert (harness.told, harness.searches) == ([], 0)
+    harness.pass_s(2, "live")
+    assert harness.told == [connection("a", "dead"), connection("c", "dead", 7)]
+    assert harness.reports[-1].live == 1
+    assert sum(report.expired for report in harness.reports) == 1
+    assert sum(report.connections_ended for report in harness.reports) == 2
 
 
 def test_a_lease_is_searched_for_until_a_complete_snapshot_has_none_of_it() -> None:
-    world = World()
-    world.open = [connection("a", "dead")]
-    world.renew("dead")
-    world.pass_s(4)
-    assert world.told == [connection("a", "dead")]
-    world.micro_batch(consumer_lag=5)  # not everything: another connection of it may be among the five
-    world.pass_s(8)
-    assert (world.forgotten, world.open) == ([], [])
-    world.open = [connection("late", "dead")]
-    world.micro_batch()
-    world.pass_s(4)
-    assert world.told[-1] == connection("late", "dead")
-    assert world.forgotten == []
-    world.micro_batch()
-    world.pass_s(4)
-    assert world.forgotten == ["dead"]
-    searches = world.searches
-    world.pass_s(20)
-    assert world.searches == searches
+    harness = KeeperHarness()
+    harness.open = [connection("a", "dead")]
+    harness.renew("dead")
+    harness.pass_s(4)
+    assert harness.told == [connection("a", "dead")]
+    harness.micro_batch(consumer_lag=5)  # not everything: another connection of it may be among the five
+    harness.pass_s(8)
+    assert (harness.forgotten, harness.open) == ([], [])
+    harness.open = [connection("late", "dead")]
+    harness.micro_batch()
+    harness.pass_s(4)
+    assert harness.told[-1] == connection("late", "dead")
+    assert harness.forgotten == []
+    harness.micro_batch()
+    harness.pass_s(4)
+    assert harness.forgotten == ["dead"]
+    searches = harness.searches
+    harness.pass_s(20)
+    assert harness.searches == searches
 
 
 def test_a_micro_batch_that_began_before_a_lease_expired_proves_nothing() -> None:
-    world = World()
-    world.renew("dead")
-    world.pass_s(1)
-    world.micro_batch()
-    world.pass_s(9)
-    assert world.forgotten == []
+    harness = KeeperHarness()
+    harness.renew("dead")
+    harness.pass_s(1)
+    harness.micro_batch()
+    harness.pass_s(9)
+    assert harness.forgotten == []
 
 
 def test_a_gateway_that_starts_during_a_search_keeps_its_connections() -> None:
-    """Its lease is in the log before its first connection is."""
-    world = World()
-    world.open = [connection("a", "dead"), connection("b", "new")]
-    world.appended_during_search = [("new", LEASE)]
-    world.renew("dead")
-    world.pass_s(4)
-    assert world.told == [connection("a", "dead")]
+    """A gateway appends its lease before its first connection."""
+    harness = KeeperHarness()
+    harness.open = [connection("a", "dead"), connection("b", "new")]
+    harness.appended_during_search = [("new", LEASE)]
+    harness.renew("dead")
+    harness.pass_s(4)
+    assert harness.told == [connection("a", "dead")]
 
 
 def test_time_in_which_kafka_or_this_process_stood_still_is_not_watched() -> None:
-    world = World()
-    world.open = [connection("a", "live")]
-    world.renew("live")
-    world.pass_s(1)
-    world.failing = True
-    world.now_s += 3_600
+    harness = KeeperHarness()
+    harness.open = [connection("a", "live")]
+    harness.renew("live")
+    harness.pass_s(1)
+    harness.failing = True
+    harness.now_s += 3_600
     with pytest.raises(KafkaTimeoutError):
-        world.keeper.inspect()
-    world.failing = False
-    world.now_s += 3_600
-    world.renew("live")
-    world.keeper.inspect()
-    world.pass_s(5, "live")
-    assert (world.searches, world.told) == (0, [])
+        harness.keeper.inspect()
+    harness.failing = False
+    harness.now_s += 3_600
+    harness.renew("live")
+    harness.keeper.inspect()
+    harness.pass_s(5, "live")
+    assert (harness.searches, harness.told) == (0, [])
 
 
 def test_an_ended_lease_is_forgotten_without_a_search() -> None:
-    world = World()
-    world.renew("a")
-    world.pass_s(1)
-    world.unread.append(("a", Lease(holder="gateway", duration_ms=2_000, ended=True)))
-    world.pass_s(10)
-    assert (world.forgotten, world.searches) == (["a"], 0)
+    harness = KeeperHarness()
+    harness.renew("a")
+    harness.pass_s(1)
+    harness.unread.append(("a", Lease(holder="gateway", duration_ms=2_000, ended=True)))
+    harness.pass_s(10)
+    assert (harness.forgotten, harness.searches) == (["a"], 0)
 
 
 def test_the_first_search_finds_what_an_engine_before_this_one_left() -> None:
-    world = World(first_search_s=3)
-    world.open = [connection("a", "of long ago"), connection("b", "live")]
-    world.pass_s(2, "live")
-    assert world.searches == 0
-    world.pass_s(5, "live")
-    assert (world.searches, world.told) == (1, [connection("a", "of long ago")])
+    harness = KeeperHarness(first_search_s=3)
+    harness.open = [connection("a", "of long ago"), connection("b", "live")]
+    harness.pass_s(2, "live")
+    assert harness.searches == 0
+    harness.pass_s(5, "live")
+    assert (harness.searches, harness.told) == (1, [connection("a", "of long ago")])
 
 
 def test_a_long_search_is_not_repeated_at_once_for_the_same_lease() -> None:
-    world = World()
-    world.search_takes_s = 4
-    world.renew("first")
-    world.pass_s(4)
-    assert world.searches == 1
-    world.pass_s(10)
-    assert world.searches == 1
-    world.renew("second")
-    world.pass_s(4)
-    assert world.searches == 2
+    harness = KeeperHarness()
+    harness.search_takes_s = 4
+    harness.renew("first")
+    harness.pass_s(4)
+    assert harness.searches == 1
+    harness.pass_s(10)
+    assert harness.searches == 1
+    harness.renew("second")
+    harness.pass_s(4)
+    assert harness.searches == 2
 
 
 def test_a_failure_is_tried_again() -> None:
     looked = threading.Event()
-    world = World()
-    world.failing = True
-    with world.keeper as keeper:
+    harness = KeeperHarness()
+    harness.failing = True
+    with harness.keeper as keeper:
         keeper.start()
-        world.failing = False
+        harness.failing = False
         keeper._on_report = lambda report: looked.set()
         assert looked.wait(DEADLINE_S)
-    assert world.closed
+    assert harness.closed
 
 
 def test_a_lease_of_a_newer_version_keeps_all_connections_open() -> None:
-    world = World(first_search_s=0)
-    world.open = [connection("a", "newer")]
-    world.newer = True
-    with capture_logs() as logs, world.keeper as keeper:
+    harness = KeeperHarness(first_search_s=0)
+    harness.open = [connection("a", "newer")]
+    harness.newer = True
+    with capture_logs() as logs, harness.keeper as keeper:
         keeper.start()
         wait_until(lambda: logs, "a line in the log")
     assert (logs[0]["event"], logs[0]["log_level"]) == ("leases_not_watched", "warning")
     assert "a lease of version 2" in logs[0]["error"]
-    assert (world.searches, world.told) == (0, [])
+    assert (harness.searches, harness.told) == (0, [])

@@ -1,4 +1,4 @@
-"""What an engine takes of a changed configuration while it runs."""
+"""A running engine reloads a changed configuration."""
 
 from functools import partial
 from typing import Any
@@ -92,7 +92,7 @@ def test_each_change_is_compared_with_what_is_in_force() -> None:
 
 
 def test_sessions_that_do_not_fit_the_engine_as_it_runs_are_refused(topics: list[Settings]) -> None:
-    """Both together would be fine, and one of them needs a restart."""
+    """The two changes fit together, but one of them needs a restart."""
     new = {"session": {"max_mqueue_bytes": 5_000}, "engine": {"max_payload_bytes": 5_000}}
     query, said = taken({}, new)
     assert query.restarts == topics == []

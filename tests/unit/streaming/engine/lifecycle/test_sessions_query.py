@@ -1,13 +1,11 @@
-"""What the query tells the Python workers and the log about their path."""
+"""The path of the Python workers in settings and log."""
 
-import sys
 from typing import Any
 
 import pyspark
 import pytest
 from structlog.testing import capture_logs
 
-from streaming import spark_internals
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.sessions_query import batch_bounds, log_worker_path
 from streaming.engine.lifecycle.settings_log import pipeline_settings
@@ -32,15 +30,6 @@ def test_the_log_names_the_path_of_the_python_workers(monkeypatch: pytest.Monkey
     off = said_about_the_workers(lean_worker=True)
     assert off["path"] == "stock"
     assert "4.3.0" in off["reason"]
-
-
-def test_the_log_names_what_a_pyspark_lacks_for_the_lean_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "streaming.spark_internals.lean_task", raising=False)
-    monkeypatch.delattr(spark_internals, "lean_task", raising=False)
-    monkeypatch.delattr("pyspark.sql.pandas.serializers.ApplyInPandasWithStateSerializer")
-    off = said_about_the_workers(lean_worker=True)
-    assert off["path"] == "stock"
-    assert "ApplyInPandasWithStateSerializer" in off["reason"]
 
 
 def test_a_micro_batch_has_the_configured_bounds_and_a_safe_first_limit() -> None:

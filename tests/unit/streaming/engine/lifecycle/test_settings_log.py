@@ -1,4 +1,4 @@
-"""Which settings a micro-batch is executed with, whatever was planned, committed, recorded or damaged before."""
+"""The settings of a micro-batch after any history: planned, committed, recorded or damaged."""
 
 from dataclasses import replace
 from typing import Any

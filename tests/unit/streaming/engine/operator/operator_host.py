@@ -2,15 +2,19 @@
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+import pytest
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
+from state.activation import Activation
 from state.events import ClientConnected
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
+from state.session import Session
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
@@ -96,3 +100,19 @@ def of(records: list[dict[str, Any]], topic: str) -> list[dict[str, Any]]:
 
 def commands(records: list[dict[str, Any]]) -> list[Any]:
     return [command for record in of(records, "commands") for command in decode_command_batch(record["value"]).commands]
+
+
+def fail_on(monkeypatch: pytest.MonkeyPatch, is_failing: Callable[[Any], bool]) -> None:
+    """Puts a bug into every session that raises for these events."""
+    apply = Session._apply
+
+    def failing(self: Session, event: Any, activation: Activation) -> None:
+        if is_failing(event):
+            raise ZeroDivisionError("a mistake of ours")
+        apply(self, event, activation)
+
+    monkeypatch.setattr(Session, "_apply", failing)
+
+
+def is_poison(event: Any) -> bool:
+    return getattr(getattr(event, "message", None), "payload", b"") == b"poison"

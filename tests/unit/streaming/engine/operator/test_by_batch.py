@@ -16,7 +16,7 @@ BEFORE = replace(NOW, receipts=False)
 
 
 class Task(TaskContext):
-    """What a worker knows of a task."""
+    """A task with its local properties."""
 
     def __new__(cls, **_: str) -> "Task":
         return object.__new__(cls)
@@ -26,7 +26,7 @@ class Task(TaskContext):
 
 
 def settings_in(batch_id: int, settings: BatchSettings) -> PipelineSettings:
-    """As a worker gets them for a task of this micro-batch."""
+    """Returns the settings that a worker gets for a task of this micro-batch."""
     TaskContext._setTaskContext(Task(**{BATCH_ID: str(batch_id)}))
     task = pickle.loads(pickle.dumps(OperatorByBatch(settings)))
     assert isinstance(task, TaskOperator)

@@ -1,4 +1,4 @@
-"""Which of the sessions that are due are called, and when the others are: docs/decisions/0018."""
+"""Due sessions are called or postponed: docs/decisions/0018."""
 
 import pickle
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def due(late_ms: int = 0, *, queued: int = 1, inflight: int = 0) -> GroupState:
 
 
 def timers(limit: int, states: Iterable[GroupState]) -> list[int | None]:
-    """When each is called again, in milliseconds from now; None = it is called now."""
+    """Returns when each is called again, in milliseconds from now; None = now."""
     timers = DueTimers(limit)
     return [state._timeout_timestamp - NOW if timers.postpone(state) else None for state in states]
 

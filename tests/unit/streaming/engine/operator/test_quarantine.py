@@ -19,7 +19,7 @@ from state.events import (
 from state.session import Session
 from streaming.engine.operator import session_operator, state_row
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
-from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, group_state, of
+from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, fail_on, group_state, is_poison, of
 
 RETRY_MS = SETTINGS.session.retry_interval_ms
 _pass_time = Session._pass_time
@@ -32,7 +32,7 @@ def failing(self: Session, activation: Activation) -> None:
 
 @pytest.fixture
 def bug(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """In every session; `bug.undo()` is the version that mends it."""
+    """Puts a bug into every session; `bug.undo()` is the repaired version."""
     monkeypatch.setattr(Session, "_pass_time", failing)
     return monkeypatch
 
@@ -213,14 +213,7 @@ def test_drop_of_what_cannot_be_read_forgets_it() -> None:
 
 
 def test_a_failing_event_beside_a_request_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    apply = Session._apply
-
-    def poisoned(self: Session, event: Any, activation: Activation) -> None:
-        if getattr(getattr(event, "message", None), "payload", b"") == b"poison":
-            raise ZeroDivisionError("a mistake of ours")
-        apply(self, event, activation)
-
-    monkeypatch.setattr(Session, "_apply", poisoned)
+    fail_on(monkeypatch, is_poison)
     host = in_flight(b"1")
     records = host.run(host.event(RestoreRequested()), host.message(b"poison"), host.message(b"2"))
     assert [command.payload for command in commands(records)] == [b"2"]

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,14 +10,13 @@ from state.commands import AcceptConnection, OpenFastPath, SendPublish
 from state.events import Capability, ClientConnected, ConnectionLost, FastSent, PubAckReceived, Subscribed
 from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
-from state.session import Session
 from state.settings import SessionSettings
 from streaming.engine.operator import session_operator
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings, Profile
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
-from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, group_state, of
+from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, fail_on, group_state, is_poison, of
 
 
 def test_events_come_before_messages_and_each_in_the_order_of_its_offsets() -> None:
@@ -112,14 +110,7 @@ def test_records_without_a_client_are_dead_letters_and_leave_no_state(key: bytes
 
 
 def test_an_event_on_which_the_session_fails_is_a_dead_letter(monkeypatch) -> None:
-    apply = Session._apply
-
-    def failing(self: Session, event: Any, activation: Any) -> None:
-        if getattr(getattr(event, "message", None), "payload", b"") == b"poison":
-            raise ZeroDivisionError("a mistake of ours")
-        apply(self, event, activation)
-
-    monkeypatch.setattr(Session, "_apply", failing)
+    fail_on(monkeypatch, is_poison)
     host = Host()
     records = host.run(host.connected(), host.message(b"1"), host.message(b"poison"), host.message(b"2"))
     assert [command.payload for command in commands(records)[1:]] == [b"1", b"2"]
@@ -137,14 +128,7 @@ def test_acknowledgements_that_share_a_record_are_applied_in_order() -> None:
 
 
 def test_of_events_in_one_record_only_the_failing_one_is_a_dead_letter(monkeypatch) -> None:
-    apply = Session._apply
-
-    def failing(self: Session, event: Any, activation: Any) -> None:
-        if getattr(event, "packet_id", 0) == 2:
-            raise ZeroDivisionError("a mistake of ours")
-        apply(self, event, activation)
-
-    monkeypatch.setattr(Session, "_apply", failing)
+    fail_on(monkeypatch, lambda event: getattr(event, "packet_id", 0) == 2)
     host = Host()
     host.run(host.connected(), host.message(b"1"), host.message(b"2"), host.message(b"3"))
     record = joined([encode_event(PubAckReceived(connection_id=1, packet_id=packet_id)) for packet_id in (1, 2, 3)])

@@ -1,4 +1,4 @@
-"""What has to be true before sessions are divided anew, and what a kill in the middle leaves. With Spark: tests/spark."""
+"""Conditions of a repartitioning, and its state after a kill. With Spark: tests/spark."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ MARK = "inflight.repartition"
 
 
 class Checkpoint(MemoryFiles):
-    """With what Spark does to it."""
+    """A checkpoint with Spark's changes."""
 
     def has(self, partitions: int, batch_id: int, *, committed: bool = True) -> "Checkpoint":
         metadata = json.dumps({"conf": {"spark.sql.shuffle.partitions": str(partitions)}})
@@ -26,7 +26,7 @@ class Checkpoint(MemoryFiles):
 
 
 def spark(files: Checkpoint, new: int, *, committed: bool = True) -> Callable[[], None]:
-    """Its part. committed: False = killed in the middle."""
+    """Returns Spark's part of the work. committed: False = killed in the middle."""
 
     def work() -> None:
         with pytest.raises(CheckpointMismatch, match=f"run `inflight sessions repartition {new}` again"):

@@ -9,7 +9,7 @@ HOUR_MS, BATCH_MS = 3_600_000, 200
 
 
 class Machine:
-    """Its two clocks."""
+    """A machine with two clocks."""
 
     def __init__(self) -> None:
         self.wall = 1_700_000_000_000

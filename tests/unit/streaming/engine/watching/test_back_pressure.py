@@ -1,4 +1,4 @@
-"""When the engine asks all backends to wait."""
+"""The engine throttles all backends."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What is left on a disk, and the one sentence for whatever fails because nothing is."""
+"""Free disk space, and the error when there is none."""
 
 from pathlib import Path
 

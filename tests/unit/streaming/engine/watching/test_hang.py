@@ -1,4 +1,4 @@
-"""When a query hangs."""
+"""The rule by which a query hangs."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the engine says of itself."""
+"""Liveness and readiness of the engine."""
 
 from sinks.health import STARTING
 from streaming.config.settings import Settings

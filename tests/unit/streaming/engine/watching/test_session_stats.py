@@ -1,4 +1,4 @@
-"""When the sessions are counted; tests/spark/test_census.py counts real ones."""
+"""Sessions are counted at intervals; tests/spark/test_census.py counts real ones."""
 
 import threading
 

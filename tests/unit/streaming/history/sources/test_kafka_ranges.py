@@ -1,4 +1,4 @@
-"""What is read of a topic, and since when it is complete."""
+"""The offsets read from a topic, and the time since which they are complete."""
 
 from streaming.history.sources.kafka_ranges import CutReason, OffsetRange, complete_since_ms, described, newest, range_since
 
