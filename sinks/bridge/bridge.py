@@ -69,9 +69,9 @@ class Bridge(CommandHost[DeviceConnection]):
         self._presence = PresenceTracker(settings, commands_partitions)
         self._by_client: dict[ClientId, DeviceConnection] = {}
         self._outbound = BridgeOutbound(settings, self._routes, counters, answered=self._broker_answered)
-        self._inbound = BridgeInbound(settings, self._routes, counters, bridge=self, run_id=self._ids.next())
+        self._inbound = BridgeInbound(settings, self._routes, counters, self, self._ids.next())
         self._subscriber = BrokerReconnector(
-            settings,
+            settings=settings,
             client_id=settings.name,
             clean=False,
             subscriptions=self._routes.subscriptions,
@@ -81,7 +81,7 @@ class Bridge(CommandHost[DeviceConnection]):
             on_refused=self._broker_refused,
         )
         self._publisher = BrokerReconnector(
-            settings,
+            settings=settings,
             client_id=f"{settings.name}-out",
             clean=True,
             subscriptions=_no_subscriptions,

@@ -4,6 +4,7 @@ A message is acknowledged to the broker when its record is in the log, or when i
 of `inflight.uplink` as a gateway writes.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -39,24 +40,16 @@ class DevicesOfBridge(Protocol):
         """Makes the broker deliver unacknowledged messages again."""
 
 
+@dataclass(slots=True, eq=False)
 class BridgeInbound:
     """Handles the messages of one bridge. run_id: of this process; with a number it makes each `inflight-id` unique."""
 
-    def __init__(
-        self,
-        settings: BridgeSettings,
-        routes: Routes,
-        counters: BridgeCounters,
-        *,
-        bridge: DevicesOfBridge,
-        run_id: int,
-    ) -> None:
-        self._settings = settings
-        self._routes = routes
-        self._counters = counters
-        self._bridge = bridge
-        self._run_id = run_id
-        self._publications = 0
+    _settings: BridgeSettings
+    _routes: Routes
+    _counters: BridgeCounters
+    _bridge: DevicesOfBridge
+    _run_id: int
+    _publications: int = 0
 
     def received(self, incoming: Incoming) -> None:
         found = self._routes.route(incoming.topic or "")

@@ -16,19 +16,19 @@ from functools import partial
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from sinks.bridge.broker.incoming import Incoming
-from sinks.bridge.broker.paho_client import V5, dial, new_client
-from sinks.bridge.broker.paho_properties import BrokerLimits, read_limits, to_paho
+from sinks.bridge.broker.paho_properties import BrokerLimits, connect_properties, read_limits, to_paho
 from sinks.bridge.broker.paho_socket import PahoSocket
 from sinks.bridge.settings import BridgeSettings
 from state.errors import InflightError
 from state.model import PublishProperties, QoS, ReasonCode
 
+_V5: Final = 5
 _REFUSED_FROM: Final = 0x80
 _OVERLOADED: Final = (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SERVER_BUSY, ReasonCode.MESSAGE_RATE_TOO_HIGH)
 
@@ -48,7 +48,7 @@ class BrokerConnection:
         self._clean = clean
         self._on_message = on_message
         self._loop = asyncio.get_running_loop()
-        self._client = new_client(settings, client_id=client_id, clean=clean)
+        self._client = _new_client(settings, client_id=client_id, clean=clean)
         self._client.on_connect = self._connected
         self._client.on_disconnect = self._disconnected
         self._client.on_message = self._received
@@ -65,7 +65,7 @@ class BrokerConnection:
     async def open(self, subscriptions: Callable[[BrokerLimits], Sequence[str]]) -> None:
         """Does 1. the dial, 2. CONNECT and CONNACK, 3. SUBSCRIBE and SUBACK. Raises BrokerRefused, OSError, TimeoutError."""
         async with asyncio.timeout(self._settings.connect_timeout_ms / 1_000):
-            dialling = self._loop.run_in_executor(None, partial(dial, self._client, self._settings, clean=self._clean))  # step 1
+            dialling = self._loop.run_in_executor(None, partial(_dial, self._client, self._settings, clean=self._clean))  # step 1
             dialling.add_done_callback(self._dialled)
             await asyncio.shield(dialling)
             self._socket.attach()
@@ -93,7 +93,7 @@ class BrokerConnection:
     ) -> None:
         """Publishes a message. done: called once with the broker's reason code, unless the connection ends before."""
         qos = min(qos, self.limits.maximum_qos)
-        packed = to_paho(properties, expiry_interval_s) if self._settings.mqtt_version >= V5 else None
+        packed = to_paho(properties, expiry_interval_s) if self._settings.mqtt_version >= _V5 else None
         arguments = (topic, payload, int(qos), retain and self.limits.retain_available, packed)
         if qos == QoS.AT_MOST_ONCE:
             self._client.publish(*arguments)
@@ -190,6 +190,43 @@ class BrokerConnection:
 
     def _subscribe_argument(self, filters: list[str]) -> list[Any]:
         """Subscribes at QoS 1: paho answers a QoS 2 PUBLISH with PUBREC before it is in the log, and forgets it in a crash."""
-        if self._settings.mqtt_version >= V5:
+        if self._settings.mqtt_version >= _V5:
             return [(name, SubscribeOptions(qos=1)) for name in filters]
         return [(name, 1) for name in filters]
+
+
+def _new_client(settings: BridgeSettings, *, client_id: str, clean: bool) -> mqtt.Client:
+    """Makes a client without callbacks. clean: the broker forgets the session of an earlier connection."""
+    client = mqtt.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=client_id,
+        clean_session=None if settings.mqtt_version >= _V5 else clean,
+        protocol=MQTTProtocolVersion(settings.mqtt_version),
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.max_inflight_messages = 0  # counted above, because the broker's Receive Maximum comes too late for paho
+    client.connect_timeout = settings.connect_timeout_ms / 1_000
+    if settings.username is not None:
+        client.username_pw_set(settings.username, settings.password)
+    if settings.tls:
+        client.tls_set(
+            ca_certs=settings.tls_cafile or None,
+            certfile=settings.tls_certfile or None,
+            keyfile=settings.tls_keyfile or None,
+        )
+    return client
+
+
+def _dial(client: mqtt.Client, settings: BridgeSettings, *, clean: bool) -> None:
+    """Does TCP, TLS and CONNECT. It blocks, so call it in a worker thread. Raises OSError, ValueError."""
+    properties: Properties | None = None
+    clean_start: mqtt.CleanStartOption = mqtt.MQTT_CLEAN_START_FIRST_ONLY
+    if settings.mqtt_version >= _V5:
+        clean_start = clean
+        properties = connect_properties(
+            session_expiry_s=0 if clean else settings.session_expiry_s,
+            receive_maximum=settings.receive_maximum,
+            maximum_packet_size_bytes=settings.max_packet_size_bytes,
+        )
+    client.connect(settings.host, settings.port, settings.keep_alive_s, clean_start=clean_start, properties=properties)

@@ -31,7 +31,6 @@ from sinks.mqtt.settings import GatewaySettings
 _log: Final = structlog.get_logger(__name__)
 _THREADS: Final = min(4, max(1, (os.cpu_count() or 1) // 2))
 _NICENESS: Final = 10
-_MAX_NAME: Final = 100
 
 AuthResult: TypeAlias = Grant | LoginRefused
 
@@ -195,8 +194,8 @@ class Authenticator:
                 result.refusal,
                 peer.address,
                 detail=result.detail,
-                client_id=client_id[:_MAX_NAME],
-                username=None if username is None else username[:_MAX_NAME],
+                client_id=client_id,
+                username=username,
             )
         return result
 

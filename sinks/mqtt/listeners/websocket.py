@@ -39,7 +39,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._inside.connection_made(WebSocketTransport(self._transport, self))
+        self._inside.connection_made(cast(asyncio.Transport, WebSocketTransport(self._transport, self)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._inside.connection_lost(exc)
@@ -130,37 +130,18 @@ class WebSocketProtocol(asyncio.Protocol):
             self._transport.close()
 
 
-class WebSocketTransport(asyncio.Transport):
-    """Writes binary frames; everything else is passed to the socket's transport."""
+class WebSocketTransport:
+    """Writes binary frames. Everything else is done by the socket's transport."""
 
     def __init__(self, below: asyncio.Transport, protocol: WebSocketProtocol) -> None:
-        super().__init__()
         self._below = below
         self._protocol = protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._protocol.write(bytes(data))
 
     def close(self) -> None:
         self._protocol.close()
-
-    def abort(self) -> None:
-        self._below.abort()
-
-    def is_closing(self) -> bool:
-        return self._below.is_closing()
-
-    def pause_reading(self) -> None:
-        self._below.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._below.resume_reading()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._below.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self._below.get_write_buffer_size()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._below.get_extra_info(name, default)

@@ -105,7 +105,7 @@ def test_a_refusal_is_counted_and_logged_without_the_password() -> None:
                 "reason": "no login",
                 "detail": "",
                 "address": "192.0.2.1",
-                "client_id": "c" * 100,
+                "client_id": "c" * 200,
                 "username": "ada",
             }
         ]
