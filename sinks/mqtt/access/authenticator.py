@@ -36,7 +36,7 @@ AuthResult: TypeAlias = Grant | LoginRefused
 
 
 class ListenerAuthPolicy(NamedTuple):
-    """What a listener requires of a login.
+    """The requirements of a listener on a login.
 
     Attributes:
         is_anonymous_allowed: A device without a login is accepted.

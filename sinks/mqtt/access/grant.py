@@ -62,7 +62,7 @@ ANONYMOUS: Final = User()
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one connection may do.
+    """The permissions of one connection.
 
     Attributes:
         publish, subscribe: Each of the patterns must cover a topic; empty = everything is allowed.

@@ -22,7 +22,7 @@ def _check_topic_filter(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginSettings:
-    """How devices log in (docs/security.md); [[listeners]] has client certificates. Files are read again when they change."""
+    """The login of devices (docs/security.md); [[listeners]] has client certificates. Files are read again when they change."""
 
     password_file: str = Setting("users and hashes of passwords, written by `inflight users`; empty = no passwords").default("")
     password_cache_ms: int = Setting(
@@ -47,7 +47,7 @@ class LoginSettings:
 
     @property
     def is_configured(self) -> bool:
-        """True if there is a way to log in besides client certificates."""
+        """Returns True if there is a way to log in besides client certificates."""
         return bool(self.password_file or self.token_keyfile)
 
 

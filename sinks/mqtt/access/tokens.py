@@ -40,7 +40,7 @@ def read_token_key(path: Path) -> PublicKeyTypes:
         raise UnusableFile(f"{path} cannot be read: {error.strerror}. gateway.login.token_keyfile names it.") from error
     except ValueError as error:
         raise UnusableFile(
-            f"{path} is not a public key in PEM: {error}. Give the public key of who signs the tokens (openssl pkey -pubout)."
+            f"{path} is not a public key in PEM: {error}. Give the public key of their issuer (openssl pkey -pubout)."
         ) from error
 
 

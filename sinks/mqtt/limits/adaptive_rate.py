@@ -23,7 +23,7 @@ _RISES: Final = 1.01
 _LEAST_RISES_MS: Final = 0.02
 """The latency floor may drift up by 0.4 ms/s. The drift is additive because a factor would never leave zero."""
 _IDLE_INTERVALS: Final = 20
-"""Of 50 ms: a second."""
+"""Intervals of 50 ms in one second."""
 _MOST_LATE: Final = 1 / 50
 _FORGETS: Final = 0.95
 """Each 50 ms, so that mostly the last second counts."""

@@ -23,7 +23,7 @@ from sinks.health import LoopHealth
 from sinks.kafka.append import AppendFailed, Confirmation, Headers
 from sinks.kafka.tail import CommandListener
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.process import Configuration, run_gateway
+from sinks.mqtt.process import SettingsSource, run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import GatewayCommand
 from tests.support.scripted_engine import ScriptedEngine
@@ -239,7 +239,7 @@ def running_gateway(
     partitions: frozenset[int] = frozenset({0, 1}),
     *,
     router: Router | None = None,
-    configuration: Configuration | None = None,
+    configuration: SettingsSource | None = None,
 ) -> Iterator[GatewayUnderTest]:
     """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
     kafka, counters, health = FakeKafka(partitions), GatewayCounters(), LoopHealth()
