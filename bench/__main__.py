@@ -1,5 +1,6 @@
-"""`make bench`: the whole path with real sockets, with the fast path and without it, then what of it is Spark and what is the
-session. Each can be run alone.
+"""`make bench`: measures the whole path with sockets, with and without the fast path, then the shares of Spark and the session.
+
+Each part can be run alone.
 """
 
 import sys

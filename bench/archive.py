@@ -1,12 +1,13 @@
-"""The archive at work: one million ledger rows made by the engine itself, archived in the same run, then asked for.
+"""Measures the archive: the engine makes one million ledger rows, the archive writes them in the same run, and queries read them.
 
     make bench-archive                                  # some minutes; prints a table, writes bench/results/archive.json
-    python -m bench.archive --messages 20000            # a quick look
-    python -m bench.archive --messages 20000 --fill 1000000    # the same behind a million rows written into the topic beforehand
+    python -m bench.archive --messages 20000            # a short run
+    python -m bench.archive --messages 20000 --fill 1000000    # the same behind a million rows that are in the topic beforehand
 
-The backend is always `BACKLOG` messages ahead, so the engine is never idle; it has finished when the last receipt is in Kafka.
-Three numbers matter: how far the archive is behind then (it keeps up if that is a trigger interval and a micro-batch), what the
-sessions pay for it (`--without` gives the rate of the same run with the archive off), and how long `inflight trace` takes.
+The backend is always `BACKLOG` messages ahead, so the engine always has work. It has finished when the last receipt is in Kafka.
+Three numbers matter. The first is the archive's delay at that time: it keeps up if this is a trigger interval and a micro-batch.
+The second is its cost for the sessions: `--without` measures the rate of the same run with the archive off. The third is the time
+of `inflight trace`.
 """
 
 import argparse
@@ -44,15 +45,15 @@ from streaming.engine.spark_session import start_spark
 from streaming.topics import ensure_topics
 
 ROWS_PER_MESSAGE = 3
-"""At least: accepted, sent, finished; most are queued in between."""
+"""The minimum for one message: accepted, sent, finished. Most messages are queued in between."""
 BACKLOG = 20_000
-"""Messages that the backend is ahead of the devices: a micro-batch of the engine's."""
+"""Messages that the backend is ahead of the devices: the size of a micro-batch of the engine."""
 TRACES = 5
 RESULTS = Path(__file__).parent / "results" / "archive.json"
 
 
 class Lag(threading.Thread):
-    """Watches the archive: the longest micro-batch and the largest number of records that waited in Kafka after one."""
+    """Measures the archive: its longest micro-batch, and the largest number of records left in Kafka after one."""
 
     def __init__(self, query: Any) -> None:
         super().__init__(daemon=True)
@@ -75,7 +76,7 @@ class Lag(threading.Thread):
 
 
 def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> dict[str, float]:
-    """One run of the engine. Returns the measurements. kafka_pid: of the broker, whose CPU time is not Spark's."""
+    """Runs the engine once and returns the measurements. kafka_pid: the broker, whose CPU time is not Spark's."""
     report = ensure_topics(settings)
     partitions = next(topic.partitions for topic in report.topics if topic.name == settings.topics.commands)
     pipeline = pipeline_settings(settings, commands_partitions=partitions)
@@ -125,7 +126,7 @@ def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> di
 
 
 def fill(settings: Settings, producer: KafkaProducer, rows: int) -> None:
-    """Ledger records as an engine would have written them in the hours before: messages of four rows in two micro-batches."""
+    """Makes ledger records of the hours before, as an engine writes them: messages of four rows in two micro-batches."""
     batch_ms = time.time_ns() // 1_000_000 - 3_600_000
     for number in range(rows // 4):
         client_id = f"past-{number % 1_000}"
@@ -142,7 +143,7 @@ def fill(settings: Settings, producer: KafkaProducer, rows: int) -> None:
 
 
 def await_receipts_in_kafka(settings: Settings, messages: int) -> None:
-    """Returns when the sessions have said the last word on every message."""
+    """Returns when every message has its final outcome."""
     topic = settings.topics.receipts
     consumer = KafkaConsumer(bootstrap_servers=settings.kafka.bootstrap_servers)
     try:
@@ -157,7 +158,7 @@ def await_receipts_in_kafka(settings: Settings, messages: int) -> None:
 
 
 def await_receipts(spark: SparkSession, settings: Settings, messages: int, archive: Any) -> float:
-    """Seconds until the table has the receipt of every message. Raises TimeoutError."""
+    """Returns the seconds until the table has the receipt of every message. Raises TimeoutError."""
     started = time.monotonic()
     location = table_location(settings.tables_location, RECEIPTS)
     while spark.read.format("delta").load(location).count() < messages:
@@ -170,7 +171,7 @@ def await_receipts(spark: SparkSession, settings: Settings, messages: int, archi
 
 
 def time_of_traces(data_dir: Path, messages: int) -> dict[str, float]:
-    """What a person waits for `inflight trace`, the start of Python included."""
+    """Returns the time of `inflight trace` for a user, the start of Python included."""
     times = []
     for number in range(TRACES):
         command = [sys.executable, "-m", "inflight", "trace", f"message-{number * (messages // TRACES)}", "--json"]

@@ -1,4 +1,4 @@
-"""How long somebody waits who asks the console, while an engine has very many sessions."""
+"""Measures the waits of a user of the console while an engine has very many sessions."""
 
 import http.client
 import subprocess
@@ -17,7 +17,7 @@ _PAUSE_S = 0.2
 
 
 class AskedConsole:
-    """longest_s: of a request; the pages that ask are answered at once, with the answer or without it."""
+    """A client of a console. longest_s: its longest request. Pages with queries answer at once, with or without the result."""
 
     def __init__(self, address: str, within_s: float) -> None:
         self.longest_s = 0.0
@@ -25,7 +25,7 @@ class AskedConsole:
         self._within_s = within_s
 
     def ask(self, path: str, **question: str) -> float:
-        """Seconds until the page has its answer. Raises RuntimeError for a refusal, TimeoutError."""
+        """Returns the seconds until the page has its result. Raises RuntimeError for a refusal, TimeoutError."""
         began_s = time.monotonic()
         while _WORKING in self._get(f"{path}?{urlencode(question)}"):
             if time.monotonic() > began_s + self._within_s:
@@ -70,7 +70,7 @@ def _console(engine: RunningEngine, directory: Path, within_s: float) -> Iterato
 
 
 def measure_console(engine: RunningEngine, directory: Path, client_id: str, within_s: float) -> dict[str, float]:
-    """client_id: of one of the sessions."""
+    """client_id: the client of one session."""
     with _console(engine, directory, within_s) as console:
         return {
             "console_first_s": console.ask("/sessions"),

@@ -1,11 +1,11 @@
-"""Many MQTT 3.1.1 devices in one process: connect, subscribe nothing, acknowledge everything, measure.
+"""Runs many MQTT 3.1.1 devices in one process: they connect, acknowledge everything, and measure.
 
-A load generator and not a client: it reads PUBLISH, PUBREL and CONNACK, answers with PUBACK, PUBREC and PUBCOMP, and does as
-little as possible beside, so that what is measured is the gateway and the engine. A payload that starts with eight bytes of
+It is a load generator and not a client. It reads PUBLISH, PUBREL and CONNACK, and answers with PUBACK, PUBREC and PUBCOMP. It
+does as little else as possible, so that the run measures the gateway and the engine. A payload that starts with eight bytes of
 big-endian nanoseconds (`time.time_ns()` of the sender, on the same machine) counts for the latency.
 
     python -m bench.devices --port 1883 --devices 1000 --expect 20000
-    python -m bench.devices --subscribe bench/%c --qos 2 --expect 20000     # what a broker needs; %c: the client id
+    python -m bench.devices --subscribe bench/%c --qos 2 --expect 20000     # as a broker needs it; %c: the client id
     python -m bench.devices --publish 20                                    # publishes when a line comes on the standard input
 """
 
@@ -22,19 +22,21 @@ from typing import Any, cast
 
 CONNACK, PUBLISH, PUBACK, PUBREL, SUBACK, PINGRESP = 0x20, 0x30, 0x40, 0x60, 0x90, 0xD0
 PAYLOAD_BYTES = 200
-"""Of what devices publish."""
+"""The size of the devices' publications."""
 UPLINK = "uplink"
-"""First level of the topic of what devices publish; the second one is the client id."""
+"""First level of the topic of the devices' publications; the second one is the client id."""
 _AT_ONCE = 10
-"""Publications of one device that are not acknowledged yet."""
+"""Unacknowledged publications of one device."""
 _STAMP = struct.Struct("!Q")
 _LATEST_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """Of all devices. clean: with a clean session. subscribe: a topic filter, in which %c is the client id; "" = none. qos: of
-    the subscription. publish: how many QoS 1 publications each device has to send.
+    """The behaviour of all devices.
+
+    clean: with a clean session. subscribe: a topic filter, in which %c is the client id; "" = none. qos: of the subscription.
+    publish: the number of QoS 1 publications that each device sends.
     """
 
     clean: bool = False
@@ -45,11 +47,12 @@ class Habits:
 
 @dataclass
 class Tally:
-    """What all devices together have seen. latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH; began,
-    last_connected: of the first connection and the last CONNACK. handshakes_ms: from the stamp of a payload to its PUBREL.
+    """The counts of all devices together.
 
-    granted_qos: the lowest of a SUBACK. completed, last_completed: PUBCOMPs as the last step of a QoS 2 handshake, each counted
-    once, and the monotonic time of the last one. acknowledged, last_acknowledged: the same of PUBACKs to the devices.
+    latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH; began, last_connected: of the first connection
+    and the last CONNACK. handshakes_ms: from the stamp of a payload to its PUBREL. granted_qos: the lowest of a SUBACK.
+    completed, last_completed: PUBCOMPs as the last step of a QoS 2 handshake, each counted once, and the monotonic time of the
+    last one. acknowledged, last_acknowledged: the same for PUBACKs to the devices.
     """
 
     connected: int = 0
@@ -74,7 +77,7 @@ class Tally:
 
 
 class Connection(asyncio.Protocol):
-    """It parses what came in place and writes all answers to one read with one write."""
+    """Parses received bytes in place, and writes all answers to one read with one write."""
 
     __slots__ = ("_buffer", "_transport")
 
@@ -83,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class has the same methods, but another base
 
     def close(self) -> None:
         if self._transport is not None:
@@ -95,7 +98,7 @@ class Connection(asyncio.Protocol):
         answers = bytearray()
         start, end = 0, len(buffer)
         while end - start >= 2:
-            # Remaining length: one to four bytes of seven bits.
+            # The remaining length has one to four bytes of seven bits.
             length, shift, body = buffer[start + 1] & 0x7F, 7, start + 2
             if buffer[start + 1] & 0x80:
                 complete = False
@@ -118,7 +121,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(answers)
 
     def _packet(self, buffer: bytes, start: int, body: int, end: int, answers: bytearray) -> None:
-        """Called with each packet: where it starts, where its remaining length does, and its end."""
+        """Handles a packet. start: its offset; body: that of its remaining length; end: the offset behind it."""
         raise NotImplementedError
 
 
@@ -132,7 +135,7 @@ class Device(Connection):
         self._client_id = client_id.encode()
         self._habits = habits
         self._tally = tally
-        self._incomplete: dict[bytes, int] = {}  # packet id → what its payload begins with
+        self._incomplete: dict[bytes, int] = {}  # the beginning of the payload, by packet id
         self._left = habits.publish
         self._started = 0.0
 
@@ -146,7 +149,7 @@ class Device(Connection):
         self._tally.changed.set()
 
     def publish(self) -> None:
-        """The first publications; each PUBACK lets one more follow."""
+        """Writes the first publications; each PUBACK allows one more."""
         packets = bytearray()
         for _ in range(_AT_ONCE):
             self._publish_next(packets)
@@ -218,26 +221,26 @@ class Device(Connection):
 
 
 def _since(sent_ns: int) -> float | None:
-    """In milliseconds; None for a payload that says no time."""
+    """Returns milliseconds; None for a payload without a time."""
     latency_ms = (time.time_ns() - sent_ns) / 1e6
     return latency_ms if 0 <= latency_ms < _LATEST_S * 1_000 else None
 
 
 def connect_packet(client_id: bytes, *, clean: bool) -> bytes:
-    """MQTT 3.1.1, without keep alive."""
+    """Encodes a CONNECT of MQTT 3.1.1, without keep alive."""
     flags = 0x02 if clean else 0x00
     body = b"\x00\x04MQTT\x04" + bytes([flags]) + b"\x00\x00" + struct.pack("!H", len(client_id)) + client_id
     return b"\x10" + _remaining_length(len(body)) + body
 
 
 def subscribe_packet(topic_filter: bytes, qos: int) -> bytes:
-    """Its packet id is 1."""
+    """Encodes a SUBSCRIBE with packet id 1."""
     body = b"\x00\x01" + struct.pack("!H", len(topic_filter)) + topic_filter + bytes([qos])
     return b"\x82" + _remaining_length(len(body)) + body
 
 
 def publish_packet(topic: bytes, payload: bytes, *, qos: int, packet_id: int) -> bytes:
-    """At QoS 1 or 2."""
+    """Encodes a PUBLISH at QoS 1 or 2."""
     length = _remaining_length(4 + len(topic) + len(payload))
     return b"%c%b%b%b%b%b" % (PUBLISH | qos << 1, length, len(topic).to_bytes(2), topic, packet_id.to_bytes(2), payload)
 
@@ -253,7 +256,7 @@ async def connect(
     rate: int = 0,
     timeout_s: float = 60.0,
 ) -> list[Device]:
-    """Connects `count` devices named prefix + number, a hundred at a time. rate: so many in a second, 0 = as fast as it goes.
+    """Connects `count` devices named prefix + number, a hundred at a time. rate: per second, 0 = as fast as possible.
 
     Raises TimeoutError if not all get a CONNACK, and a SUBACK if they subscribe.
     """
@@ -281,7 +284,7 @@ async def connect(
 
 
 async def until(tally: Tally, condition: Callable[[], bool], timeout_s: float) -> None:
-    """Returns when the condition holds, looking after each change. Raises TimeoutError."""
+    """Returns when the condition holds, and checks it after each change. Raises TimeoutError."""
     async with asyncio.timeout(timeout_s):
         while not condition():
             tally.changed.clear()
@@ -289,14 +292,15 @@ async def until(tally: Tally, condition: Callable[[], bool], timeout_s: float) -
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value below which `part` (0…1) of the values are; 0 for no values."""
+    """Returns the value below which `part` (0…1) of the values are; 0 for no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
 def report(tally: Tally) -> dict[str, float]:
-    """What is printed at the end; milliseconds, messages per second, and time.time() of the last message, of the last handshake
-    at QoS 2, and of the last PUBACK to a device.
+    """Returns the printed result: milliseconds, messages per second, and times as of time.time().
+
+    The times are of the last message, of the last handshake at QoS 2, and of the last PUBACK to a device.
     """
     seconds = max(1e-9, tally.last - tally.first)
     began = time.time() - time.monotonic()
@@ -323,9 +327,9 @@ def report(tally: Tally) -> dict[str, float]:
 
 
 async def run(arguments: argparse.Namespace) -> Tally:
-    """Prints `connected` when all devices are, and with which QoS if they have subscribed; then waits for the messages.
+    """Prints `connected` when all devices are, with the granted QoS if they have subscribed; then waits for the messages.
 
-    What it prints at the end says also which processor time went into the connections and into what came after.
+    The result at the end has the processor time of the connections, and of the work after them.
     """
     tally = Tally()
     habits = Habits(clean=arguments.clean, subscribe=arguments.subscribe, qos=arguments.qos or 1, publish=arguments.publish)
@@ -356,14 +360,14 @@ async def run(arguments: argparse.Namespace) -> Tally:
             return tally.acknowledged
         if arguments.qos is None:
             return tally.publishes
-        # What is sent again does not count: at QoS 1 it carries DUP, at QoS 2 a handshake ends once.
+        # Resends do not count: at QoS 1 they carry DUP, and at QoS 2 a handshake ends once.
         return tally.completed if arguments.qos == 2 else tally.publishes - tally.duplicates
 
     try:
         await until(tally, lambda: seen() >= expect, arguments.timeout)
     except TimeoutError:
         print(f"only {seen()} of {expect} messages within {arguments.timeout} s", file=sys.stderr)
-    # Before the devices close their connections themselves.
+    # Measured before the devices close their connections.
     times |= {"connect_cpu_s": connected_cpu_s - began_cpu_s, "cpu_s": time.process_time() - connected_cpu_s}
     result = report(tally) | times
     if arguments.hold:
@@ -379,7 +383,7 @@ async def run(arguments: argparse.Namespace) -> Tally:
 
 
 async def until_told(timeout_s: float) -> None:
-    """Returns when something comes on the standard input, or its end. Raises TimeoutError."""
+    """Returns at a line or the end of the standard input. Raises TimeoutError."""
     told = asyncio.Event()
     loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
     loop.add_reader(source, told.set)
@@ -417,7 +421,7 @@ def main() -> None:
 
 
 def run_fast(main: Coroutine[Any, Any, Any]) -> None:
-    """With uvloop where it is installed."""
+    """Runs with uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:

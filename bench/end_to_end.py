@@ -1,12 +1,12 @@
-"""The whole path on this machine: backend → Kafka → engine → Kafka → gateway → 1,000 MQTT sockets, and their answers back.
+"""Measures the whole path on this machine: backend → Kafka → engine → Kafka → gateway → 1,000 MQTT sockets, and the answers back.
 
     python -m bench.end_to_end                       # some minutes; prints a table and writes bench/results/end_to_end.json
-    python -m bench.end_to_end --compare             # the same again without the fast path
+    python -m bench.end_to_end --compare             # again without the fast path
     python -m bench.end_to_end --devices 100 --burst 2000 --seconds 5
-    python -m bench.end_to_end --connections 10000   # only connects, clean starts and kept sessions, and then looks at the memory
+    python -m bench.end_to_end --connections 10000   # only connections, clean starts and kept sessions, and their memory
 
-Starts `inflight up` on a directory of its own. Backend, broker, engine, gateway and all devices share the cores, so a machine for
-each would do better; the latency is from the call of the backend's producer, which is librdkafka, to the device's socket.
+Starts `inflight up` in its own directory. Backend, broker, engine, gateway and all devices share the cores; separate machines
+would be faster. The latency is from the call of the backend's producer, which is librdkafka, to the device's socket.
 """
 
 import argparse
@@ -41,7 +41,7 @@ QOS_2_RATE = 200
 CONNECT_RATE = 20
 IDLE_S = 60
 _AT_REST_S = 4.0
-"""Between two micro-batches of an engine at rest; the most is 5 s (engine.idle_trigger_interval_ms)."""
+"""An engine without a micro-batch for this long is at rest; an idle one waits up to 5 s (engine.idle_trigger_interval_ms)."""
 ROWS = (
     ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
     ("CONNECT → CONNACK of clean starts p50, ms", "connect_clean_p50_ms"),
@@ -56,7 +56,7 @@ ROWS = (
     ("cores in use with nothing to do, everything", "idle_cores"),
 )
 CONNECTION_ROUNDS = (
-    # name, clean starts, text; what has a name twice is measured twice, and the last one counts
+    # name, clean starts, text; a name that occurs twice is measured twice, and the last measurement counts
     ("clean", True, "clean starts, the first after the start"),
     ("warm", True, "clean starts, the third"),
     ("warm", True, "clean starts, the third"),
@@ -76,15 +76,15 @@ CONNECTION_ROWS = (
     ),
 )
 WITHOUT = "without_fast_path_"
-"""Before the names of what was measured with `fast_path.enabled = false`."""
+"""Prefix of the names of measurements with `fast_path.enabled = false`."""
 RESULTS = Path(__file__).parent / "results" / "end_to_end.json"
 
 
 class Devices:
-    """bench/devices.py as a process of its own, so that it does not share an interpreter with the sender."""
+    """Runs bench/devices.py as a process of its own, so that it does not share an interpreter with the sender."""
 
     def __init__(self, address: tuple[str, int], count: int, prefix: str, expect: int, *options: str) -> None:
-        """options: more of bench.devices."""
+        """options: further options of bench.devices."""
         options += ("--host", address[0], "--port", str(address[1]), "--devices", str(count), "--prefix", prefix)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.devices", *options, "--expect", str(expect)], stdout=subprocess.PIPE, text=True
@@ -96,7 +96,7 @@ class Devices:
             raise RuntimeError(f"the devices did not connect: {line!r}")
 
     def result(self) -> dict[str, Any]:
-        """What bench.devices prints at its end: after the expected messages, or its time-out."""
+        """Returns the result that bench.devices prints after the expected messages, or its time-out."""
         line = self._line()
         self._process.wait(30)
         result: dict[str, Any] = json.loads(line)
@@ -116,9 +116,9 @@ class Backend:
     def send(
         self, prefix: str, devices: int, count: int, *, rate: int, qos: int = 1, payload: Callable[[], bytes] = stamped
     ) -> float:
-        """rate: per second, 0 = as fast as it goes. payload: made anew for each message. Returns when Kafka has confirmed all.
+        """Sends messages; returns, when Kafka has confirmed all, the greatest delay of a send in seconds.
 
-        What it returns is how late the latest message was sent, in seconds.
+        rate: per second, 0 = as fast as possible. payload: makes the payload of each message.
         """
         started, late_s = time.monotonic(), 0.0
         headers = [("mqtt-topic", b"bench/t"), ("mqtt-qos", b"%d" % qos)]
@@ -134,7 +134,7 @@ class Backend:
         return late_s
 
     def greet(self, prefix: str, devices: int) -> None:
-        """A first message for each device, which is not counted: no client has the fast path before its first message."""
+        """Sends a first message to each device, which is not counted: no client has the fast path before its first message."""
         for number in range(devices):
             self._sender.send("inflight.messages", b"first", key=f"{prefix}{number}".encode(), headers=[("mqtt-topic", b"t")])
         self._sender.flush()
@@ -143,7 +143,7 @@ class Backend:
 def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict[str, float]:
     backend, result = Backend(up.kafka), {}
     task = bar.add_task("first burst", total=arguments.bursts + len(RATES) + 2)
-    # First, because they also warm the JVM up: what is measured on cold code is the first minute of a job that runs for months.
+    # The bursts come first, because they warm the JVM up: cold code is only the first minute of a job that runs for months.
     bursts: list[float] = []
     for number in range(arguments.bursts):
         prefix, greetings = f"burst-{number}-", 0 if arguments.first_messages else arguments.devices
@@ -158,14 +158,14 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         if (missing := greetings + arguments.burst - measured["publishes"]) > 0:
             raise RuntimeError(f"{missing} of {arguments.burst} messages did not arrive")
         bursts.append(arguments.burst / (measured["last_time"] - started))
-        idle_batches(up.data_dir / PROGRESS_FILE, 3)  # what is done afterwards for these messages counts, too
+        idle_batches(up.data_dir / PROGRESS_FILE, 3)  # later work for these messages counts too
         result["burst_cpu_ms"] = 1_000 * sum(spent.spent().values()) / arguments.burst
         bar.update(task, advance=1, description=f"burst {number + 1}: {bursts[-1]:,.0f} messages/s")
     result["burst_per_s"] = median(bursts[-COUNTED_BURSTS:])
     result["cold_burst_per_s"] = bursts[0]
     for rate in RATES:
         prefix, count = f"at-{rate}-", rate * arguments.seconds
-        warm_up = rate  # the first second has no time in its payloads: new connections, cold code
+        warm_up = rate  # payloads of the first second have no time: new connections, cold code
         devices = Devices(up.mqtt, arguments.devices, prefix, arguments.devices + warm_up + count)
         devices.await_connected()
         backend.greet(prefix, arguments.devices)
@@ -192,7 +192,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
 
 
 def measure_qos_2(up: UpProcess, backend: Backend, arguments: argparse.Namespace) -> dict[str, float]:
-    """From the call of the backend's producer to PUBREL at the device, which its PUBCOMP ends."""
+    """Measures from the call of the backend's producer to PUBREL at the device, which its PUBCOMP ends."""
     count = QOS_2_RATE * arguments.seconds
     devices = Devices(up.mqtt, arguments.devices, "qos-2-", QOS_2_RATE + count, "--qos", "2")
     devices.await_connected()
@@ -205,7 +205,7 @@ def measure_qos_2(up: UpProcess, backend: Backend, arguments: argparse.Namespace
 
 
 def measure_idle(up: UpProcess, backend: Backend, count: int) -> dict[str, float]:
-    """With all devices connected, from when the engine has come to rest."""
+    """Measures with all devices connected, after the engine has come to rest."""
     devices = Devices(up.mqtt, count, "idle-", 1)
     devices.await_connected()
     await_rest(up.data_dir)
@@ -221,7 +221,7 @@ def measure_idle(up: UpProcess, backend: Backend, count: int) -> dict[str, float
 
 
 def await_rest(data_dir: Path, timeout_s: float = 120.0) -> None:
-    """Returns when no micro-batch has been for `_AT_REST_S`. Raises TimeoutError."""
+    """Returns when there was no micro-batch for `_AT_REST_S`. Raises TimeoutError."""
     deadline, last = time.monotonic() + timeout_s, None
     since = time.monotonic()
     while time.monotonic() < since + _AT_REST_S:
@@ -233,7 +233,7 @@ def await_rest(data_dir: Path, timeout_s: float = 120.0) -> None:
 
 
 def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, float]:
-    """A thousand devices come and go before, so that the gateway has what it needs for itself."""
+    """Measures connections. A thousand devices connect and leave before, so that the gateway has allocated its own memory."""
     gateway, result = psutil.Process(Endpoints.read(up.data_dir).pids["gateway"]), {}
     task = bar.add_task("the first thousand", total=len(CONNECTION_ROUNDS) + 1)
     first = Devices(up.mqtt, 1_000, "first-", 0)
@@ -241,11 +241,11 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
     first.result()
     for number, (name, is_clean, text) in enumerate(CONNECTION_ROUNDS):
         bar.update(task, advance=1, description=f"{count:,} connections: {text}")
-        before = gateway.memory_info().rss  # of the first round: later ones take what that has left
+        before = gateway.memory_info().rss  # for the first round; later ones reuse the memory of earlier ones
         prefix = f"{name}-{number}-"
         idle_batches(up.data_dir / PROGRESS_FILE, 3)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
-        devices = Devices(up.mqtt, count, prefix, 1, *(["--clean"] if is_clean else []))  # the message is what ends them
+        devices = Devices(up.mqtt, count, prefix, 1, *(["--clean"] if is_clean else []))  # this message ends them
         devices.await_connected()
         result[f"{name}_kib"] = (gateway.memory_info().rss - before) / count / 1_024
         cpu_s = Counter[str]()
@@ -261,7 +261,7 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
 
 
 def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:
-    """The last `count` micro-batches, as soon as none of them had a record. Raises TimeoutError."""
+    """Returns the last `count` micro-batches, as soon as none of them had a record. Raises TimeoutError."""
     deadline = time.monotonic() + timeout_s
     while True:
         batches = [msgspec.json.decode(line, type=BatchProgress) for line in progress.read_bytes().splitlines()[-count:]]
@@ -273,7 +273,7 @@ def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[Ba
 
 
 def run(arguments: argparse.Namespace, bar: Progress, *overrides: str) -> dict[str, float]:
-    """With an `inflight up` of its own."""
+    """Measures with its own `inflight up`."""
     options = [part for override in (*arguments.set, *overrides) for part in ("--set", override)]
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, UpProcess(Path(name) / "data", *options) as up, bar:
         return measure_connections(up, arguments.connections, bar) if arguments.connections else measure(up, arguments, bar)
@@ -284,7 +284,7 @@ def _text(value: float) -> str:
 
 
 def main(options: Sequence[str] | None = None) -> None:
-    """options: None = those of the command."""
+    """options: None = those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1_000)
     parser.add_argument("--burst", type=int, default=20_000, help="messages")

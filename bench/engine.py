@@ -1,13 +1,13 @@
-"""What the session costs beside Spark: the product's state operator against the trivial one, in one run on one machine.
+"""Measures the cost of the session beside that of Spark: the product's state operator and a trivial one, in one run.
 
     python -m bench.engine                     # everything, some minutes; prints a table and writes bench/results/engine.json
     python -m bench.engine --only lean --clients 100 --messages 2000
 
-Three variants: `trivial`, the least that a function for `applyInPandasWithState` can do, on PySpark's own path; `stock`, the
-sessions on the same path; `lean`, the sessions on the lean one (streaming/spark_internals/lean_worker.py).
-They take turns, each with topics and a query of its own; the table has the median of each variant's turns, the file all of them.
+There are three variants: `trivial`, a minimal function for `applyInPandasWithState`, on PySpark's own path; `stock`, the
+sessions on the same path; `lean`, the sessions on the lean path (streaming/spark_internals/lean_worker.py).
+They take turns, each with its own topics and query. The table has the median of each variant's turns, the file all of them.
 
-Without sockets: bench/simulated_devices.py stands for gateways and devices and acknowledges everything;
+There are no sockets: bench/simulated_devices.py stands for gateways and devices and acknowledges everything.
 bench/devices.py has the sockets.
 """
 
@@ -113,7 +113,7 @@ class Run:
                 far.await_count("accepted", arguments.clients)
             self.send(100, rate=50)
             far.await_count("received", 100)
-            # The bursts come first, because they also warm the JVM up; the second variant in a run must not be better off.
+            # The bursts come first, because they warm the JVM up too; the second variant in a run must not have an advantage.
             bursts, cpu_s, worker_cpu_s = [], spark_cpu_s(self.kafka_pid), workers_cpu_s(self.kafka_pid)
             for _ in range(arguments.bursts):
                 far.reset()
@@ -141,9 +141,9 @@ class Run:
         return result
 
     def measure_clients(self) -> tuple[float, float, float]:
-        """One micro-batch in which very many clients have one message each.
+        """Measures one micro-batch in which very many clients have one message each.
 
-        Milliseconds for each client: of time, of CPU, and of CPU of the Python workers.
+        Returns milliseconds for each client: of time, of CPU, and of CPU of the Python workers.
         """
         count = self.arguments.active_clients
         for number in range(count):
@@ -152,14 +152,14 @@ class Run:
         cpu_s, worker_cpu_s = spark_cpu_s(self.kafka_pid), workers_cpu_s(self.kafka_pid)
         with self.query() as query:
             batches = self.idle_batches(query, 3)
-            # With the start of a query and some idle micro-batches in it.
+            # This includes the start of a query and some idle micro-batches.
             cpu_s, worker_cpu_s = spark_cpu_s(self.kafka_pid) - cpu_s, workers_cpu_s(self.kafka_pid) - worker_cpu_s
             busy = [batch for batch in self.reader.seen if batch.rows >= count]
             add_batch_ms = busy[0].add_batch_ms - median(batch.add_batch_ms for batch in batches)
             return add_batch_ms / count, 1_000 * cpu_s / count, 1_000 * worker_cpu_s / count
 
     def send(self, count: int, *, rate: int) -> None:
-        """Messages over all clients in turn; rate: per second, 0 = as fast as it goes."""
+        """Sends messages over all clients in turn. rate: per second, 0 = as fast as possible."""
         started = time.monotonic()
         for number in range(count):
             if rate and (wait := started + number / rate - time.monotonic()) > 0:
@@ -172,7 +172,7 @@ class Run:
         self.idle_batches(query, 3)
 
     def idle_batches(self, query: StreamingQuery, count: int) -> list[BatchProgress]:
-        """Waits for `count` micro-batches without records, one after the other."""
+        """Waits for `count` consecutive micro-batches without records."""
         self.reader = Recorder(query)
         deadline = time.monotonic() + 300
         while not self.reader.ends_with_idle(count):
@@ -185,12 +185,12 @@ class Run:
 
 
 def spark_cpu_s(kafka_pid: int) -> float:
-    """CPU seconds of Spark's JVM and its Python workers so far: what does not depend on who else uses the machine."""
+    """Returns the CPU seconds of Spark's JVM and its Python workers so far, which do not depend on other load of the machine."""
     return sum(_cpu_s(jvm) for jvm in _spark_jvms(kafka_pid)) + workers_cpu_s(kafka_pid)
 
 
 def workers_cpu_s(kafka_pid: int) -> float:
-    """The Python workers' part of `spark_cpu_s`."""
+    """Returns the Python workers' part of `spark_cpu_s`."""
     return sum(_cpu_s(process) for jvm in _spark_jvms(kafka_pid) for process in jvm.children(recursive=True))
 
 

@@ -1,13 +1,13 @@
-"""What one record into Kafka and out of it costs the client: kafka-python beside librdkafka, which gateways and bridges use.
+"""Measures a client's cost of one record into Kafka and out of it: kafka-python beside librdkafka, which gateways use.
 
     python -m bench.kafka_clients                   # 2 minutes
     python -m bench.kafka_clients --rate 1000 --turns 3
 
 A gateway appends a record for each message of the fast path and one for each acknowledgement, and reads each message. At a few
-hundred messages a second a record is alone in its request, so what a request costs decides. Here one process appends records of
-200 bytes at a steady rate, with an idempotent producer and acks=all, and a thread of it reads them as a member of a consumer
-group, as the router of the fast path does; a broker runs beside it. Latency: from the producer's call to the consumer's hands.
-Each client in turn, in a process of its own.
+hundred messages a second a record is alone in its request, so the cost of a request decides. One process appends records of 200
+bytes at a steady rate, with an idempotent producer and acks=all. A thread of it reads them as a member of a consumer group, as
+the router of the fast path does. A broker runs beside it. The latency is from the producer's call to the consumer's return. Each
+client runs in turn, in a process of its own.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _RECORD_BYTES: Final = 200
 
 
 class PythonClient:
-    """kafka-python."""
+    """Uses kafka-python."""
 
     def __init__(self, servers: str) -> None:
         self._producer = KafkaProducer(
@@ -70,7 +70,7 @@ class PythonClient:
 
 
 class RdClient:
-    """librdkafka, by confluent-kafka."""
+    """Uses librdkafka, by confluent-kafka."""
 
     def __init__(self, servers: str) -> None:
         common = {"bootstrap.servers": servers}
@@ -117,7 +117,7 @@ class _Reader(threading.Thread):
 
 
 def measure_here(name: str, servers: str, *, rate: int, seconds: float, broker: int) -> dict[str, float]:
-    """In this process. broker: the broker's process."""
+    """Measures in this process. broker: the broker's process."""
     client = CLIENTS[name](servers)
     reader = _Reader(client)
     reader.start()
@@ -165,7 +165,7 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def measure(name: str, broker: EmbeddedKafka, *, rate: int, seconds: float) -> dict[str, float]:
-    """In a process of its own."""
+    """Measures in a process of its own."""
     command = [sys.executable, "-m", "bench.kafka_clients", "--client", name, "--servers", broker.bootstrap_servers]
     command += ["--broker", str(broker.pid), "--rate", str(rate), "--seconds", str(seconds)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=2 * _LONGEST_S + 3 * seconds)

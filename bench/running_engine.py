@@ -1,4 +1,4 @@
-"""`inflight engine` as an operator runs it, for benchmarks that stop it, kill it and start it again."""
+"""Runs `inflight engine` as an operator does, for benchmarks that stop it, kill it and start it again."""
 
 import contextlib
 import os
@@ -24,17 +24,18 @@ from streaming.engine.progress import PROGRESS_FILE, BatchProgress
 from streaming.topics import ensure_topics
 
 LOOK_S = 0.5
-"""Between two looks at what costs something: the file of the micro-batches, the memory of the processes."""
+"""Time between two expensive measurements: the file of the micro-batches, the memory of the processes."""
 JVM, WORKERS = "jvm_bytes", "workers_bytes"
 _PAUSE_S = 0.02
 _ORPHANS_S = 60.0
 
 
 class RunningEngine:
-    """Starts nothing by itself; on exit from its `with` all its processes have ended.
+    """Starts nothing by itself; at the end of its `with` all its processes have ended.
 
-    overrides: as for --set. options: the same and the data directory, for other commands, too. memory: the most that was resident
-    since `measure_memory`, as `check` has seen it; what workers share with the process that forked them counts for each.
+    overrides: as for --set. options: the same and the data directory, for other commands too. memory: the maximum that was
+    resident since `measure_memory`, as measured by `check`. Memory that workers share with their parent process counts for each
+    of them.
     """
 
     def __init__(self, directory: Path, overrides: Sequence[str]) -> None:
@@ -50,9 +51,9 @@ class RunningEngine:
         self._batches: dict[int, BatchProgress] = {}
 
     def start(self) -> None:
-        """Returns at once."""
+        """Starts the engine and returns at once."""
         command = [sys.executable, "-m", "inflight", "engine", *self.options]
-        # What a killed Spark leaves behind goes with our directory.
+        # Files left behind by a killed Spark are deleted with this directory.
         environment = os.environ | {"SPARK_LOCAL_DIRS": str(self._directory / "spark")}
         self._ready_s = None
         self.measure_memory()
@@ -64,7 +65,7 @@ class RunningEngine:
         return time.monotonic() - self._began_s
 
     def ready_s(self) -> float | None:
-        """From the start until the engine said so, by when it was first asked for; None = not yet."""
+        """Returns the seconds from the start to the ready line, as of the first call after it; None = not yet."""
         if self._ready_s is None and self._said.read_text(encoding="utf-8").startswith("ready "):
             self._ready_s = self.since_start_s()
         return self._ready_s
@@ -73,14 +74,14 @@ class RunningEngine:
         return self.ready_s() is not None
 
     def check(self) -> None:
-        """Call it often. Raises RuntimeError when the engine has ended."""
+        """Measures, at most every `LOOK_S`; call it often. Raises RuntimeError when the engine has ended."""
         if time.monotonic() >= self._looked_s + LOOK_S:
             self._look()
         if self._started.poll() is not None:
             raise RuntimeError(f"the engine has ended with status {self._started.returncode}:\n{tail(self._log)}")
 
     def stop(self, within_s: float) -> float:
-        """SIGTERM. How long it took; raises RuntimeError when it did not end, or with an error."""
+        """Sends SIGTERM and returns the seconds until the end. Raises RuntimeError if it did not end, or ended with an error."""
         began_s = time.monotonic()
         self._started.send_signal(signal.SIGTERM)
         try:
@@ -92,7 +93,7 @@ class RunningEngine:
         return time.monotonic() - began_s
 
     def kill(self) -> None:
-        """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
+        """Sends SIGKILL. The JVM detects the end of its parent and ends by itself; the next engine waits for its lock."""
         if self._process is None or self._process.poll() is not None:
             return
         self._look()
@@ -100,14 +101,14 @@ class RunningEngine:
         self._process.wait()
 
     def measure_memory(self) -> None:
-        """Anew, from now on."""
+        """Restarts the measurement of memory."""
         self.memory = {JVM: 0, WORKERS: 0}
 
     def batches(self, after: int = -1) -> list[BatchProgress]:
-        """The micro-batches with a higher id that have ended, as of the last `LOOK_S`."""
+        """Returns the completed micro-batches with a higher id, at most `LOOK_S` old."""
         if (now_s := time.monotonic()) >= self._read_s + LOOK_S:
             self._read_s = now_s
-            # In this order, because the first one may become the second meanwhile.
+            # In this order, because the first file may become the second meanwhile.
             for name in (PROGRESS_FILE, f"{PROGRESS_FILE}.1"):
                 with contextlib.suppress(FileNotFoundError):
                     for line in (self.data_dir / name).read_bytes().splitlines(keepends=True):
@@ -120,7 +121,7 @@ class RunningEngine:
         return max((batch.batch_id for batch in self.batches()), default=-1)
 
     def taken(self, topic: str, ends: Mapping[int, int]) -> int:
-        """How many of the records before `ends`, offsets by partition, are in committed micro-batches."""
+        """Returns how many of the records before `ends`, offsets by partition, are in committed micro-batches."""
         found = self.batches()
         offsets = found[-1].end_offsets.get(topic, {}) if found else {}
         return sum(min(offsets.get(partition, 0), end) for partition, end in ends.items())
@@ -135,7 +136,7 @@ class RunningEngine:
                 orphan.kill()
 
     def _look(self) -> None:
-        """Learns which processes the engine has, its JVM and the workers of that, and what they take."""
+        """Finds the processes of the engine, its JVM and the JVM's workers, and measures their memory."""
         self._looked_s = time.monotonic()
         now = {JVM: 0, WORKERS: 0}
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -154,7 +155,7 @@ class RunningEngine:
 
 
 def disk_bytes(directory: Path) -> int:
-    """What the files take on the disk. Some may go meanwhile."""
+    """Returns the size of the files on the disk. Some may be deleted meanwhile."""
     total = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -163,24 +164,24 @@ def disk_bytes(directory: Path) -> int:
 
 
 class Kafka:
-    """The backend and the gateways."""
+    """Acts as the backend and the gateways."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=5, batch_size=1 << 17)
         self._consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False, fetch_max_wait_ms=20)
 
     def ends(self, topic: str) -> dict[int, int]:
-        """By partition, the offset behind the last record at this moment."""
+        """Returns, by partition, the offset behind the newest record."""
         partitions = [TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic) or ()]
         return {partition.partition: end for partition, end in self._consumer.end_offsets(partitions).items()}
 
     def follow(self, topic: str, *partitions: int) -> None:
-        """`commands` hands out these partitions, from their beginning."""
+        """Makes `commands` read these partitions, from their beginning."""
         self._consumer.assign([TopicPartition(topic, number) for number in partitions])
         self._consumer.seek_to_beginning()
 
     def commands(self) -> Iterator[tuple[bytes, GatewayCommand]]:
-        """What is new, with its client."""
+        """Yields new commands, each with its client."""
         for records in self._consumer.poll(timeout_ms=20).values():
             for record in records:
                 for command in decode_command_batch(record.value).commands:
@@ -192,7 +193,7 @@ class Kafka:
 
 
 class Run:
-    """One engine with topics of its own. within_s: the deadline of everything that is waited for."""
+    """One engine with its own topics. within_s: the deadline of each wait."""
 
     def __init__(self, directory: Path, bootstrap_servers: str, bar: Progress, within_s: float, overrides: list[str]) -> None:
         overrides = [f"kafka.bootstrap_servers={bootstrap_servers}", *overrides]
@@ -204,7 +205,7 @@ class Run:
         self.within_s, self._bar = within_s, bar
 
     def wait(self, what: str, count: Callable[[], float], total: float, *, without_engine: bool = False) -> None:
-        """Returns when `count` has come to `total`. Raises TimeoutError; RuntimeError when the engine ends meanwhile."""
+        """Returns when `count` has reached `total`. Raises TimeoutError; RuntimeError when the engine ends meanwhile."""
         task = self._bar.add_task(what, total=total)
         deadline = time.monotonic() + self.within_s
         while (done := count()) < total:
@@ -217,7 +218,7 @@ class Run:
         self._bar.update(task, completed=total)
 
     def start(self) -> float:
-        """Seconds until the engine is ready."""
+        """Starts the engine and returns the seconds until it is ready."""
         self.engine.start()
         self.wait("the engine is ready", self.engine.is_ready, 1)
         return self.engine.ready_s() or 0.0
@@ -226,12 +227,12 @@ class Run:
         return self.engine.stop(self.within_s)
 
     def send(self, what: str, count: int, send: Callable[[int], None]) -> None:
-        """send: called with each number below `count`."""
+        """Writes records. send: called with each number below `count`."""
         for number in self._bar.track(range(count), description=f"{what}: written to Kafka"):
             send(number)
         self.kafka.producer.flush(timeout=self.within_s)
 
     def await_taken(self, what: str, topic: str) -> None:
-        """Returns when everything that is in the topic now is in a committed micro-batch."""
+        """Returns when all current records of the topic are in a committed micro-batch."""
         ends = self.kafka.ends(topic)
         self.wait(f"{what}: taken by the engine", lambda: self.engine.taken(topic, ends), sum(ends.values()))

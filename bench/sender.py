@@ -1,4 +1,4 @@
-"""Writes to Kafka for the load generators: with librdkafka, so that a generator takes as little of the machine as it can."""
+"""Writes to Kafka for the load generators, with librdkafka, so that a generator uses little CPU."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,9 +10,9 @@ _FLUSH_S: Final = 120.0
 
 
 class Sender:
-    """linger_ms: how long a record waits for others. A record that Kafka does not confirm makes `flush` raise RuntimeError.
+    """Sends records. `flush` raises RuntimeError if Kafka did not confirm a record.
 
-    A key goes to the partition to which Java's and Inflight's own producers send it.
+    linger_ms: how long a record waits for others. A key goes to the same partition as with Java's and Inflight's own producers.
     """
 
     def __init__(self, bootstrap_servers: str, *, linger_ms: int = 1) -> None:
@@ -25,7 +25,7 @@ class Sender:
                 "partitioner": "murmur2_random",
                 "queue.buffering.max.messages": 1_000_000,
                 "enable.metrics.push": False,
-                "log_level": 0,  # the server is stopped before the generator is
+                "log_level": 0,  # the server is stopped before the generator
             }
         )
         self._failed: KafkaError | None = None

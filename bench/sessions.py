@@ -1,19 +1,20 @@
-"""Very many sessions: what a million that do nothing cost, and how long very many resends take that fell due at a standstill.
+"""Measures very many sessions: the cost of a million idle ones, and the time of very many resends that fall due at a standstill.
 
     python -m bench.sessions                                  # prints a table, writes bench/results/sessions.json
     python -m bench.sessions --only sessions --sessions 10000
     python -m bench.sessions --only resends --resends 10000
 
-`sessions`: MQTT 5 clients with sessions that never expire, connected once and gone. Beside them one client is connected, and
-gets a QoS 0 message every second, whether the one before has arrived or not. Then `inflight console` is asked for the sessions,
-and the engine is stopped (SIGTERM) and started again, and killed at rest (SIGKILL) and started again. At the end `inflight sql`
-counts the sessions: all have to be there.
+`sessions`: MQTT 5 clients with sessions that never expire have connected once and left. Another client is connected, and gets a
+QoS 0 message every second, whether the previous one has arrived or not. Then `inflight console` is queried for the sessions. The
+engine is stopped (SIGTERM) and started again, and killed at rest (SIGKILL) and started again. At the end `inflight sql` counts
+the sessions: all must be there.
 
-`resends`: MQTT 3.1.1 clients that are connected, and do not acknowledge the one QoS 1 message that each has got. The engine is
-killed, and started again when all of these are due to be sent again.
+`resends`: MQTT 3.1.1 clients are connected, and do not acknowledge their one QoS 1 message. The engine is killed, and
+started again when all of these messages are due for a resend.
 
-Without sockets: no gateway runs, so there is no fast path; connections have no lease, so the engine does not end them. Times are
-from the start of the engine's process. After SIGKILL they include the end of the old JVM, which has the lock of the checkpoint.
+There are no sockets: no gateway runs, so there is no fast path. Connections have no lease, so the engine does not end them. Times
+are from the start of the engine's process. After SIGKILL they include the end of the old JVM, which has the lock of the
+checkpoint.
 """
 
 import argparse
@@ -81,7 +82,7 @@ EVERY_S = 1.0
 
 
 class Watched:
-    """The one client that is connected. sent, latencies_s: of its messages, by number; monotonic seconds."""
+    """The connected client. sent, latencies_s: of its messages, by number; monotonic seconds."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._kafka = run, run.kafka
@@ -105,7 +106,7 @@ class Watched:
             self.send()
 
     def arrived(self) -> int:
-        """How many have."""
+        """Returns how many have arrived."""
         for client, command in self._kafka.commands():
             if client == WATCHED and isinstance(command, SendPublish):
                 number = int(command.payload)
@@ -117,7 +118,7 @@ def measure_sessions(run: Run, arguments: argparse.Namespace) -> dict[str, float
     engine, events, count = run.engine, run.topics.events, arguments.sessions
     result: dict[str, float] = {"sessions": count, "empty_ready_s": run.start()}
     watched = Watched(run)
-    others = sorted(run.kafka.ends(run.topics.commands))[1:]  # nobody has to read those of the idle clients
+    others = sorted(run.kafka.ends(run.topics.commands))[1:]  # commands of the idle clients are not read
     connected = [
         encode_event(
             ClientConnected(
@@ -164,7 +165,7 @@ def await_rest(run: Run) -> None:
 
 
 def measure_idle(run: Run, watched: Watched, count: int) -> dict[str, float]:
-    """At least so many micro-batches in which nothing happens but that the watched client gets messages."""
+    """Waits for at least this many micro-batches that only have messages to the watched client."""
     engine, before = run.engine, run.engine.last_batch_id()
     engine.measure_memory()
 
@@ -188,7 +189,7 @@ def measure_idle(run: Run, watched: Watched, count: int) -> dict[str, float]:
 
 
 def measure_start(run: Run, watched: Watched) -> dict[str, float]:
-    """A message is sent as soon as the engine's process has begun."""
+    """Sends a message as soon as the engine's process has begun."""
     engine = run.engine
     engine.start()
     watched.send()
@@ -204,7 +205,7 @@ def measure_start(run: Run, watched: Watched) -> dict[str, float]:
 
 
 def count_sessions(data_dir: Path, within_s: float) -> int:
-    """In the checkpoint of an engine that is not running."""
+    """Counts in the checkpoint of a stopped engine."""
     question = "SELECT count(*) AS sessions FROM sessions"
     command = [sys.executable, "-m", "inflight", "sql", question, "--json", "--data-dir", str(data_dir)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=within_s)
@@ -263,7 +264,7 @@ def measure_resends(run: Run, arguments: argparse.Namespace, interval_s: int) ->
     before = engine.last_batch_id()
     result["ready_s"] = run.start()
     run.wait("resends", counted(resent), count)
-    # What the engine has not told yet is at most the micro-batch with the last of them.
+    # At most the micro-batch with the last of them is missing in the engine's progress.
     last = engine.last_batch_id()
     run.wait("one more micro-batch", lambda: len(engine.batches(last)), 1)
     durations_ms = [batch.duration_ms for batch in engine.batches(before) if batch.clients_updated]
@@ -309,7 +310,7 @@ def main() -> None:
     for part in (arguments.only,) if arguments.only else ROWS:
         with Progress(*columns, console=Console(stderr=True)) as bar:
             result = run_part(part, arguments, bar)
-        # Each part as it was measured last: a long one is not lost by a mistake in the other.
+        # Writes each part's newest measurement, so that an error in one part does not lose the other.
         results[part] = result
         arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         table = Table("measured", "", title=f"{result[part]:,} {part}, {os.cpu_count()} cores for everything")

@@ -1,6 +1,6 @@
-"""The far side of the engine for benchmarks without sockets: reads `commands`, measures, and acknowledges as devices would.
+"""Simulates gateways and devices without sockets: reads `commands`, measures, and acknowledges as devices would.
 
-A process of its own, so that it does not share an interpreter with the sender.
+It is a process of its own, so that it does not share an interpreter with the sender.
 """
 
 import multiprocessing
@@ -21,18 +21,18 @@ from state.records.events import MAX_EVENTS_IN_RECORD, encode_event, joined
 from state.records.settings import Topics
 
 COUNTED_BURSTS = 3
-"""The last ones of a run, whose median counts; those before warm the JVM up."""
+"""Number of last bursts whose median counts; the earlier ones warm the JVM up."""
 _STAMP = struct.Struct("!Q")
 _AT_ONCE, _POLL_S, _LONGEST_S = 500, 0.02, 30.0
 
 
 def stamped(size: int = 64) -> bytes:
-    """A payload that says when it was made."""
+    """Returns a payload with the current time."""
     return _STAMP.pack(time.time_ns()) + b"." * (size - 8)
 
 
 def unstamped(size: int = 64) -> bytes:
-    """One that does not, whose latency nobody counts."""
+    """Returns a payload without a time, whose latency is not counted."""
     return bytes(size)
 
 
@@ -47,17 +47,17 @@ class SimulatedDevices:
         assert self._pipe.recv() == "ready"
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Resets the counts."""
         self._pipe.send("reset")
         self._pipe.recv()
 
     def counts(self) -> dict[str, Any]:
-        """accepted, received (what is sent again counts once), p50_ms, p99_ms, first, last (time.time() of a message)."""
+        """Returns accepted, received (a resend counts once), p50_ms, p99_ms, first, last (time.time() of a message)."""
         self._pipe.send("counts")
         return self._pipe.recv()
 
     def await_count(self, key: str, count: int, timeout_s: float = 120.0) -> dict[str, Any]:
-        """Raises TimeoutError when `key` has not come to `count` in time."""
+        """Raises TimeoutError if `key` has not reached `count` in time."""
         deadline = time.monotonic() + timeout_s
         while (counts := self.counts())[key] < count:
             if time.monotonic() > deadline:
@@ -107,7 +107,7 @@ def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection
                         acknowledgements.append(PubAckReceived(connection_id=1, packet_id=command.packet_id))
                     elif isinstance(command, AcceptConnection):
                         accepted += 1
-            # As a gateway writes them (docs/decisions/0030).
+            # Written as by a gateway (docs/decisions/0030).
             values = [encode_event(acknowledgement) for acknowledgement in acknowledgements]
             for start in range(0, len(values), MAX_EVENTS_IN_RECORD):
                 part = values[start : start + MAX_EVENTS_IN_RECORD]

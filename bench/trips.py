@@ -1,9 +1,9 @@
-"""Traces four trips through the gateway and the session, with a log and a transport that do nothing: `python -m bench.trips`.
+"""Traces four trips through the gateway and the session, with a fake log and transport: `python -m bench.trips`.
 
-It prints a row for each trip: the files entered, the calls of functions of `state/` and `sinks/`, the moves (calls of a function
-of another file than the call before), how many moves came to connection.py before the first record, and the calls before the
-first bytes for the device.
-`python -m bench.trips --cost` prints what a message costs the gateway in CPU time, and what a connection costs in memory.
+It prints a row for each trip: the files entered, the calls of functions of `state/` and `sinks/`, and the moves (calls of a
+function of another file than the previous call). Further columns count the moves to connection.py before the first record, and
+the calls before the first bytes for the device. `python -m bench.trips --cost` prints the gateway's CPU time for a message, and
+the memory of a connection.
 
 The session is called directly: Spark and Kafka's clients are not part of a trip.
 """
@@ -108,7 +108,7 @@ class Append(NamedTuple):
 
 
 class Log:
-    """An EventLog that keeps what is appended until `confirm`."""
+    """An EventLog that holds the appended records until `confirm`."""
 
     def __init__(self) -> None:
         self.waiting: list[Append] = []
@@ -129,7 +129,7 @@ class Log:
 
 
 class Transport(asyncio.Transport):
-    """Keeps what was written; its device takes everything at once."""
+    """Keeps the written bytes; its device reads everything at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Transport(asyncio.Transport):
 
 
 class Record(NamedTuple):
-    """As a consumer of `inflight.messages` has it."""
+    """Returns the record as a consumer of `inflight.messages` gets it."""
 
     key: bytes
     value: bytes
@@ -198,7 +198,7 @@ class Rig:
         return Device(self, client_id)
 
     def read_message(self, client_id: str) -> Offers:
-        """Has the router read the next message, which is for this client."""
+        """Lets the router read the next message, which is for this client."""
         offers, now_ms = Offers(), time.time_ns() // 1_000_000
         record = Record(client_id.encode(), b"p", _HEADERS, self.next_offset, now_ms)
         self.next_offset += 1
@@ -206,7 +206,7 @@ class Rig:
         return offers
 
     def offer(self, client_id: str) -> None:
-        """The same, and the gateway gets the offer."""
+        """Does the same, and passes the offer to the gateway."""
         self.gateway.offers(self.read_message(client_id), 0)
 
 
@@ -228,19 +228,19 @@ class Device:
         self.protocol.data_received(bytes((0x10, len(body))) + body)
 
     async def hear(self) -> None:
-        """Kafka confirms, the session reads the events, and the gateway its commands."""
+        """Confirms the records; the session reads the events, and the gateway its commands."""
         for append in self.rig.log.confirm():
             if append.topic == _SETTINGS.events_topic:
                 self.handle(decode_events(append.value))
         await turn()
 
     def submit(self) -> None:
-        """The session reads the next message; its gateway's router has read it too, and the gateway hears nothing of that."""
+        """Lets the session read the next message. The router has read it too, but the gateway gets no offer."""
         self.rig.read_message(self.client_id)
         self.read_message()
 
     def read_message(self) -> None:
-        """The session reads the message that the router has read last."""
+        """Lets the session read the newest message of the router."""
         position = Position(0, self.rig.next_offset - 1)
         headers = [Header(name, value) for name, value in _HEADERS]
         event = message_event(headers, b"p", accepted_ms=self._now_ms, default_message_id=str(position), limits=RecordLimits())
@@ -262,7 +262,7 @@ class Device:
                 action()
 
     async def acknowledge(self) -> None:
-        """The device answers what it was sent, and the session reads that."""
+        """Answers the packets as the device, and lets the session read the answers."""
         await turn()
         publish = self.transport.take()
         assert publish[0] == 0x32, publish
@@ -271,7 +271,7 @@ class Device:
         await self.hear()
 
     async def get_message(self) -> None:
-        """The first one; with it the session opens the fast path."""
+        """Delivers the first message, with which the session opens the fast path."""
         self.submit()
         await self.acknowledge()
         self.receipts.clear()
@@ -286,7 +286,7 @@ class Device:
 
 
 async def turn() -> None:
-    """One turn of the event loop, and what it has scheduled."""
+    """Runs one turn of the event loop, and its scheduled calls."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
@@ -353,7 +353,7 @@ async def _trips() -> None:
 
 
 async def _command_to_bytes() -> tuple[int, int]:
-    """Of the gateway alone: from the record of the command to the bytes of the PUBLISH."""
+    """Measures the gateway alone: from the record of the command to the bytes of the PUBLISH."""
     rig = Rig()
     await rig.start()
     device = await rig.device("c").connected()
@@ -391,12 +391,12 @@ async def _cost(messages: int, connections: int) -> dict[str, float]:
 
 
 async def _per_message(way: Callable[[Device, int], Any], device: Device, messages: int) -> float:
-    """The least of seven, in CPU time of the gateway; the session's is not in it."""
+    """Returns the minimum of seven runs, in CPU time of the gateway without the session."""
     return min([await way(device, messages) for _ in range(7)]) / messages / 1_000
 
 
 def rest(number: int) -> None:
-    """A gateway reads at most 32 packets of a device in a millisecond. Sleeping takes no CPU time."""
+    """Sleeps, because a gateway reads at most 32 packets of a device in a millisecond. Sleeping uses no CPU time."""
     if number % 16 == 0:
         time.sleep(0.0011)
 
@@ -435,7 +435,7 @@ async def _slow_messages(device: Device, messages: int) -> float:
 
 
 async def _fast_messages(device: Device, messages: int) -> float:
-    """After each message the session reads it and renews the grant; its time does not count."""
+    """After each message the session reads it and renews the grant, outside the measured time."""
     gateway, log, transport, protocol = device.rig.gateway, device.rig.log, device.transport, device.protocol
     sent_before, took = gateway.counters.fast_publishes_sent, 0
     transport.take()
@@ -476,12 +476,12 @@ async def _publications(device: Device, messages: int) -> float:
 
 
 async def _bytes_per_connection(connections: int) -> float:
-    """Of the gateway, without the session, the transport and the kernel."""
+    """Measures the gateway's memory, without the session, the transport and the kernel."""
     rig = Rig()
     await rig.start()
     names = [f"c{number}" for number in range(2 * connections)]
     kept = []
-    for name in names[:connections]:  # what is made once, and the sizes of the tables
+    for name in names[:connections]:  # allocates what is made once, and the tables
         kept.append(await _only_protocol(rig, name))
     gc.collect()
     tracemalloc.start()

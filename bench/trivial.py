@@ -1,7 +1,7 @@
-"""The least that a state operator in this place can do: count its records and answer with one record. What it costs is Spark.
+"""A minimal state operator: it counts its records and answers with one record. Its cost is that of Spark.
 
-It reads the same cells, and writes the same columns, the same state row and the same topics as the session, so the difference is
-the session.
+It reads the same cells, and writes the same columns, the same state row and the same topics as the session. So the difference is
+the cost of the session.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _TIMER_MS = 30_000
 
 
 class TrivialOperator:
-    """Sends the payloads of a group on, in one record per group."""
+    """Forwards the payloads of a group, in one record per group."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings

@@ -1,26 +1,26 @@
-"""Inflight beside MQTT brokers: the same devices, payloads and QoS with each in turn, in one run.
+"""Compares Inflight with MQTT brokers: the same devices, payloads and QoS with each in turn, in one run.
 
     python -m bench.contestants --turns 2         # prints tables and writes bench/results/contestants.json
     python -m bench.contestants --only inflight,rabbitmq --devices 100 --burst 2000 --seconds 5 --rates 20,200
 
-inflight               `inflight up` as it comes; the backend is librdkafka (bench/contestants/inflight.py)
+inflight               `inflight up` with its defaults; the backend uses librdkafka (bench/contestants/inflight.py)
 rabbitmq               with its MQTT plugin: durable queues, persistent messages (bench/contestants/rabbitmq.py)
 mosquitto-persistent   writes its database at intervals, not for each message (bench/contestants/mosquitto.py)
 mosquitto-memory       without persistence
-generator              our publisher and devices with nothing but a trivial program between them (bench/contestants/sink.py)
+generator              our publisher and devices with only a trivial program between them (bench/contestants/sink.py)
 
-Each is started anew for each turn, on data of its own, and stopped again. They promise different things: Inflight acknowledges
-what is in Kafka's log, RabbitMQ what its durable queues have, Mosquitto what it has in memory. Contestant, publisher and devices
-share the cores of this machine. Measured are, with payloads of 200 bytes:
+Each contestant is started anew for each turn, with its own data, and stopped again. They promise different things: Inflight
+acknowledges records in Kafka's log, RabbitMQ messages in its durable queues, Mosquitto messages in memory. Contestant, publisher
+and devices share the cores of this machine. With payloads of 200 bytes the run measures:
 
-- bursts of --burst messages at QoS 1 over --devices devices and over a fifth of them, and of half as many at QoS 2: messages that
-  are acknowledged in a second, from the first call of the publisher to the last message at a device;
-- steady rates at QoS 1: from the call of the publisher to the device's socket;
-- publications of all devices at QoS 1, --burst altogether: acknowledged in a second;
-- CONNECT → CONNACK of all devices at once, whose sessions are kept;
-- the processor time that each of these took, by process, until the contestant came to rest.
+- bursts of --burst messages at QoS 1 over --devices devices and over a fifth of them, and of half as many at QoS 2: acknowledged
+  messages a second, from the first call of the publisher to the last message at a device;
+- steady rates at QoS 1: the time from the call of the publisher to the device's socket;
+- publications of all devices at QoS 1, --burst in total: acknowledged a second;
+- CONNECT → CONNACK of all devices at once, with kept sessions;
+- the processor time of each part, by process, until the contestant is at rest.
 
-The devices are the same from the first to the last part, so their sessions are new for the first connections only.
+The devices are the same in all parts, so their sessions are new only for the first connections.
 """
 
 import argparse
@@ -57,12 +57,12 @@ CONTESTANTS: dict[str, type[Contestant]] = {
 RESULTS = Path(__file__).parents[1] / "results" / "contestants.json"
 _READY_S = 60.0
 _WIDTH = 150
-"""Columns of what is written to a file."""
+"""Width in columns of the tables in a file."""
 _FILES = 20_000
 
 
 def measure(run: Run, extent: Extent, settings: list[str], bar: Progress) -> None:
-    """One contestant, once. What it measured before something went wrong is in the run, and so is what went wrong."""
+    """Measures one contestant once. After an error the run has the measurements up to it, and the error."""
     task = bar.add_task(f"{run.title}, turn {run.turn}: starts", total=None)
     try:
         with (
@@ -88,7 +88,10 @@ def write(results: Results, path: Path) -> None:
 
 
 def allow_files() -> None:
-    """Every device is a socket on both sides, and some machines allow 1,024 to a process that does not ask for more."""
+    """Raises the limit of open files.
+
+    Every device is a socket on both sides, and some machines allow a process only 1,024 by default.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""What all MQTT brokers have in common: how they are started and stopped, and a backend that publishes and subscribes by MQTT."""
+"""Base of all MQTT brokers: starts and stops them, and has a backend that publishes and subscribes by MQTT."""
 
 import json
 import socket
@@ -25,11 +25,14 @@ _STOP_S = 20.0
 _POLL_S = 0.05
 _LOOK_S = 0.25
 _AT_REST = 0.2
-"""Cores. Not nothing: RabbitMQ counts its connections now and then, Mosquitto writes its database."""
+"""In cores. It is above 0, because RabbitMQ counts its connections and Mosquitto writes its database periodically."""
 
 
 class Broker(ABC):
-    """Sessions are kept (clean session 0) and each device subscribes to a topic of its own. Loopback only, no passwords."""
+    """A broker on loopback, without passwords.
+
+    Sessions are kept (clean session 0), and each device subscribes to its own topic.
+    """
 
     title: ClassVar[str]
     subscribe: ClassVar[str] = f"{TOPIC}/%c"
@@ -44,7 +47,7 @@ class Broker(ABC):
         """Calls `run` for each of its processes."""
 
     def run(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """name: under which its processor time counts, that of its children included. What it says is in NAME.log."""
+        """Starts a process. name: for the processor time of it and its children. Its output goes to NAME.log."""
         with self._log(name).open("wb") as log:
             process = start_child(command, stdout=log, stderr=subprocess.STDOUT, environment=environment, cwd=self.directory)
         self._processes.append((name, process))
@@ -62,7 +65,7 @@ class Broker(ABC):
         return Subscribed(self.mqtt, count)
 
     def await_rest(self, within_s: float) -> None:
-        """It does not say when it has nothing to do: that is so when it takes little of the processor."""
+        """Returns when the broker uses little processor time, because it does not report that it is idle."""
         deadline = time.monotonic() + within_s
         before = cpu_s(self.processes()).total()
         while True:
@@ -113,7 +116,7 @@ class Broker(ABC):
 
 
 class Subscribed:
-    """A backend that subscribes to what all devices publish, with a session that is kept: else a broker would forget it."""
+    """A backend that subscribes to all publications, with a kept session. Without a session a broker would drop them."""
 
     def __init__(self, address: tuple[str, int], count: int) -> None:
         self._address, self._count = address, count
@@ -139,7 +142,7 @@ class Subscribed:
 
 
 def _accepts(address: tuple[str, int]) -> bool:
-    """True when it answers a CONNECT as it should."""
+    """Returns True if the broker answers a CONNECT correctly."""
     try:
         with socket.create_connection(address, timeout=1.0) as connection:
             connection.sendall(connect_packet(b"is-it-ready", clean=True))

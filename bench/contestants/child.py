@@ -1,4 +1,4 @@
-"""A part of the load that runs as a process of its own: lines go in, lines come out. And what is written on these lines."""
+"""Runs a part of the load as a process of its own. Lines are its input and its output; this module has their formats."""
 
 import os
 import select
@@ -16,9 +16,10 @@ _CLOSE_S = 5.0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """To a backend: `count` messages to the devices PREFIX0 … in turn. rate: per second, 0 = as fast as it goes.
+    """An order to a backend: `count` messages to the devices PREFIX0 … in turn.
 
-    counted: False = their payloads say no time, so that no device counts their latency. within_s: the deadline.
+    rate: per second, 0 = as fast as possible. counted: False = payloads without a time, so that no device counts their latency.
+    within_s: the deadline.
     """
 
     prefix: str
@@ -31,9 +32,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """Its answer when all is acknowledged. started: time.time() before the first one. late_ms: of the one that was latest.
+    """A backend's answer when all messages are acknowledged.
 
-    cpu_s: processor time of the backend.
+    started: time.time() before the first one. late_ms: the delay of the latest one. cpu_s: processor time of the backend.
     """
 
     started: float
@@ -42,7 +43,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child:
-    """`python -m MODULE OPTIONS`. It dies with us, and at the latest at the end of its `with`."""
+    """Runs `python -m MODULE OPTIONS`. It ends with this process, and at the latest at the end of its `with`."""
 
     def __init__(self, module: str, *options: str) -> None:
         self._module = module
@@ -60,7 +61,7 @@ class Child:
         self._process.stdin.flush()
 
     def line(self, within_s: float) -> bytes:
-        """The next one that it prints. Raises TimeoutError; RuntimeError when it has ended."""
+        """Returns its next line. Raises TimeoutError, or RuntimeError when it has ended."""
         assert self._process.stdout is not None
         output, deadline = self._process.stdout.fileno(), time.monotonic() + within_s
         while b"\n" not in self._read:
@@ -75,7 +76,7 @@ class Child:
         return line
 
     def first_line(self, within_s: float) -> bytes:
-        """The same, for who has not begun a `with` yet: ends it when there is none."""
+        """Returns its first line before a `with` begins. Ends the process if there is no line."""
         try:
             return self.line(within_s)
         except BaseException as error:
@@ -83,7 +84,7 @@ class Child:
             raise
 
     def send(self, order: Order) -> Sent:
-        """For backends."""
+        """Sends an order to a backend, and returns its answer."""
         self.tell(msgspec.json.encode(order))
         return msgspec.json.decode(self.line(order.within_s + _CLOSE_S), type=Sent)
 
@@ -95,7 +96,7 @@ class Child:
             if stream is not None:
                 stream.close()
         try:
-            # Who waits for orders ends with its input; there is nothing to wait for when something went wrong.
+            # Ends with its input; after an error there is nothing to wait for.
             self._process.wait(0 if kind else _CLOSE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()

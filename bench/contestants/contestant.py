@@ -1,4 +1,4 @@
-"""What the run asks of each contestant."""
+"""Interface of a contestant."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,14 +12,14 @@ from bench.contestants.child import Child
 TOPIC = "bench"
 """First level of the topic of a message to a device; the second one is the client id."""
 PREFIX = "device-"
-"""Of the client ids of all devices."""
+"""Prefix of the client ids of all devices."""
 
 
 class Uplink(Protocol):
-    """Where the publications of devices have to come. Made before they are published; one for each measurement."""
+    """Receiver of the devices' publications. It is made before they are published, one for each measurement."""
 
     def await_all(self, within_s: float) -> dict[str, float]:
-        """Returns when all are there: CPU seconds that were spent on reading them. Raises TimeoutError, RuntimeError."""
+        """Returns the CPU seconds of reading when all publications are there. Raises TimeoutError, RuntimeError."""
 
     def __enter__(self) -> Self: ...
 
@@ -27,35 +27,36 @@ class Uplink(Protocol):
 
 
 class Contestant(Protocol):
-    """Runs within its `with`, on data of its own.
+    """Runs within its `with`, with its own data.
 
-    title: for people. subscribe: the topic filter that its devices need, %c being the client id; "" = none. mqtt: host and port.
+    title: for the tables. subscribe: the topic filter that its devices need, %c being the client id; "" = none. mqtt: host and
+    port.
     """
 
     title: ClassVar[str]
     subscribe: ClassVar[str]
 
     def __init__(self, directory: Path, settings: list[str]) -> None:
-        """directory: exists, is empty, and goes away afterwards. settings: `key=value` for Inflight."""
+        """directory: exists, is empty, and is deleted afterwards. settings: `key=value` for Inflight."""
 
     @staticmethod
     def version() -> str:
-        """Raises MissingPrerequisite when it is not installed."""
+        """Raises MissingPrerequisite if it is not installed."""
 
     @property
     def mqtt(self) -> tuple[str, int]: ...
 
     def processes(self) -> Iterable[tuple[str, psutil.Process]]:
-        """All that run now, with the name under which the processor time of each counts."""
+        """Returns all running processes, each with the name under which its processor time counts."""
 
     def backend(self) -> Child:
-        """A new process that takes `Order`s and answers with `Sent`; its first line says that it is ready."""
+        """Starts a process that reads `Order`s and answers with `Sent`. Its first line reports that it is ready."""
 
     def uplink(self, count: int) -> Uplink:
-        """count: how many publications have to come."""
+        """count: the number of expected publications."""
 
     def await_rest(self, within_s: float) -> None:
-        """Returns when it has nothing left to do for what was sent before. Raises TimeoutError."""
+        """Returns when it has no work left from earlier messages. Raises TimeoutError."""
 
     def __enter__(self) -> Self: ...
 

@@ -1,4 +1,7 @@
-"""`inflight up` as it comes. Its backend is librdkafka, and what devices publish has to be in `inflight.uplink`."""
+"""Runs `inflight up` with its defaults.
+
+Its backend uses librdkafka, and the devices' publications must be in `inflight.uplink`.
+"""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +24,7 @@ _IDLE_BATCHES = 3
 
 
 class Inflight:
-    """Its devices need no subscription: it delivers by client id."""
+    """Inflight as a contestant. Its devices need no subscription, because it delivers by client id."""
 
     title: ClassVar[str] = "Inflight"
     subscribe: ClassVar[str] = ""
@@ -48,7 +51,7 @@ class Inflight:
         return UplinkTopic(self._up.kafka, count)
 
     def await_rest(self, within_s: float) -> None:
-        """A few micro-batches without a record."""
+        """Returns after a few micro-batches without a record."""
         idle_batches(self._up.data_dir / PROGRESS_FILE, _IDLE_BATCHES, within_s)
 
     def __enter__(self) -> Self:
@@ -60,7 +63,7 @@ class Inflight:
 
 
 class UplinkTopic:
-    """Records count when they are in the log; nobody has to read them for that."""
+    """Counts records when they are in the log, without reading them."""
 
     def __init__(self, bootstrap_servers: str, count: int) -> None:
         self._consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)

@@ -1,4 +1,4 @@
-"""A backend of Inflight as a process of its own: takes `Order`s on its standard input, sends them with librdkafka.
+"""Runs a backend of Inflight as a process of its own: reads `Order`s from its standard input, sends them with librdkafka.
 
 python -m bench.contestants.kafka_backend HOST:PORT
 """

@@ -1,8 +1,7 @@
-"""What is measured with each contestant, in this order: the same devices, payloads and orders for all.
+"""The measurements of each contestant, in this order: the same devices, payloads and orders for all.
 
-A figure ends when its last message is where it has to be; the processor time beside it is counted until the contestant has come
-to rest, so that what it does afterwards for these messages (write, commit, forget) counts, too. The devices stay connected until
-then.
+A figure ends when its last message is at its destination. The processor time beside it is counted until the contestant is at
+rest, so that its later work for these messages (writes, commits, deletions) counts too. The devices stay connected until then.
 """
 
 import json
@@ -21,7 +20,10 @@ from bench.contestants.processor_time import ProcessorTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much. burst: messages of one at QoS 1; half of it at QoS 2. seconds: for each rate. patience_s: for each step."""
+    """The size of a run.
+
+    burst: messages of one at QoS 1; half of it at QoS 2. seconds: for each rate. patience_s: for each step.
+    """
 
     devices: int
     burst: int
@@ -40,10 +42,11 @@ class Extent:
 
 
 class Figure(msgspec.Struct, kw_only=True):
-    """values: messages_per_s; p50_ms, p99_ms of what the part measures; duplicates; late_ms, of the message that was sent latest.
+    """A measured part.
 
-    messages: or connections, that the processor time is for. cpu_s: of the contestant, by what it was spent on. generator_cpu_s:
-    of ours. busy: how much of all cores was in use. note: why there are no values.
+    values: messages_per_s; p50_ms, p99_ms of the part; duplicates; late_ms, the delay of the message that was sent latest.
+    messages: the number of messages or connections for the processor time. cpu_s: of the contestant, by process. generator_cpu_s:
+    of the load generator. busy: the share of all cores in use. note: the reason if there are no values.
     """
 
     values: dict[str, float] = {}
@@ -59,9 +62,9 @@ class Figure(msgspec.Struct, kw_only=True):
 
 
 class Fleet:
-    """bench/devices.py: connected within its `with`, also when they have done everything.
+    """Runs bench/devices.py. The devices stay connected within its `with`, even after their work.
 
-    Raises RuntimeError when one of them is not.
+    Raises RuntimeError if one of them is not connected.
     """
 
     def __init__(self, contestant: Contestant, devices: int, patience_s: float, *options: str) -> None:
@@ -75,7 +78,7 @@ class Fleet:
         self._child.tell()
 
     def result(self, expected: int, key: str) -> dict[str, Any]:
-        """What it prints at its end. Raises RuntimeError when the `key` of it is not as much as expected."""
+        """Returns its result at its end. Raises RuntimeError if its `key` differs from the expected number."""
         result: dict[str, Any] = json.loads(self._child.line(2 * self._patience_s))
         if result[key] < expected:
             raise RuntimeError(f"only {result[key]:,} of {expected:,} {key} within {self._patience_s:,.0f} s")
@@ -93,13 +96,13 @@ class Fleet:
 
 
 class Measurements:
-    """Of one contestant, which runs. backend: of its own, ready."""
+    """Measures one running contestant. backend: its own backend, ready."""
 
     def __init__(self, contestant: Contestant, backend: Child, extent: Extent) -> None:
         self._contestant, self._backend, self._extent = contestant, backend, extent
 
     def parts(self) -> Iterator[tuple[str, Callable[[], Figure]]]:
-        """In the order in which they have to be called."""
+        """Returns the parts, in the order in which they must be called."""
         extent, few, many = self._extent, self._extent.few, self._extent.devices
         yield "connect_new", self.connections
         for name in ("cold", "warm"):
@@ -114,7 +117,7 @@ class Measurements:
         yield "connect_kept", self.connections
 
     def connections(self) -> Figure:
-        """CONNECT → CONNACK of all devices at once. The first time their sessions are new, later they are there."""
+        """Measures CONNECT → CONNACK of all devices at once. Their sessions are new the first time, and exist later."""
         self._rest()
         spent = ProcessorTime(self._contestant.processes)
         with self._fleet(self._extent.devices, "--expect", "0") as fleet:
@@ -125,9 +128,9 @@ class Measurements:
         return figure
 
     def burst(self, devices: int, count: int, *, qos: int) -> Figure:
-        """From the first call of the publisher until each device has written its answer to its last message.
+        """Measures from the first call of the publisher until each device has written its answer to its last message.
 
-        At QoS 1 that is PUBACK, at QoS 2 PUBCOMP.
+        The answer is PUBACK at QoS 1, and PUBCOMP at QoS 2.
         """
         key = "messages" if qos == 1 else "completed"
         with self._subscribed(devices, count, qos) as fleet:
@@ -144,7 +147,7 @@ class Measurements:
         return figure
 
     def idle(self) -> Figure:
-        """All devices are connected, and nothing happens."""
+        """Measures while all devices are connected, without messages."""
         devices = self._extent.devices
         with self._subscribed(devices, devices, 1) as fleet:
             self._rest()
@@ -156,7 +159,7 @@ class Measurements:
         return figure
 
     def rate(self, rate: int) -> Figure:
-        """At so many messages a second, after a first message for each device and a first second, which do not count."""
+        """Measures at this rate a second. A first message for each device and the first second do not count."""
         devices, count = self._extent.devices, rate * self._extent.seconds
         expected = devices + rate + count
         with self._subscribed(devices, expected, 1) as fleet:
@@ -177,7 +180,7 @@ class Measurements:
         return figure
 
     def uplink(self) -> Figure:
-        """All devices publish at once, QoS 1. Counted until the last PUBACK; and all has to come to the backend."""
+        """Measures QoS 1 publications of all devices at once, until the last PUBACK. All of them must reach the backend."""
         extent = self._extent
         count = extent.each * extent.devices
         with self._contestant.uplink(count) as uplink, self._fleet(extent.devices, "--publish", str(extent.each)) as fleet:
@@ -192,7 +195,7 @@ class Measurements:
         return figure
 
     def _subscribed(self, devices: int, expected: int, qos: int) -> Fleet:
-        """Where the contestant wants that."""
+        """Starts devices that subscribe, if the contestant needs it."""
         subscription = ("--subscribe", self._contestant.subscribe) if self._contestant.subscribe else ()
         return self._fleet(devices, *subscription, "--qos", str(qos), "--expect", str(expected))
 

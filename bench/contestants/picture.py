@@ -1,4 +1,4 @@
-"""The results as a picture.
+"""Draws the results as a picture.
 
 python -m bench.contestants.picture bench/results/contestants.json contestants.svg
 """
@@ -22,7 +22,7 @@ _INK, _GRID = "#3c4650", "#e4e8ec"
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keeps text as text
     "svg.hashsalt": "inflight",
     "axes.axisbelow": True,
     "axes.edgecolor": "#b8c0c8",
@@ -45,7 +45,7 @@ _LABELS = {
 
 
 def draw(results: Results, path: Path) -> None:
-    """Means of all turns. Writes what the end of the name says: .svg or .png."""
+    """Draws the means of all turns. The end of the name selects .svg or .png."""
     with mpl.rc_context(_STYLE):
         sheet = Sheet(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
         throughput, cost, latency, connections = sheet.subplots(2, 2).flat
@@ -67,7 +67,7 @@ def _bars(axes: Axes, results: Results, key: str, label: str) -> None:
             if figures:
                 height = mean(figure.values[key] if key else figure.cpu_ms_per_message for figure in figures)
                 _bar(axes, results, number, position, height)
-        axes.plot([], [], "s", color=_COLOURS[position], label=title)  # for the legend, whether it has a bar or not
+        axes.plot([], [], "s", color=_COLOURS[position], label=title)  # for the legend, with or without a bar
     axes.set_xticks(range(len(_LABELS)), list(_LABELS.values()))
     _scale(axes, label)
 
@@ -106,7 +106,7 @@ def _bar(axes: Axes, results: Results, number: int, position: int, height: float
 
 
 def _scale(axes: Axes, label: str) -> None:
-    """Logarithmic: the contestants are far from each other."""
+    """Sets a logarithmic scale, because the contestants differ by orders of magnitude."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

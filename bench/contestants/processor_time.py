@@ -1,4 +1,4 @@
-"""Processor time by what it was spent on."""
+"""Measures processor time by process."""
 
 import contextlib
 from collections import Counter
@@ -11,7 +11,7 @@ from inflight.local.endpoints import Endpoints
 
 
 def family(pid: int) -> Iterator[psutil.Process]:
-    """A process and all that descend from it; nothing when it has gone."""
+    """Returns a process and all its descendants; an empty list if it has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
         yield parent
@@ -19,7 +19,10 @@ def family(pid: int) -> Iterator[psutil.Process]:
 
 
 def parts_of_up(data_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Of an `inflight up`: kafka, gateway; engine-jvm, engine-workers (its Python) and engine (who started the JVM); other."""
+    """Returns the processes of an `inflight up` by name.
+
+    kafka, gateway, engine-jvm, engine-workers (its Python), engine (the JVM's parent), other.
+    """
     pids = Endpoints.read(data_dir).pids
     if "up" not in pids:
         raise RuntimeError("`inflight up` does not run any more")
@@ -39,16 +42,19 @@ def _part_of_engine(process: psutil.Process) -> str:
 
 
 def cpu_s(processes: Iterable[tuple[str, psutil.Process]]) -> Counter[str]:
-    """By name. What children spent that have ended counts for the parent that has waited for them, so nothing gets lost."""
+    """Returns the times by name.
+
+    The time of ended children counts for the parent that waited for them, so that nothing is lost.
+    """
     total: Counter[str] = Counter()
     for name, process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            total[name] += sum(process.cpu_times()[:4])  # user and system, its own and those of its ended children
+            total[name] += sum(process.cpu_times()[:4])  # user and system, of the process and its ended children
     return total
 
 
 class ProcessorTime:
-    """Counts from when it is made. processes: asked anew each time, because some come and go."""
+    """Counts from its creation. processes: called each time, because processes start and end."""
 
     def __init__(self, processes: Callable[[], Iterable[tuple[str, psutil.Process]]]) -> None:
         self._processes = processes
@@ -56,13 +62,13 @@ class ProcessorTime:
         self._machine = psutil.cpu_times()
 
     def spent(self) -> dict[str, float]:
-        """CPU seconds until now, by name."""
+        """Returns the CPU seconds until now, by name."""
         now = cpu_s(self._processes())
         return {name: round(now[name] - self._before[name], 3) for name in sorted(now | self._before)}
 
     def busy(self) -> float:
-        """How much of all cores was in use until now, by whomever, 0 … 1."""
+        """Returns the share of all cores in use until now, 0 … 1."""
         before, now = self._machine, psutil.cpu_times()
         idle = now.idle + now.iowait - before.idle - before.iowait
-        everything = sum(now[:8]) - sum(before[:8])  # what follows, time of guests, is within `user`
+        everything = sum(now[:8]) - sum(before[:8])  # the later fields, the time of guests, are within `user`
         return 1 - idle / everything if everything > 0 else 0.0

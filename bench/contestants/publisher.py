@@ -1,10 +1,10 @@
-"""A backend of a broker as a process of its own: takes `Order`s on its standard input, publishes them over a few connections.
+"""Runs a backend of a broker as a process of its own: reads `Order`s from its standard input, publishes over a few connections.
 
     python -m bench.contestants.publisher --port 1883
 
-Not a client library but a load generator, as bench/devices.py is. 1,000 publications may be unacknowledged at the same time; the
-others wait here. All messages to one device go over one connection, so they keep their order. At a given rate a payload says when
-the publication was handed over, and not when it was written to the socket: what waits here counts.
+It is a load generator and not a client library, like bench/devices.py. 1,000 publications may be unacknowledged at the same time;
+the others wait here. All messages to one device use one connection, so they keep their order. At a given rate a payload has the
+time of the call, and not of the write to the socket, so that the wait here counts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench.devices import CONNACK, PAYLOAD_BYTES, PUBACK, Connection, connect_pa
 
 CONNECTIONS = 50
 AT_ONCE = 1_000
-"""Over all connections: 20 on each, because Mosquitto closes one that has more of QoS 2."""
+"""Over all connections: 20 on each, because Mosquitto closes a connection with more at QoS 2."""
 _CONNECT_S = 60.0
 _PUBREC, _PUBCOMP = 0x50, 0x70
 _REST = b"." * (PAYLOAD_BYTES - 8)
@@ -45,15 +45,15 @@ class Publishing(Connection):
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, everything is acknowledged."""
+        """Returns True if nothing waits and everything is acknowledged."""
         return not self._waiting and len(self._free) == self._window
 
     def put(self, topic: bytes, stamp_ns: int | None) -> None:
-        """stamp_ns: for the payload; None = when it is written. Call `write` afterwards."""
+        """Queues a publication. stamp_ns: the time in its payload; None = the time of the write. Call `write` afterwards."""
         self._waiting.append((topic, stamp_ns))
 
     def write(self) -> None:
-        """As many of those that wait as may be on their way."""
+        """Writes waiting publications, up to the limit of unacknowledged ones."""
         packets = bytearray()
         while self._waiting and self._free:
             self._next(packets)
@@ -90,14 +90,14 @@ class Publishing(Connection):
 
 
 class Publisher:
-    """All connections."""
+    """All connections of the publisher."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self._connections: list[Publishing] = []
 
     async def connect(self, host: str, port: int) -> None:
-        """Raises TimeoutError, RuntimeError."""
+        """Opens the connections. Raises TimeoutError, RuntimeError."""
         loop = asyncio.get_running_loop()
         for number in range(CONNECTIONS):
             self._connections.append(Publishing(f"backend-{number}", AT_ONCE // CONNECTIONS, self._changed))
@@ -105,7 +105,7 @@ class Publisher:
         await self._until_each("accepted", _CONNECT_S)
 
     async def carry_out(self, order: Order) -> Sent:
-        """Returns when all is acknowledged. Raises TimeoutError, RuntimeError."""
+        """Executes an order. Returns when all is acknowledged. Raises TimeoutError, RuntimeError."""
         clients = [f"{TOPIC}/{order.prefix}{number}".encode() for number in range(order.devices)]
         for connection in self._connections:
             connection.qos = order.qos
@@ -124,7 +124,7 @@ class Publisher:
         return 0.0
 
     async def _at_rate(self, order: Order, clients: list[bytes], deadline_s: float) -> float:
-        """How late the latest one was."""
+        """Returns the delay of the latest publication."""
         began_s, late_s = time.monotonic(), 0.0
         for number in range(order.count):
             due_s = began_s + number / order.rate
@@ -139,7 +139,7 @@ class Publisher:
         return late_s
 
     async def _until_each(self, state: str, within_s: float) -> None:
-        """state: an attribute of a connection."""
+        """Returns when this attribute is true for each connection. Raises TimeoutError, RuntimeError."""
         async with asyncio.timeout(within_s):
             while not all(getattr(connection, state) for connection in self._connections):
                 if any(connection.lost for connection in self._connections):

@@ -1,11 +1,11 @@
-"""RabbitMQ with its MQTT plugin, as its package comes from Debian.
+"""Runs RabbitMQ with its MQTT plugin, from its Debian package.
 
-Sessions are kept, so the messages of each device are in a durable queue of its own (a classic one, which is what the plugin
-declares unless it is told otherwise), and messages at QoS 1 are persistent: it answers PUBACK when its queues have confirmed the
-message. It knows no QoS 2: it grants QoS 1 to who subscribes with it. Prefetch, memory, log and schedulers are as they come;
-Erlang's schedulers look for work before they sleep, which counts as its processor time.
+Sessions are kept. So the messages of each device are in a durable queue of its own (a classic one, the plugin's default), and
+messages at QoS 1 are persistent: it sends PUBACK when its queues have confirmed the message. It has no QoS 2: it grants QoS 1 to
+such subscriptions. Prefetch, memory, log and schedulers are default. Erlang's schedulers search for work before they sleep, which
+counts as its processor time.
 
-Two processes, on ports, with data and with an Erlang cookie of their own: the broker (`beam`), and epmd, Erlang's port mapper,
+There are two processes, with their own ports, data and Erlang cookie: the broker (`beam`), and epmd, Erlang's port mapper,
 which the broker would otherwise leave behind as a daemon.
 """
 
@@ -19,7 +19,7 @@ from inflight.local.child_process import free_port
 from inflight.local.errors import MissingPrerequisite
 
 _SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-"""The broker itself: the command of the same name on the PATH is Debian's wrapper, which changes the user."""
+"""Path of the broker itself: the command of the same name on the PATH is Debian's wrapper, which changes the user."""
 _LIBRARIES = Path("/usr/lib/rabbitmq/lib")
 _CONF = """\
 listeners.tcp = none
@@ -29,7 +29,10 @@ mqtt.allow_anonymous = true
 
 
 class RabbitMq(Broker):
-    """Whoever comes without a password is RabbitMQ's user `guest`, who may come from this machine only."""
+    """RabbitMQ as a contestant.
+
+    A client without a password is RabbitMQ's user `guest`, who may connect only from this machine.
+    """
 
     title: ClassVar[str] = "RabbitMQ, durable"
 
@@ -53,7 +56,7 @@ class RabbitMq(Broker):
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
         environment = {
             **kept,
-            "HOME": str(home),  # of the cookie: one of its own, so that no other node can be meant
+            "HOME": str(home),  # of its own cookie, so that it cannot reach another node
             "RABBITMQ_NODENAME": f"inflight-bench-{os.getpid()}-{port}@localhost",
             "RABBITMQ_DIST_PORT": str(free_port(HOST)),
             "RABBITMQ_MNESIA_BASE": str(self.directory / "mnesia"),

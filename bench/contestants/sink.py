@@ -1,10 +1,10 @@
-"""The generator alone: its publisher and its devices, and between them the least that can stand for a broker.
+"""Runs the generator alone: its publisher and its devices, and between them a minimal broker.
 
     python -m bench.contestants.sink --port 1883
 
-It accepts every client, hands each publication on to whoever has subscribed to its topic, and answers at once. It keeps nothing,
-waits for nobody and sends nothing twice, so it is no contestant: it shows which figures the generator reaches at least on this
-machine. A contestant that comes near to them may be held up by the generator. It is Python, so others may need less for the same.
+It accepts every client, forwards each publication to the subscribers of its topic, and answers at once. It stores nothing, waits
+for no answer and resends nothing, so it is no contestant. It shows figures that the generator can reach on this machine. If a
+contestant comes near to them, the generator may be its limit. The sink is Python, so others may need less CPU for the same.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _CONNECT, _PUBREC, _SUBSCRIBE, _DISCONNECT = 0x10, 0x50, 0x80, 0xE0
 
 
 class Sink(Broker):
-    """As a contestant."""
+    """The sink as a contestant."""
 
     title: ClassVar[str] = "generator alone"
 
@@ -34,7 +34,7 @@ class Sink(Broker):
 
 
 class Client(Connection):
-    """One client. routes: who has subscribed, by topic, or by all that comes before a `#`."""
+    """One client. routes: the subscribers, by topic, or by the part before a `#`."""
 
     __slots__ = ("_last_id", "_routes")
 
@@ -75,7 +75,7 @@ class Client(Connection):
 
 
 async def run(host: str, port: int) -> None:
-    """Until it is killed."""
+    """Runs until it is killed."""
     routes: dict[bytes, Client] = {}
     server = await asyncio.get_running_loop().create_server(lambda: Client(routes), host, port, backlog=1_000)
     await server.serve_forever()

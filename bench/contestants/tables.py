@@ -1,4 +1,4 @@
-"""The results for people: a table of all contestants, and one of the processor time of each."""
+"""Prints the results: a table of all contestants, and one of the processor time of each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,7 +10,7 @@ from bench.contestants.measurements import Figure
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """One contestant in one turn. figures: by part. error: what ended it early."""
+    """One contestant in one turn. figures: by part. error: the reason of an early end."""
 
     turn: int
     name: str
@@ -21,7 +21,7 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 class Results(msgspec.Struct, kw_only=True):
-    """All that is in the file. finished: False as long as it goes on."""
+    """The content of the file. finished: False while the run continues."""
 
     began: str
     cores: int
@@ -30,21 +30,21 @@ class Results(msgspec.Struct, kw_only=True):
     seconds: int
     rates: list[int]
     settings: list[str]
-    """Of Inflight, those that are not as they come."""
+    """Settings of Inflight that differ from the defaults."""
     runs: list[Run] = []
     finished: bool = False
 
     def titles(self) -> dict[str, str]:
-        """Of the contestants, by name."""
+        """Returns the titles of the contestants, by name."""
         return {run.name: run.title for run in self.runs}
 
     def figures(self, name: str, part: str) -> list[Figure]:
-        """Of each turn that has it."""
+        """Returns the figure of each turn that has it."""
         return [run.figures[part] for run in self.runs if run.name == name and part in run.figures]
 
 
 def rows(results: Results) -> Iterator[tuple[str, str, str, Sequence[str]]]:
-    """Title, the same in few words, part, and the keys of its values."""
+    """Yields the rows: title, short title, part, and the keys of its values."""
     devices, few = f"{results.devices:,}", f"{max(1, results.devices // 5):,}"
     burst, connect = "a burst over {} devices, {}, messages/s", "CONNECT → CONNACK, {} at once, {} sessions, p50, p99, ms"
     yield f"QoS 1, {burst.format(devices, 'cold')}", f"burst, {devices}, cold", "burst_cold", ("messages_per_s",)
@@ -61,7 +61,7 @@ def rows(results: Results) -> Iterator[tuple[str, str, str, Sequence[str]]]:
 
 
 def show(results: Results, console: Console) -> None:
-    """Several turns stand beside each other, a semicolon between."""
+    """Prints the tables. Several turns are side by side, separated by a semicolon."""
     titles = results.titles()
     table = Table(
         "measured; below it CPU ms a message",
@@ -96,7 +96,7 @@ def _value(figure: Figure, key: str) -> float:
 
 
 def shown(value: float) -> str:
-    """With two digits or more."""
+    """Formats a number with two digits or more."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
 
 
@@ -118,7 +118,7 @@ def _processor_time(results: Results, name: str, title: str) -> Table:
 
 
 def _remarks(results: Results) -> Iterator[str]:
-    """What one has to know beside the figures."""
+    """Returns notes that explain the figures."""
     for run in results.runs:
         where = f"{run.title}, turn {run.turn}"
         if run.error:
