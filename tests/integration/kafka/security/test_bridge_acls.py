@@ -9,7 +9,7 @@ from streaming.config.settings import Settings
 from streaming.topics import ensure_topics
 from tests.integration.kafka.security.acl_table import documented
 from tests.integration.kafka.security.secure_kafka import secure_kafka
-from tests.integration.kafka.security.secured_testbed import PREFIX
+from tests.integration.kafka.security.secured_testbed import PREFIX, running_testbed
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
