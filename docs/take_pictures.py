@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/: `make pictures`. A real system under devices with bad manners, a terminal, a real browser."""
+"""Takes the pictures in docs/ (`make pictures`) of a real system with misbehaving devices, in a terminal and a browser."""
 
 import contextlib
 import fcntl
@@ -41,7 +41,7 @@ MANNERS: Final = (Manners.STEADY, Manners.STEADY, Manners.SWALLOWS_ACKS, Manners
 
 @contextmanager
 def messages(kafka: str, console: str, clients: list[str]) -> Iterator[None]:
-    """More and less, in waves. The page is asked for all the time, as by somebody who looks at it."""
+    """Sends messages at a varying rate, and requests the page repeatedly, as an open browser does."""
     stop = Event()
 
     def send() -> None:
@@ -66,7 +66,7 @@ def messages(kafka: str, console: str, clients: list[str]) -> Iterator[None]:
 
 
 def last_screen(data_dir: Path, command: str, until: str) -> str:
-    """What `inflight COMMAND` shows on a terminal of its own, when `until` is in it; with its colours."""
+    """Returns the screen of `inflight COMMAND` with its colours, as soon as it contains `until`."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     arguments = [sys.executable, "-m", "inflight", command, "--data-dir", str(data_dir)]
@@ -78,7 +78,7 @@ def last_screen(data_dir: Path, command: str, until: str) -> str:
 
     def shown() -> str | None:
         nonlocal said
-        with contextlib.suppress(OSError):  # nothing yet, or its end
+        with contextlib.suppress(OSError):  # no output yet, or its end
             said += os.read(ours, 1 << 20)
         # Each picture of a live screen begins at the upper left corner.
         pictures = said.decode(errors="replace").split("\x1b[H")
@@ -94,7 +94,7 @@ def last_screen(data_dir: Path, command: str, until: str) -> str:
 
 
 def photograph(directory: Path, name: str, screen: str) -> None:
-    """A terminal's screen as docs/NAME.png."""
+    """Writes a terminal's screen as docs/NAME.png."""
     lines = re.sub(r"\x1b\[\?[0-9;]*[a-z]|\x1b\[[0-9]*[JK]|\r", "", screen).rstrip().splitlines()
     console = Console(width=COLUMNS, record=True, file=(directory / "unused").open("w"), force_terminal=True)
     console.print(Text("\n").join(Text.from_ansi(line) for line in lines))
@@ -113,10 +113,10 @@ def main() -> None:
             device.start(*up.mqtt)
         wait_until_connected(devices, 60)
         with messages(up.kafka, console, [*(device.name for device in devices), "lamp-1"]):
-            time.sleep(LASTS_S)  # so much is to be seen on the plots
+            time.sleep(LASTS_S)  # the time that the plots show
             for command in "status", "top":
                 photograph(Path(name), command, last_screen(up.data_dir, command, "Longest queues"))
-        # As somebody who looks at the sessions first: a census of a small machine may be minutes old.
+        # Requests the sessions first, because a census of a small machine may be minutes old.
         wait_until(lambda: b"Longest queues" in urllib.request.urlopen(f"{console}sessions", timeout=30).read(), "the sessions")
         browse(Path(name), console, f"--screenshot={DOCS / 'console.png'}", size=SIZE)
         for device in devices:
