@@ -86,6 +86,12 @@ class KafkaGeneration:
     def is_login_refused(self) -> bool:
         return self._producer.errors.is_login_refused
 
+    @property
+    def not_authorised(self) -> KafkaError | None:
+        """The error when brokers give this backend no producer id. Nothing was written then."""
+        fatal = self._producer.fatal_error
+        return fatal if fatal is not None and fatal.code() in _NOT_AUTHORISED and not self._has_written else None
+
     def connect(self) -> None:
         """Learns about the topic. Blocks for about a second without an answer. Raises KafkaFailed, TopicUnknown."""
         # All topics, not this one: a broker may create one that it is asked for.
@@ -164,9 +170,7 @@ class KafkaGeneration:
             self._has_written = True
             loop.confirmed(send, queue.number, offset, now_ms)
             return
-        fatal = self._producer.fatal_error
-        if fatal is not None and fatal.code() in _NOT_AUTHORISED and not self._has_written:
-            error = fatal  # no producer id, so nothing was written
+        error = self.not_authorised or error
         code = error.code()
         is_refused = code in _NO_TOPIC or (code > 0 and code not in _OF_THE_PRODUCER)
         text = f"the broker answered {error.name()}" if is_refused else "Kafka's client gave it up"
@@ -213,6 +217,7 @@ class GenerationOpener:
         self._settings = settings
         self._post = post
         self._before_first: Callable[[], None] | None = before_first
+        self._newest: KafkaGeneration | None = None
         self._stopping = threading.Event()
 
     def want(self) -> None:
@@ -225,6 +230,9 @@ class GenerationOpener:
 
     def _open(self) -> None:
         generation: KafkaGeneration | None = None
+        if self._newest is not None and (refusal := self._newest.not_authorised) is not None:
+            self._failed(refusal.str(), permanent=True)
+            self._stopping.wait(_RETRY_OPEN_S)
         while not self._stopping.is_set():
             try:
                 generation = generation or KafkaGeneration(self._servers, self._settings, self._post)
@@ -240,7 +248,7 @@ class GenerationOpener:
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
-        opened = generation
+        self._newest = opened = generation
         self._post(lambda loop, now_ms: loop.generation_opened(opened, now_ms))
 
     def _failed(self, reason: str, *, permanent: bool) -> None:
