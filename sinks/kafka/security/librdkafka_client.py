@@ -13,9 +13,9 @@ _NAMES: Final = {
     "ssl_cafile": "ssl.ca.location",
     "ssl_certfile": "ssl.certificate.location",
     "ssl_keyfile": "ssl.key.location",
-    "ssl_password": "ssl.key.password",
+    "ssl_password": "ssl.key.password",  # nosec B105 - the name of an option
     "sasl_plain_username": "sasl.username",
-    "sasl_plain_password": "sasl.password",
+    "sasl_plain_password": "sasl.password",  # nosec B105 - the name of an option
 }
 """Options of kafka-python whose librdkafka name differs in more than the separator."""
 
