@@ -38,7 +38,7 @@ EQUIVALENT: dict[str, str] = {
 
 
 def another(member: Enum) -> Iterator[Enum]:
-    """Every other member of its enumeration."""
+    """Returns every other member of the value's enumeration."""
     return (other for other in type(member) if other is not member)
 
 

@@ -42,7 +42,7 @@ QUICK = BackoffSettings(initial_ms=50, max_ms=200)
 
 
 class Peer(asyncio.Protocol):
-    """One client of the scripted broker."""
+    """A client that is connected to the scripted broker."""
 
     def __init__(self, broker: "FakeBroker") -> None:
         self.broker = broker
@@ -67,7 +67,7 @@ class Peer(asyncio.Protocol):
 
 
 class FakeBroker:
-    """Speaks MQTT 5 and does what the test says.
+    """Speaks MQTT 5 and acts as the test scripts it.
 
     answers: the reason code for a publication of the bridge, None = no answer yet (see `answer_held`).
     """
@@ -141,7 +141,7 @@ class FakeBroker:
         retain: bool = False,
         properties: PublishProperties = NO_PROPERTIES,
     ) -> int:
-        """To the connection of the bridge that subscribes. Returns the packet id."""
+        """Sends a PUBLISH on the bridge's subscribing connection. Returns the packet id, or 0 at QoS 0."""
         self._next_packet_id += 1
         publish = Publish(
             topic=topic,
@@ -193,7 +193,7 @@ class BridgeUnderTest:
 def running_bridge(
     broker: FakeBroker | None = None, *, owned: frozenset[int] = ALL, ready: bool = True, **changes: Any
 ) -> Iterator[BridgeUnderTest]:
-    """changes: of BridgeSettings. ready: wait until the bridge says so."""
+    """Runs a bridge. changes: of BridgeSettings. ready: whether to wait until the bridge reports that it is ready."""
     broker = broker or FakeBroker()
     kafka, counters, health = FakeKafka(owned), BridgeCounters(), LoopHealth()
     started, is_ready = threading.Event(), threading.Event()

@@ -48,7 +48,7 @@ class Publisher(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """Made of what the devices have counted themselves.
+    """Sums up what the devices have counted.
 
     lost: messages that never came. twice_at_qos2: messages sent at QoS 2 and processed more than once. copies: received beyond
     the first. most_unacknowledged: at one device at a time.

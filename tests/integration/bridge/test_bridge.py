@@ -293,7 +293,7 @@ def test_a_qos_2_refusal_that_paho_hides_is_no_delivery() -> None:
     original = broker.handle
 
     def handle(peer: Any, packet: Any) -> None:
-        if type(packet).__name__ == "PubRel":  # paho answers the refusal; the broker knows nothing of it
+        if type(packet).__name__ == "PubRel":  # paho answers the refusal; the broker has no such exchange
             from sinks.mqtt.codec.packets import PubComp
 
             peer.send(PubComp(packet_id=packet.packet_id, reason_code=ReasonCode.PACKET_ID_NOT_FOUND))

@@ -45,7 +45,7 @@ class BrokerAlone:
         self._client.publish(f"devices/{device}/m/{self._number}/cmd", payload, qos=1)
 
     def kill_bridge(self, number: int) -> None:
-        """There is none."""
+        """Does nothing: this variant has no bridge."""
 
     def close(self) -> None:
         self._client.disconnect()
@@ -126,7 +126,7 @@ def test_the_broker_alone_loses_messages_in_the_same_script(tmp_path: Path) -> N
         devices = start_devices(broker, stack)
         perform(side, devices)
         seen, since = -1, time.monotonic()
-        while time.monotonic() - since < _QUIET_S:  # nothing comes any more: what is missing is lost
+        while time.monotonic() - since < _QUIET_S:  # no further messages come: the missing ones are lost
             now = sum(device.copies.total() for device in devices)
             if now != seen:
                 seen, since = now, time.monotonic()

@@ -1,7 +1,7 @@
-"""The same messages to a device at a gateway and to one behind a broker: the real session says the same about them.
+"""Sends the same messages to a device at a gateway and to a device behind a broker: the real session writes the same records.
 
-Gateway, bridge and sessions are the real ones, in this process; the broker is scripted. What the sessions say becomes receipts,
-dead letters and the ledger, from which `inflight trace` is told, without another look at who held the connection.
+Gateway, bridge and sessions are the real ones, in this process; the broker is scripted. The records are receipts, dead letters
+and the ledger. `inflight trace` shows them without a difference by who held the connection.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Device:
         self.received: list[str] = []
 
     def reason_code(self, payload: bytes) -> int | None:
-        """None = it forgets to answer."""
+        """Returns the code with which the device answers, or None if it forgets to answer."""
         message_id = payload.decode()
         self.received.append(message_id)
         codes = ANSWERS.get(message_id, [0])
@@ -112,7 +112,7 @@ class BrokerOfDevice(FakeBroker):
 
 
 async def mqtt5_device(device: Device, host: str, port: int) -> None:
-    """At a gateway, on a bare socket; until cancelled."""
+    """Plays the device at a gateway, on a bare socket, until cancelled."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         expiry = b"\x11\x00\x00\x0e\x10"
@@ -134,7 +134,7 @@ async def mqtt5_device(device: Device, host: str, port: int) -> None:
 
 
 class Side:
-    """One way to the device: sessions of its own, and a gateway or a bridge that runs already. `appear`: the device comes."""
+    """A way to the device: sessions of its own, and a gateway or a bridge that runs already. `appear` connects the device."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.device = Device()
@@ -242,7 +242,7 @@ def message(message_id: str, now_ms: int) -> Message:
 
 @pytest.fixture(scope="module")
 def sides() -> Iterator[tuple[AtGateway, BehindBroker]]:
-    """After everything: messages waited for an offline device, it came, and all of them have an outcome on both sides."""
+    """Yields both sides when all messages have an outcome: they waited for an offline device, which then connected."""
     with both_sides() as sides:
         now_ms = int(time.time() * 1_000)
         for side in sides:
@@ -290,7 +290,7 @@ def test_the_dead_letters_are_the_same(sides: tuple[AtGateway, BehindBroker]) ->
 
 
 def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
-    """How long a next attempt still takes depends on when the refusal was read: "…, in 199 ms"."""
+    """Drops the remaining backoff ("…, in 199 ms") from the detail: it depends on when the refusal was read."""
     return row | {"detail": row["detail"].partition(", in ")[0]}
 
 

@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 
 
 class Topic:
-    """Everything in a topic, from the beginning, read by and by. values: how often each came."""
+    """Reads a topic from its beginning. values: the number of copies of each value."""
 
     def __init__(self, kafka: str, name: str) -> None:
         self.values: Counter[bytes] = Counter()

@@ -1,4 +1,4 @@
-"""A device with paho-mqtt on a session that is kept, which counts what it gets and publishes when it is told to."""
+"""A device with paho-mqtt on a kept session: it counts what it receives and publishes on request."""
 
 from collections import Counter
 
@@ -7,7 +7,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 
 class CountingDevice:
-    """seen: by payload; several devices may share it, while their payloads differ. Connects again by itself."""
+    """Counts messages and reconnects after a lost connection.
+
+    seen: count by payload; several devices may share it, while their payloads differ.
+    """
 
     def __init__(self, client_id: str, address: tuple[str, int], seen: Counter[bytes]) -> None:
         self._client = Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
@@ -21,7 +24,7 @@ class CountingDevice:
         self._client.loop_start()
 
     def publish(self, topic: str, payload: bytes) -> MQTTMessageInfo:
-        """At QoS 2."""
+        """Publishes at QoS 2."""
         return self._client.publish(topic, payload, qos=2)
 
     def close(self) -> None:

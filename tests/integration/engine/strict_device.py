@@ -24,7 +24,7 @@ class Habits:
 
 @dataclass(slots=True)
 class StrictDevice:
-    """One client with a kept session.
+    """A client with a kept session that checks what the broker sends against the standard.
 
     delivered: QoS 1 messages and QoS 2 messages that the application got, by payload; QoS 2 by both methods that the standard
     allows (at PUBLISH: `taken`, at PUBREL: `delivered`). order: payloads by QoS in the order of their first arrival.
@@ -45,7 +45,7 @@ class StrictDevice:
     released: set[bytes] = field(default_factory=set)
 
     async def run(self, host: str, port: int, stop: asyncio.Event) -> None:
-        """Stay connected, reconnecting after each loss, until `stop` is set."""
+        """Keeps the device connected, with a reconnect after each loss, until `stop` is set."""
         dice = random.Random(self.seed)
         while not stop.is_set():
             task = asyncio.create_task(self._connection(host, port, dice))

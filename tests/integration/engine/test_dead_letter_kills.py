@@ -64,7 +64,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 class Topic:
-    """Everything that is in a topic, read from its beginning. values: with the copies that a repeated micro-batch wrote."""
+    """Reads a topic from its beginning. values: all records, with the copies that a repeated micro-batch wrote."""
 
     def __init__(self, servers: str, name: str) -> None:
         self.values: list[tuple[dict[str, bytes], bytes]] = []

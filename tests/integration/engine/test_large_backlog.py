@@ -1,4 +1,4 @@
-"""Very much waits in `messages` when the engine starts: it takes it in small micro-batches, within its memory.
+"""Starts an engine on a very long backlog in `messages`: it reads the backlog in small micro-batches, within its memory.
 
 By hand, with as much as the disk has room for:
 INFLIGHT_BACKLOG_BYTES=5GiB pytest -s tests/integration/engine/test_large_backlog.py

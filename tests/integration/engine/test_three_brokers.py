@@ -123,12 +123,12 @@ def leader_of(servers: str, topic: str) -> int:
 
 
 def publications(records: list[ReadRecord]) -> Counter[bytes | None]:
-    """By payload. Records with one `inflight-id` are one publication, written again by a micro-batch that was executed again."""
+    """Counts publications by payload. Records with the same `inflight-id` count once: a re-executed micro-batch repeats them."""
     return Counter(value for _, value in {(dict(record.headers)["inflight-id"], record.value) for record in records})
 
 
 def outcomes(records: list[ReadRecord]) -> Counter[tuple[str, str]]:
-    """By message id and outcome; a receipt may be written again, too."""
+    """Counts receipts by message id and outcome. Identical receipts count once: a re-executed micro-batch repeats them."""
     found = {record.value: msgspec.json.decode(record.value or b"", type=Receipt) for record in records}
     return Counter((receipt.message_id, receipt.outcome.value) for receipt in found.values())
 

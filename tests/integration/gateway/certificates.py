@@ -32,7 +32,7 @@ class Authority:
         return path
 
     def listener(self, *, transport: Transport = Transport.TCP, asking: bool = False, anonymous: bool = True) -> ListenerSettings:
-        """On a free port of loopback."""
+        """Returns settings of a TLS listener on a free port of loopback. asking: whether devices need a client certificate."""
         return ListenerSettings(
             port=0,
             transport=transport,

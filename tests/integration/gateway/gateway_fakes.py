@@ -44,7 +44,7 @@ class Record:
 
 
 def carry_out(listener: CommandListener, partition: int, values: list[bytes]) -> None:
-    """As a tail that is certain of its partitions."""
+    """Applies commands as a tail does that is certain of its partitions."""
     for action in listener.commands(partition, values):
         action()
 
@@ -112,7 +112,7 @@ class FakeKafka(ScriptedEngine):
         self.on_loop(self._listener.partitions_assigned, frozenset(partitions))
 
     def release(self) -> None:
-        """Confirm what was held, and hold no more."""
+        """Confirms the held records, and holds no more."""
 
         def confirm() -> None:
             self.holding = lambda record: False
@@ -175,7 +175,7 @@ class RawClient:
         self.socket.sendall(bytes.fromhex(data) if isinstance(data, str) else data)
 
     def expect(self, data: bytes | str) -> None:
-        """Exactly these bytes come next."""
+        """Checks that exactly these bytes come next."""
         expected = bytes.fromhex(data) if isinstance(data, str) else data
         received = self.read(len(expected))
         assert received == expected, f"got {received.hex(' ')}, expected {expected.hex(' ')}"
@@ -204,7 +204,7 @@ class RawClient:
         return header + self.read(length)
 
     def rest(self) -> bytes:
-        """Everything up to the end of the stream; a reset counts as an end."""
+        """Returns everything up to the end of the stream. A reset counts as an end."""
         data, self._buffer = self._buffer, b""
         try:
             while received := self.socket.recv(65_536):
@@ -217,11 +217,11 @@ class RawClient:
         assert self.rest() == b""
 
     def has_more(self, seconds: float) -> bool:
-        """Something is there to be read, or comes within that time."""
+        """True if bytes can be read, or arrive within that time."""
         return bool(self._buffer) or not self.is_silent(seconds)
 
     def is_silent(self, seconds: float = 0.1) -> bool:
-        """Nothing is received for that long: the only way to see that something does not happen."""
+        """True if no byte arrives within `seconds`. Bytes that do arrive are kept for the next read."""
         assert not self._buffer
         self.socket.settimeout(seconds)
         try:

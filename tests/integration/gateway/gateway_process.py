@@ -62,13 +62,13 @@ class GatewayProcess:
 
 
 def await_shared(first: GatewayProcess, second: GatewayProcess) -> None:
-    """Until each has two of four partitions: a gateway closes the connections that it has in those that it hands over."""
+    """Waits until each gateway has two of four partitions. A gateway closes its connections in a partition that it hands over."""
     wait_until(lambda: first.partitions() == second.partitions() == 2, "each gateway has its partitions")
 
 
 @contextlib.contextmanager
 def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s: int = 0) -> Iterator[GatewayProcess]:
-    """Killed at the end, frozen or not."""
+    """Runs a gateway process; kills it at the end, even when it is frozen."""
     directory.mkdir()
     (directory / "clock").write_text(str(clock_ahead_s))
     port, log = directory / "port", directory / "log"
@@ -86,9 +86,9 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
 
 
 class SessionsOnKafka:
-    """Every client's session in a thread: micro-batches of events from Kafka, commands back. Neither Spark nor a checkpoint.
+    """Runs every client's session in a thread: micro-batches of events from Kafka, commands back. Neither Spark nor a checkpoint.
 
-    said: what the sessions have said to everybody but gateways.
+    said: what the sessions have sent to everybody but gateways.
     """
 
     def __init__(self, settings: GatewaySettings, session_settings: SessionSettings | None = None) -> None:

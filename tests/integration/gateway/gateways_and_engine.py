@@ -31,7 +31,7 @@ class Command:
     _starts: int = 0
 
     def start(self) -> None:
-        """Back when it is ready."""
+        """Starts the process. Returns when it is ready."""
         self._starts += 1
         said = self.log.with_suffix(f".{self._starts}.out")
         flags = [word for override in self.overrides for word in ("--set", override)]
@@ -45,7 +45,7 @@ class Command:
         wait_until(is_ready, lambda: f"{self.name} is ready:\n{tail(self.log)}", within_s=_START_S)
 
     def stop(self) -> float:
-        """As an operator does; how long it took, in seconds."""
+        """Stops the process with SIGTERM, as an operator does. Returns the seconds that it took."""
         assert self.process is not None
         began_s = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
@@ -71,7 +71,7 @@ class Site:
 
     @contextmanager
     def gateways(self, *settings: Sequence[str]) -> Iterator[list[tuple[Command, tuple[str, int]]]]:
-        """One for each of the settings, with its address."""
+        """Yields a running gateway for each of the settings, with its address."""
         made = []
         for own in settings:
             port = free_port()

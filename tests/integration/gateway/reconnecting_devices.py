@@ -52,7 +52,7 @@ class ReconnectingDevice:
         self._wire: Wire | None = None
 
     async def run(self) -> None:
-        """Until cancelled; then it says goodbye."""
+        """Connects again and again until cancelled; then sends DISCONNECT."""
         lost_s: float | None = None
         try:
             while True:
@@ -72,13 +72,13 @@ class ReconnectingDevice:
                 self._wire.leave()
 
     def publish(self, payload: bytes, qos: int) -> None:
-        """On the connection that it has, else on the next one."""
+        """Publishes on the current connection, or on the next one if there is none."""
         data = self.session.publish(Publication(payload=payload, qos=qos, sent_s=time.time()))
         if self._wire is not None and self.connected.is_set():
             self._wire.write(data)
 
     async def _connect(self, address: tuple[str, int]) -> bool:
-        """Whether it was accepted."""
+        """Returns True if the gateway accepted the connection."""
 
         def arrived(kind: int, flags: int, body: bytes) -> None:
             if kind == CONNACK:

@@ -1,7 +1,7 @@
-"""The real session in place of the engine, in this process: no Spark and no Kafka, but their manners.
+"""Runs the real session instead of the engine, in this process, without Spark and Kafka but with their behaviour.
 
-Events wait for the next micro-batch; some micro-batches are executed twice, and the copy of their commands is delivered, too; a
-partition of the commands topic that nobody owns keeps its records for its next owner, from the beginning of what was not read.
+Events wait for the next micro-batch. Some micro-batches are executed twice, and the copy of their commands is delivered, too. A
+partition of the commands topic without an owner keeps its records for its next owner, from the first unread one.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ EXECUTED_TWICE = 0.1
 
 
 class SessionEngine:
-    """Everything on one loop. records: what the sessions have said to everybody but gateways and bridges, in order."""
+    """Runs all sessions on one loop. records: all commands but those for gateways and bridges, in order."""
 
     def __init__(self, settings: SessionSettings, partitions: int) -> None:
         self.outcomes: dict[str, str] = {}
@@ -48,7 +48,7 @@ class SessionEngine:
         self._dice = random.Random(1)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Executes micro-batches until cancelled."""
         while True:
             await asyncio.sleep(BATCH_S)
             self._micro_batch(int(time.time() * 1_000))
@@ -69,7 +69,7 @@ class SessionEngine:
             self._share_out()
 
     def _share_out(self) -> None:
-        """Each partition to one of those that are there."""
+        """Assigns each partition to one of the present ports."""
         for partition in range(self.partitions):
             old = self._owners.get(partition)
             new = self._ports[partition % len(self._ports)] if self._ports else None
@@ -149,7 +149,7 @@ class Port:
 
 @contextmanager
 def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """In a thread of its own."""
+    """Yields an event loop that runs in a thread of its own."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -162,5 +162,5 @@ def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
-    """From another thread; returns when it is done."""
+    """Runs a coroutine on the loop from another thread. Returns when the coroutine is done."""
     asyncio.run_coroutine_threadsafe(work, loop).result(DEADLINE_S)

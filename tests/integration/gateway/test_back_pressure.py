@@ -14,7 +14,7 @@ MESSAGES = 500
 
 
 def send_until_nobody_reads(device: RawClient, data: bytes) -> int:
-    """How much of it was taken within a second without progress."""
+    """Returns how many bytes were sent before the socket accepted nothing for a second."""
     device.socket.settimeout(1.0)
     sent = 0
     with contextlib.suppress(TimeoutError):

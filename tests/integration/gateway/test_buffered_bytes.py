@@ -92,7 +92,7 @@ def test_what_waits_and_was_taken_is_forgotten() -> None:
 
 
 def test_a_device_that_sends_too_fast_is_stopped_at_once() -> None:
-    """One look at a socket may bring megabytes, if nobody stops it after the first piece."""
+    """A single read of a socket may bring megabytes unless reading stops after the first piece."""
     limits = DeviceLimits(max_packet_rate=100, max_byte_rate=1 << 30, max_total_buffered_bytes=MIB)
     with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as device:
         connected(device, "fast")

@@ -41,7 +41,7 @@ def engine(settings: GatewaySettings) -> Iterator[SessionsOnKafka]:
 def gateways(
     settings: GatewaySettings, engine: SessionsOnKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
-    """One that is frozen, and another. The tests have clients of their own."""
+    """Yields two gateways: one to be frozen, and another. The tests have clients of their own."""
     directory = tmp_path_factory.mktemp("gateways")
     with gateway_process(settings, directory / "freezes") as freezes, gateway_process(settings, directory / "other") as other:
         await_shared(freezes, other)
@@ -163,7 +163,7 @@ def test_a_connect_that_waited_in_a_frozen_gateway_does_not_win(
 def test_a_connect_that_was_read_before_the_freeze_is_older(
     engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:
-    """Frozen and thawed at random moments around a CONNECT with clean start: in whatever step it stood, the later one holds."""
+    """A gateway is frozen and thawed at random moments around a CONNECT with clean start. The later CONNECT always wins."""
     freezes, other = gateways
     for number in range(8):
         client_id = f"d{number}"

@@ -1,4 +1,4 @@
-"""A device that waits slows the others down, on real sockets and with a Kafka that is slow when it is told to be.
+"""A device that waits slows the others down, on real sockets and with a Kafka that is slow on request.
 
 tests/unit/sinks/mqtt/limits/test_adaptive_rate.py has the rules; here a gateway measures how long its devices wait.
 """

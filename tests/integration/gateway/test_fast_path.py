@@ -160,12 +160,12 @@ def test_devices_go_on_receiving_while_the_engine_is_silent(settings: GatewaySet
 
 
 def await_shared(first: GatewayUnderTest, second: GatewayUnderTest) -> None:
-    """Until each has two partitions of commands: the first one closes the connections of those that it hands over."""
+    """Waits until each gateway has two partitions of commands. The first closes its connections in those that it hands over."""
     wait_until(lambda: [each.counters.partitions_owned for each in (first, second)] == [2, 2], "each has its partitions")
 
 
 def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings: GatewaySettings) -> None:
-    """Each of two gateways has a client in every partition of messages; so some of them are read by the other one's router."""
+    """Each of two gateways has a client in every partition of messages, so the other gateway's router reads some of them."""
     clients = [f"d{number}" for number in range(8)]
     with GrantingEngine(settings) as engine, running(settings) as first, running(settings) as second:
         await_shared(first, second)

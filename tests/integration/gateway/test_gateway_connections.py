@@ -314,7 +314,7 @@ def test_a_lease_that_is_not_renewed_costs_all_connections() -> None:
             device.expect("e00189")
             device.expect_closed()
             assert gateway.kafka.wait_for("idle", ConnectionLost)[-1].connection_id == first.connection_id
-            # On a busy machine a lease may pass by itself: so nothing here says how many there are.
+            # On a busy machine a lease may expire without the test: so nothing here checks how many there are.
             waiting.send(connect(level=5, keep_alive_s=0, payload=text("later")))
             assert waiting.packet()[3] == 0x88
             gateway.kafka.failing = lambda record: False
@@ -371,7 +371,7 @@ def test_a_socket_that_sends_no_connect_is_closed() -> None:
 
 
 def lazy_device(gateway: GatewayUnderTest, client_id: str = "lazy") -> socket.socket:
-    """It reads CONNACK, and nothing of the megabytes that it is sent."""
+    """Returns a socket that has read CONNACK, and reads nothing of the megabytes that the gateway sends then."""
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     lazy.connect((gateway.host, gateway.port))

@@ -1,4 +1,4 @@
-"""A stranger may send anything: the connection is answered or closed, and the devices beside it lose nothing."""
+"""Any client may send anything: the connection is answered or closed, and other devices lose nothing."""
 
 import asyncio
 import random
@@ -55,7 +55,7 @@ class Stranger(asyncio.Protocol):
 
 
 async def visit(gateway: GatewayUnderTest, make: Callable[[random.Random], bytes], count: int, seed: int) -> None:
-    """So many strangers, some at a time."""
+    """Connects `count` clients, at most STRANGERS_AT_ONCE at a time. Each sends `make`'s bytes and must be answered or closed."""
     loop = asyncio.get_running_loop()
     room = asyncio.Semaphore(STRANGERS_AT_ONCE)
 

@@ -43,7 +43,7 @@ def settings(kafka: SharedKafka) -> GatewaySettings:
 
 @pytest.fixture(scope="module")
 def mortal_broker(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[EmbeddedKafka]:
-    """For tests that kill it and start it again."""
+    """Yields a broker for tests that kill it and start it again."""
     with EmbeddedKafka(tmp_path_factory.mktemp("mortal"), jars=jars) as broker:
         yield broker
 
@@ -90,7 +90,7 @@ def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
 
 
 class Engine(ScriptedEngine):
-    """In a thread, on a real Kafka."""
+    """Runs the scripted engine in a thread, on a real Kafka."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ def granted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
 
 
 def offer(gateway: GatewayUnderTest, client_id: str, offset: int, *, to: str = "", **changes: Any) -> None:
-    """Over the commands topic, as from another gateway's router. to: the client whose connection it names."""
+    """Sends an offer over the commands topic, as another gateway's router does. to: the client whose connection it names."""
     connected = gateway.kafka.of(to or client_id, ClientConnected)[-1]
     made = OfferPublish(
         connection_id=changes.pop("connection_id", connected.connection_id),

@@ -53,17 +53,17 @@ class Processes:
         return self.words["metrics"].split(",")
 
     def connections(self) -> list[int]:
-        """Of each process; -1 = it does not answer."""
+        """Returns the number of connections of each process; -1 = the process does not answer."""
         return [_sample(address, CONNECTION) for address in self.metrics]
 
     def account(self) -> str:
-        """What became of connections, for people."""
+        """Returns the metrics of connections and the end of the log, for the message of a failed test."""
         lines = [line for address in self.metrics for line in _page(address).splitlines() if line.startswith(CONNECTION)]
         return "\n".join([*lines, tail(self.command.log)])
 
 
 def _page(address: str) -> str:
-    """Empty: it does not answer."""
+    """Returns the metrics page; an empty text if the process does not answer."""
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
             text: str = answer.read().decode()

@@ -45,7 +45,7 @@ class Gateway:
         return GatewayUnderTest(None, None, "127.0.0.1", port, self.process.terminate)  # type: ignore[arg-type]
 
     def refusal(self) -> str:
-        """What a gateway says that ends by itself."""
+        """Waits until the gateway ends with status 1. Returns its standard error."""
         assert self.process.wait(DEADLINE_S) == 1, self.errors.read_text()
         return self.errors.read_text()
 

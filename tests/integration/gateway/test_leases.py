@@ -129,7 +129,7 @@ async def _serve(broker: FakeBroker) -> asyncio.Server:
 
 
 def _connects(up: UpProcess, silent_s: float = 0.1) -> bool:
-    """And the connection stays for so long."""
+    """True if a device can connect and its connection stays for `silent_s`."""
     try:
         with idle_device(up, "probe") as device:
             return device.is_silent(silent_s)

@@ -70,7 +70,7 @@ def running(**settings: int) -> Iterator[Running]:
 
 @pytest.mark.parametrize("clean_session", [False, True])
 def test_a_device_of_mqtt_3_1_1_finishes_500_publications_at_once(clean_session: bool) -> None:
-    """It has no Receive Maximum to keep to, and its PUBRELs come behind all its PUBLISHes."""
+    """An MQTT 3.1.1 device has no Receive Maximum to respect, and sends its PUBRELs after all its PUBLISHes."""
     connections: list[int] = []
     done: set[int] = set()
     with running() as broker:

@@ -60,7 +60,7 @@ def token(key: ec.EllipticCurvePrivateKey, lasts_s: float) -> str:
 
 
 def cases(client: str, version: int) -> dict[str, tuple[Case, Answers]]:
-    """By what is tried; client ids are not used twice."""
+    """Returns the cases by what each one tries. Every case has a client id of its own."""
 
     def own(name: str) -> str:
         return f"ada/{client}-{version}-{name}"
@@ -104,7 +104,7 @@ def gateway(authority: Authority) -> Iterator[GatewayUnderTest]:
 
 
 def check_log(gateway: GatewayUnderTest, case: Case, answers: Answers) -> None:
-    """Nothing of what was refused is there."""
+    """Checks that the log has what was accepted and nothing of what was refused."""
     of = gateway.kafka.of
     assert len(of(case.clientId, ClientConnected)) == (answers.connack == 0)
     assert len(of(case.clientId, Subscribed)) == (answers.suback is not None and answers.suback < 0x80)

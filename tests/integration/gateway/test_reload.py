@@ -89,7 +89,7 @@ def test_a_limit_for_all_holds_at_once(tmp_path: Path) -> None:
 
 
 def test_after_a_change_of_session_settings_the_engine_has_the_first_word(tmp_path: Path) -> None:
-    """It takes them over some time before or after the gateway; a CONNACK that says something else would cost the connection."""
+    """The engine reloads its settings before or after the gateway. A CONNACK with other values would cost the connection."""
     running = Running(tmp_path / "inflight.toml")
     with running.context as gateway:
         gateway.kafka.accepting.fields = None

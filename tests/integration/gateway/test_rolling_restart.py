@@ -40,7 +40,7 @@ STARTS_S = 120.0
 
 @pytest.fixture
 def site(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Site]:
-    """One for each test: at the end of a test its gateways are killed, and then their connections and wills come due."""
+    """Yields a site for one test. The end of the test kills its gateways, and then their connections and wills come due."""
     with running_site(tmp_path_factory.mktemp("rolling"), jars) as running:
         yield running
 
@@ -111,7 +111,7 @@ class _Run:
             await asyncio.sleep(1 / UP_PER_S)
 
     def _micro_batches_s(self, since_s: float) -> list[float]:
-        """How long those took that had something to do."""
+        """Returns the sorted durations, in seconds, of the micro-batches since `since_s` that had rows."""
         lines = (msgspec.json.decode(line) for line in (self._data_dir / "progress.jsonl").read_bytes().splitlines())
         began = ((datetime.fromisoformat(line["started"]).timestamp(), line) for line in lines)
         return sorted(line["duration_ms"] / 1_000 for at_s, line in began if at_s >= since_s and line["rows"])

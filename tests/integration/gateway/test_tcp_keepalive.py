@@ -1,4 +1,4 @@
-"""That connections have TCP's own probes, as the kernel shows it (proc(5), /proc/net/tcp)."""
+"""Connections have TCP's own keepalive probes, as the kernel shows them (proc(5), /proc/net/tcp)."""
 
 from pathlib import Path
 

@@ -109,7 +109,7 @@ def test_a_renewed_certificate_is_shown_to_newcomers_and_nobody_is_dropped(tmp_p
             device.expect(CONNACK)
         before = serial_number(gateway, authority)
         authority.server()
-        wait_until(lambda: serial_number(gateway, authority) != before, "the new one is shown")  # within seconds, by itself
+        wait_until(lambda: serial_number(gateway, authority) != before, "the new one is shown")  # within seconds, unasked
         before = serial_number(gateway, authority)
         authority.server()
         gateway.reload()
@@ -181,7 +181,7 @@ def test_a_device_is_not_read_from_while_kafka_does_not_confirm(authority: Autho
 
 
 def packets_until_full(device: RawClient, packet: bytes) -> int:
-    """How many of it can be sent until the socket takes no more."""
+    """Returns how many copies of `packet` can be sent until the socket accepts no more."""
     for sent in range(10_000):
         try:
             device.send(packet)

@@ -7,7 +7,7 @@ from wsproto.events import BytesMessage, Event, Request
 
 
 class WebSocketDevice:
-    """On a connected socket. changes: of the request."""
+    """Speaks MQTT over WebSocket on a connected socket. changes: of the request."""
 
     def __init__(self, stream: socket.socket, **changes: object) -> None:
         self.socket = stream
@@ -25,7 +25,7 @@ class WebSocketDevice:
         self.socket.sendall(self.websocket.send(event))
 
     def events(self) -> list[Event]:
-        """Of the next bytes; none at the end."""
+        """Returns the WebSocket events of the next bytes; an empty list at the end of the stream."""
         self.websocket.receive_data(self.socket.recv(65_536) or None)
         return list(self.websocket.events())
 

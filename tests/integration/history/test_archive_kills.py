@@ -53,7 +53,7 @@ ENDS = {"good": {"delivered"}, "picky": {"rejected"}, "sleeper": {"expired"}, "c
 
 
 class Traffic(threading.Thread):
-    """Sends a message to every client, again and again, until told to stop. sent: message ids by client."""
+    """Sends a message to every client, again and again, until it is stopped. sent: message ids by client."""
 
     def __init__(self, kafka: str) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""The commands that ask what has happened, against a running `inflight up` with devices that misbehave as told."""
+"""Runs the commands that query the history, against a running `inflight up` with devices that misbehave as scripted."""
 
 import subprocess
 import sys

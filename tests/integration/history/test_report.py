@@ -1,4 +1,4 @@
-"""`inflight report` after a run with losses, looked at in a real browser (Debian's chromium)."""
+"""Opens the page of `inflight report` after a run with losses in a real browser (Debian's chromium)."""
 
 import html.parser
 import subprocess

@@ -93,7 +93,7 @@ class Broker(Protocol):
         """A consumer takes messages and gives them back until the delivery limit is reached."""
 
     def wait(self, milliseconds: int) -> None:
-        """At least so much time passes, on the broker's clock, before anything is read."""
+        """Lets at least `milliseconds` pass on the broker's clock before anything is read."""
 
     def read(self, end: str) -> DeadLetterSeen: ...
 
@@ -114,7 +114,7 @@ class RabbitBroker:
             channel.queue_bind(name, exchange, key)
 
     def close(self) -> None:
-        """Takes everything away: what still waits for its time must not come into the next story."""
+        """Removes everything: messages that still wait for a timer must not reach the next scenario."""
         for queue in self._setup.queues:
             self._channel.queue_delete(queue.name)
         for exchange, _ in self._setup.exchanges:

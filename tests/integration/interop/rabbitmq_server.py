@@ -32,7 +32,7 @@ def is_installed() -> bool:
 
 
 class RabbitMq:
-    """Use as a context manager. Raises AssertionError with the broker's last words when it does not start."""
+    """A RabbitMQ server as a context manager. Raises AssertionError with the broker's last log lines when it does not start."""
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port(HOST)

@@ -1,4 +1,4 @@
-"""The console of a real `inflight up`, looked at in a real browser (Debian's chromium)."""
+"""Opens the console of a real `inflight up` in a real browser (Debian's chromium)."""
 
 import html
 import re

@@ -65,7 +65,7 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def gateway(login: LoginSettings | None = None) -> Iterator[tuple[GatewayUnderTest, int]]:
-    """Behind a balancer on this machine. Also yields the port of its probes. login: None = everybody gets in."""
+    """Yields a gateway behind a local load balancer, and the port of its health probes. login: None = anonymous access."""
     listener = ListenerSettings(port=0, anonymous=login is None, proxies=("127.0.0.1",))
     with running_gateway(GatewaySettings(listeners=(listener,), login=login or LoginSettings())) as running:
         collector = GatewayCollector(GatewayCounters())

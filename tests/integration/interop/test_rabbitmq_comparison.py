@@ -260,7 +260,7 @@ def test_a_queue_that_two_bindings_lead_to_gets_one_copy(compare: Compare) -> No
 
 
 def test_an_unknown_exchange_gets_nothing_and_frees_the_queue(rabbit_with) -> None:
-    """Each of the two drops the message. Inflight says so in receipt and ledger, RabbitMQ nowhere."""
+    """Both brokers drop the message. Inflight reports it in receipt and ledger, RabbitMQ nowhere."""
     setup = Setup(queues=(Queue("q", dlx="nowhere"),))
     rabbit = rabbit_with(setup)
     inflight = InflightBroker(replace(setup, arguments=True))
@@ -272,7 +272,7 @@ def test_an_unknown_exchange_gets_nothing_and_frees_the_queue(rabbit_with) -> No
 
 
 def test_a_queue_that_leads_to_itself_loses_the_message_the_first_time(rabbit_with, channel) -> None:
-    """Each of the two drops it. RabbitMQ logs the cycle, Inflight has it in receipt and ledger."""
+    """Both brokers drop the message. RabbitMQ logs the cycle, Inflight reports it in receipt and ledger."""
     setup = Setup(queues=(Queue("q", dlx="", key="q", ttl_ms=TTL_MS), END))
     rabbit, inflight = rabbit_with(setup), InflightBroker(setup)
     rabbit.publish("q", "m")
@@ -318,7 +318,7 @@ def seen_by_both(
 
 
 def test_rabbitmq_3_10_counts_a_history_from_outside_and_inflight_does_not(rabbit_with) -> None:
-    """RabbitMQ stopped believing foreign histories with version 4.0."""
+    """RabbitMQ ignores death histories from outside since version 4.0."""
     setup = one_exchange(Queue("q", dlx="dlx"))
     steps = (
         publish("q", "m"),
@@ -356,7 +356,7 @@ def test_rabbitmq_3_10_reverses_older_deaths_and_overlooks_cycles(rabbit_with) -
 
 
 def test_only_rabbitmq_tells_the_time_to_live_of_what_has_not_died_of_it(rabbit_with) -> None:
-    """Its documentation says the opposite: only if the message was dead-lettered due to its time to live."""
+    """RabbitMQ's documentation says the opposite: only if the message was dead-lettered due to its time to live."""
     setup = one_exchange(Queue("q", dlx="dlx"))
     letters = seen_by_both(rabbit_with, setup, publish("q", "m", ttl_ms=60_000), reject("q"), read("end"))
     assert [letter.deaths[0].original_expiration for letter in letters] == ["60000", None]

@@ -48,7 +48,7 @@ def settings(kafka: SharedKafka) -> Settings:
 
 @pytest.fixture
 def writers(kafka: SharedKafka, codec: str) -> Iterator[dict[str, Write]]:
-    """Each with the codec."""
+    """Yields the writers, by client; each compresses with the codec."""
     config = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec, "message.max.bytes": 4_000_000}
     rd = confluent_kafka.Producer(config)
     python = kafka_python.KafkaProducer(

@@ -20,7 +20,7 @@ SESSION_TIMEOUT_MS = 6_000
 LONG_TIMEOUT_MS = 30_000
 """The session time-out of a member that ends."""
 AT_ONCE_S = 0.8 * LONG_TIMEOUT_MS / 1_000
-"""Before the group would notice by itself that this member is gone, even on a slow machine."""
+"""Shorter than the time after which the group evicts a silent member, even on a slow machine."""
 
 
 class Listener:
@@ -56,7 +56,7 @@ def topic(kafka: SharedKafka, request: pytest.FixtureRequest) -> str:
 async def tail(
     kafka: SharedKafka, topic: str, listener: Listener, *, name: str | None = None, session_timeout_ms: int = SESSION_TIMEOUT_MS
 ) -> AsyncIterator[KafkaCommandTail]:
-    """In a group that has the topic's name. name: as a static member."""
+    """Runs a tail in a consumer group with the topic's name. name: of a static member."""
     reader = KafkaCommandTail(
         bootstrap_servers=kafka.bootstrap_servers,
         topic=topic,

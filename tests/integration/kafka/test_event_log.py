@@ -37,7 +37,7 @@ def topic(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> str:
 
 
 async def _append(log: KafkaEventLog, topic: str, value: bytes) -> Exception | None:
-    """How the append ended; a TimeoutError if it did not end at all."""
+    """Returns the error of an append, None = confirmed. Raises TimeoutError if the append did not end at all."""
     outcome: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     log.append(topic, b"device", value, None, outcome.set_result)
     return await asyncio.wait_for(outcome, DEADLINE_S)
@@ -64,7 +64,7 @@ async def _scenario(kafka: EmbeddedKafka, topic: str) -> None:
 
 @pytest.mark.faults
 def test_appends_go_on_after_a_broker_that_was_frozen_for_long(broker: EmbeddedKafka, topic: str) -> None:
-    """For longer than an append may take."""
+    """The broker is frozen for longer than an append may take."""
     asyncio.run(_scenario(broker, topic))
 
 

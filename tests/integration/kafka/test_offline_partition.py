@@ -40,7 +40,7 @@ class KafkaOnTwoDisks(EmbeddedKafka):
 
 
 def keys() -> dict[int, bytes]:
-    """One for each partition."""
+    """Returns a key for each partition."""
     found: dict[int, bytes] = {}
     for number in range(1_000):
         key = b"device-%d" % number

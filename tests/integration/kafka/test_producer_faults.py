@@ -180,7 +180,7 @@ class Load:
 
 
 def check_attempts(attempts: tuple[Attempt, ...], settings: ProducerSettings) -> None:
-    """From the recorded attempts: never too many, each with its end, the next one at once."""
+    """Checks the recorded attempts: never too many, each but the last with an error, and the next one at once."""
     assert len(attempts) <= settings.max_attempts
     for attempt, following in itertools.pairwise(attempts):
         assert attempt.error is not None
@@ -440,7 +440,7 @@ def test_a_record_that_the_broker_refuses_does_not_harm_the_others(broker: Embed
 def test_a_record_that_only_the_broker_can_refuse_does_not_harm_the_others(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:
-    """Compressed, so nobody knows its size before. The answer ends Kafka's client; what is on the wire then is still answered."""
+    """The record is compressed, so its size is not known before. The refusal ends Kafka's client, not the requests in flight."""
     options: dict[str, Any] = {"max_payload_bytes": 20_000_000, "max_pending_bytes": 200_000_000, "compression": "gzip"}
     for _ in range(3):
         with producer(broker, settings, **options) as sender:

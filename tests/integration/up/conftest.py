@@ -1,4 +1,4 @@
-"""One `inflight up` for all tests that do not end it, also for those that run in other processes at the same time.
+"""Shares one `inflight up` between all tests that do not end it, even those that run in other processes at the same time.
 
 It is started on what 0.1.0 has left behind (test_continues_written_data.py). Every test has client ids of its own.
 """

@@ -52,7 +52,7 @@ class PahoDevice:
         self.client.loop_stop()
 
     def cut(self) -> None:
-        """The network fails; paho comes back by itself."""
+        """Cuts the network connection; paho reconnects."""
         connection = self.client.socket()
         assert connection is not None
         connection.shutdown(socket.SHUT_RDWR)

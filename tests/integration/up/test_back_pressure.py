@@ -100,7 +100,7 @@ def verdicts(up: UpProcess) -> list[Any]:
 
 
 def told(record: Any) -> str:
-    """Why backends have to wait; empty for a tombstone."""
+    """Returns why backends have to wait, or an empty text for a tombstone."""
     reason: str = "" if record.value is None else msgspec.json.decode(record.value)["reason"]
     return reason
 
@@ -189,7 +189,7 @@ def test_session_and_messages_survive_a_stop_of_everything(up: UpProcess) -> Non
 
 
 def test_the_next_engine_says_anew_who_has_to_wait(up: UpProcess, producer: Producer) -> None:
-    """Its marks are others: nobody."""
+    """The new engine has other watermarks, by which no backend has to wait."""
     wait_until(lambda: verdicts(up)[-1].value is None, "the new engine's verdict")
     wait_until(lambda: producer.throttled("anybody") is None, "the Producer hears of it")
     assert [attempt.error for attempt in producer.send("anybody", "t", b"x").attempts] == [None]

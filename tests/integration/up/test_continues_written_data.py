@@ -89,7 +89,7 @@ def test_what_was_received_but_not_completed_is_not_sent_again(continued: Contin
 
 
 def test_a_publication_that_awaits_its_release_is_handed_on_once(continued: Continued) -> None:
-    """Once the data are older than `await_rel_timeout`, its tombstone recognises it."""
+    """If the data are older than `await_rel_timeout`, the publication's tombstone recognises the repetition."""
     with continued.device("publisher") as device:
         device.publish(b"up-half", qos=2, packet_id=7, dup=True)
         device.expect(acknowledgement(PUBREC, 7))

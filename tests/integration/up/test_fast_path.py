@@ -73,9 +73,9 @@ def test_the_receipt_of_a_fast_message_says_that_it_was_fast(up: SharedUp, qos: 
 @pytest.mark.faults
 @pytest.mark.timeout(240 + 3 * AWAY_S)
 def test_devices_that_are_online_go_on_receiving_while_the_engine_is_away(tmp_path: Path) -> None:
-    """It stands still and goes on; every message has one final receipt, and nothing came twice.
+    """The engine is frozen and then continues. Every message has one final receipt, and no message came twice.
 
-    `INFLIGHT_ENGINE_AWAY_S=300` keeps it away for so many seconds.
+    `INFLIGHT_ENGINE_AWAY_S=300` keeps it frozen for so many seconds.
     """
     with contextlib.ExitStack() as all_of_it:
         running = all_of_it.enter_context(UpProcess(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""A disk of `inflight up` fills up and is freed again: clear words, a number for the alert, and everything goes on by itself.
+"""A disk of `inflight up` fills up and is freed again: log messages, a metric for the alert, recovery without an operator.
 
 Root only: each disk is a small tmpfs (tests/support/small_disk.py).
 """
@@ -60,7 +60,7 @@ def device(up: UpProcess) -> Iterator[Counter[bytes]]:
 
 
 def free_bytes_told(port: int) -> float:
-    """By the engine's metrics; infinite while there is no engine."""
+    """Returns the free bytes by the engine's metrics; infinite while there is no engine."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

@@ -58,7 +58,7 @@ def inflight(*arguments: str) -> list[str]:
 
 
 class Device:
-    """An MQTT 3.1.1 client with a kept session; paho reconnects by itself."""
+    """An MQTT 3.1.1 client with a kept session; paho reconnects after a lost connection."""
 
     def __init__(self, name: str, endpoints: Endpoints) -> None:
         self.payloads: list[str] = []
@@ -96,7 +96,7 @@ def send(data_dir: Path, client: str, payload: str) -> str:
 
 
 def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, device_of: Callable[..., Device]) -> None:
-    """One long story, because each start of the engine takes many seconds."""
+    """Each start of the engine takes many seconds, so one test covers every kind of death."""
     data_dir = tmp_path / "data"
     ups = [Up(data_dir)]
     try:

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 def records_of(up: SharedUp, topic: str, *, isolation_level: str = "read_committed") -> list[ReadRecord]:
-    """Those of one client in order."""
+    """Returns all records of a topic, each client's in order."""
     return read_topic(up.kafka, topic, isolation_level=isolation_level)
 
 
@@ -35,7 +35,7 @@ def await_receipts(up: SharedUp, *message_ids: str) -> list[dict[str, Any]]:
 
 
 def await_final_receipts(up: SharedUp, *message_ids: str) -> dict[str, list[dict[str, Any]]]:
-    """By message: all its receipts that say how it ended, once each message has one."""
+    """Returns all final receipts by message id, as soon as each message has one."""
 
     def by_id(records: list[ReadRecord]) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {message_id: [] for message_id in message_ids}

@@ -49,7 +49,7 @@ class Received:
 
 
 class WireDevice(RawClient):
-    """One connection of a client. level: 4 (MQTT 3.1.1) or 5. connack: the whole packet.
+    """A connection of one client. level: 4 (MQTT 3.1.1) or 5. connack: the whole packet.
 
     expiry_s: None = a session that ends with the connection; else MQTT 5 asks for that long, MQTT 3.1.1 for a kept session.
     """
@@ -108,7 +108,7 @@ class WireDevice(RawClient):
         self.send(acknowledgement(first_byte, message.packet_id, reason_code))
 
     def finish(self, message: Received) -> None:
-        """Acknowledge to the end, as a device should."""
+        """Acknowledges a message completely, as a device should."""
         if message.qos == 1:
             self.answer(PUBACK, message)
         elif message.qos == 2:
@@ -122,7 +122,7 @@ class WireDevice(RawClient):
         self.send(publish("up/t", payload, first_byte=first_byte, packet_id=packet_id if qos else None, v5=v5))
 
     def expect_disconnect(self, reason_code: int) -> None:
-        """MQTT 5 is told why, perhaps in words, MQTT 3.1.1 is closed without a word; nothing else comes before or after that."""
+        """Expects nothing but DISCONNECT with this reason code (MQTT 5) or a bare close (MQTT 3.1.1)."""
         said = self.packet()
         assert (said[:1] + said[2:3] if said else b"") == (bytes((0xE0, reason_code)) if self.level == 5 else b"")
         self.expect_closed()

@@ -97,7 +97,7 @@ class SecureKafka(EmbeddedKafka):
         return {"bootstrap_servers": servers, "ssl_cafile": str(self.authority.file), **keys}
 
     def allow(self, rules: Iterable[Rule]) -> None:
-        """From now on these, and no others."""
+        """Replaces all ACLs by `rules`."""
         everything = ACLFilter(
             None,
             None,
@@ -114,7 +114,7 @@ class SecureKafka(EmbeddedKafka):
             admin.close()
 
     def refused(self) -> set[Rule]:
-        """So far, of everybody."""
+        """Returns what the broker has denied since its start, for all users."""
         return self._decided("Denied")
 
     def allowed(self) -> set[Rule]:
@@ -130,7 +130,7 @@ class SecureKafka(EmbeddedKafka):
         }
 
     def _java(self, *options: str) -> list[str]:
-        """What is allowed is logged, too."""
+        """Returns the JVM's options, with a log configuration that logs allowed operations, too."""
         properties = self.log_file.parent / "log4j2.properties"
         properties.write_text(conf_file("kafka-log4j2.properties").read_text(encoding="utf-8") + _LOGGING, encoding="utf-8")
         option = "-Dlog4j2.configurationFile="

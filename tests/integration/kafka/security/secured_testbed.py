@@ -74,13 +74,13 @@ class Testbed:
         self._configuration(user).write_text(text, encoding="utf-8")
 
     def settings(self, user: str) -> Settings:
-        """In this process."""
+        """Loads the settings of `user` in this process."""
         file = self.directory / f"{user}.password"
         file.write_text(f"{password_of(user)}\n")
         return load_settings(self._configuration(user), [f"kafka.sasl_password_file={file}"])
 
     def run(self, user: str, *arguments: str) -> str:
-        """A command that ends by itself; its standard output. Raises AssertionError when it fails."""
+        """Runs a command to its end. Returns its standard output. Raises AssertionError when the command fails."""
         command = [*self._command(user, arguments)]
         done = subprocess.run(command, env=self._environment(user), capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, f"{arguments} of {user}: {done.stdout}\n{done.stderr}"
@@ -107,7 +107,7 @@ class Testbed:
         return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
     def note_command_lines(self) -> None:
-        """Those of all processes that we have started, and theirs: JVMs, Python workers."""
+        """Notes the command lines of all child processes and their children: JVMs, Python workers."""
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.command_lines.add("\0".join(process.cmdline()))

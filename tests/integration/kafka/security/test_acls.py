@@ -38,7 +38,7 @@ OFFERED = Rule(principal="gateway", resource="topic", name=f"{PREFIX}.commands",
 
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Testbed]:
-    """After everything has been done that needs Kafka."""
+    """Yields the testbed after everything that needs Kafka has run."""
     with (
         secure_kafka(tmp_path_factory.mktemp("secure"), jars) as (broker, _),
         running_testbed(broker, tmp_path_factory.mktemp("testbed")) as it,
@@ -76,7 +76,7 @@ def tried() -> list[Rule]:
 
 
 def throttle_somebody(testbed: Testbed) -> None:
-    """As an engine before this one has left it: the next one takes it back."""
+    """Writes a throttle record as an earlier engine would have left it: the next engine deletes it."""
     producer = KafkaProducer(bootstrap_servers=testbed.broker.bootstrap_servers)
     producer.send(f"{PREFIX}.throttle", key=b"somebody", value=encode_throttle("busy", 1)).get(30)
     producer.close()
@@ -94,7 +94,10 @@ def device(client_id: str, address: str) -> paho.Client:
 
 
 def send(testbed: Testbed, devices: list[paho.Client]) -> None:
-    """To each lamp, in a transaction, to nobody, and until the fast path was gone, within a gateway and between them."""
+    """Sends to each lamp, in a transaction, and to clients that are away or unknown.
+
+    Repeats this until messages take the fast path within a gateway and between gateways.
+    """
     settings = testbed.settings("backend")
     own = producer_settings(settings)
     with Producer(settings.kafka.bootstrap_servers, settings=own, transactional_id="backend-1") as producer:
