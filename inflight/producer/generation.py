@@ -280,11 +280,12 @@ def _batch_bytes(message: MessageRecord) -> int:
 
 
 def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) -> int | None:
-    """Returns the topic's `max.message.bytes`, or None if DescribeConfigs is not allowed."""
+    """None = the brokers do not say (DescribeConfigs is not allowed)."""
     config = client_config(bootstrap_servers, settings.kafka_options, ClientErrors(), connection_config(settings))
+    admin = new_client(AdminClient, config)  # a name, because a client without a reference ends, and its request with it
     resource = ConfigResource(ResourceType.TOPIC, settings.topic)
-    admin = new_client(AdminClient, config)  # the reference keeps the client alive until it has answered
     try:
-        return int(admin.describe_configs([resource])[resource].result()[_MAX_RECORD].value)
+        described = admin.describe_configs([resource], request_timeout=settings.min_connect_timeout_ms / 1_000)
+        return int(described[resource].result()[_MAX_RECORD].value)
     except (KafkaException, KeyError):
         return None
