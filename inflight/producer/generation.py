@@ -285,7 +285,7 @@ def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) ->
     admin = new_client(AdminClient, config)  # a name, because a client without a reference ends, and its request with it
     resource = ConfigResource(ResourceType.TOPIC, settings.topic)
     try:
-        described = admin.describe_configs([resource], request_timeout=settings.min_connect_timeout_ms / 1_000)
+        described = admin.describe_configs([resource], request_timeout=connection_config(settings)["socket.timeout.ms"] / 1_000)
         return int(described[resource].result()[_MAX_RECORD].value)
     except (KafkaException, KeyError):
         return None
