@@ -215,8 +215,8 @@ class Session:
                 # The client was answered as soon as the event was in the log, so it counts after the connection's end too.
                 if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
-            # Events of a connection that the session has left may come late: its acknowledgements count, and its end counts only
-            # if the session itself had closed it.
+            # An event of an earlier connection may come late. Its acknowledgements are valid. The end of that connection matters
+            # only if the session had closed it and waits for the confirmation.
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
                 if (connection := self._current_connection(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)

@@ -62,7 +62,7 @@ def letters_filter(fields: Mapping[str, str]) -> LettersFilter:
     """Returns the filter that the fields describe.
 
     Raises:
-        HTTPException: The reason is unknown.
+        HTTPException: The field `reason` names no reason of dead letters.
     """
     reason = fields.get("reason", "")
     if reason and reason not in REASONS:

@@ -34,11 +34,11 @@ QueriesOf: TypeAlias = Callable[[QueryParams], Mapping[str, PageQuery]]
 
 
 class QueryPage:
-    """A page with results of the worker.
+    """A page that shows the results of queries, which the console's worker runs.
 
     Args:
         template: Gets `query`, the results as `answers`, and `values`.
-        queries: Makes the page's queries from its address.
+        queries: Makes the page's queries from the parameters of its URL.
     """
 
     def __init__(

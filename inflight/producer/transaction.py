@@ -91,7 +91,7 @@ class TransactionRunner:
             threading.Thread(target=_release, args=(client,), name="inflight-transaction-end", daemon=True).start()
 
     def close(self) -> None:
-        """Waits for a transaction that is running, which keeps its client until it ends."""
+        """Waits for a running transaction, which needs the Kafka client until its end, and then discards the client."""
         if self.turn.acquire(timeout=_ABORT_S):
             try:
                 self.discard()

@@ -154,7 +154,7 @@ class Bridge(CommandHost[DeviceConnection]):
     def _closed_by_engine(self, device: DeviceConnection, reason_code: int) -> None:
         self._end(device, "closed by the engine", tell_engine=False)
         if reason_code == ReasonCode.SESSION_TAKEN_OVER:
-            self._presence.went_offline(device.client_id)  # it has gone to a gateway, until its next birth message
+            self._presence.went_offline(device.client_id)  # it has connected to a gateway; its next birth message here ends that
         else:
             self._reconnect_later(device.client_id)
 

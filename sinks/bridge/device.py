@@ -37,7 +37,10 @@ _NO_CLOCK: Final = 0
 
 @dataclass(slots=True, eq=False)
 class DeviceConnection:
-    """One presence of a device. Commands before `AcceptConnection` and after the end do nothing."""
+    """The connection of one device behind the broker, from its birth message until it is gone.
+
+    Commands before `AcceptConnection` and after that end do nothing.
+    """
 
     client_id: ClientId
     connection_id: int

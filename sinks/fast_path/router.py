@@ -202,7 +202,7 @@ class KafkaRouter:
         try:
             self._loop.call_soon_threadsafe(self._deliver, offers)
         except RuntimeError:
-            self._stopping.set()  # the loop is closed
+            self._stopping.set()  # the call failed because the loop is closed
 
     # --- on the loop ----------------------------------------------------------------------------------------------------------
 

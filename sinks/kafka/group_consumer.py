@@ -161,7 +161,7 @@ class GroupConsumer:
             raise MemberFenced(text)
         if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
             raise KafkaFailed(text)
-        if self._log_throttle.is_due(code):  # a missing right or topic: it tries again by itself
+        if self._log_throttle.is_due(code):  # a missing permission or topic: librdkafka tries again
             _log.warning("kafka_consumer", topic=self._topic, error=text)
 
     # --- partitions ---------------------------------------------------------------------------------------------------------

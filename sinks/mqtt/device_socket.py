@@ -209,7 +209,7 @@ class DeviceSocket(asyncio.Protocol):
         login: AuthResult | None = EVERYTHING
         if not self._policy.allows_everything:
             host, transport, slot = self._host, self._transport, self._slot
-            assert transport is not None  # else its CONNECT would wait no longer
+            assert transport is not None  # a closed socket leaves the queue of CONNECTs
             assert slot is not None
             peer = Peer(slot.address, self._policy, transport.get_extra_info("peercert") or None)
             login = host.authenticator.authenticate(request.connect, request.client_id, peer, self._logged_in, host.now_ms())

@@ -134,7 +134,7 @@ class Gateway(CommandHost[DeviceSocket]):
         return Registration(connection_id, client_id, partition, self.lease.lease_id, knows_settings, is_late)
 
     def announced(self, socket: DeviceSocket) -> None:
-        """Enters an authenticated socket, unless a newer connection of the client was faster."""
+        """Directs offers for a client to this authenticated socket, unless the client has a newer connection here."""
         connection = socket.connection
         newest = self._by_client.get(connection.client_id)
         if newest is None or newest.connection.connection_id < connection.connection_id:

@@ -52,8 +52,8 @@ class RefusalLog(LogThrottle):
     """Counts every refusal by its kind, and logs as LogThrottle does.
 
     Args:
-        counter: Counts of a metric, by kind.
-        label: The field that names the kind in a line.
+        counter: The values of a metric by kind; each refusal adds one.
+        label: The field of the log line that names the kind.
     """
 
     def __init__(

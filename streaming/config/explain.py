@@ -192,7 +192,7 @@ def _blamed(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, FieldInfo | 
         if field is None:
             if inside is None or _sections(inside):
                 return loc[: index + 1], None  # an unknown key
-            # In a table of free names one more part is the name; the rest is pydantic's.
+            # In a table whose keys users choose, the next part of the location is such a key; pydantic added the parts after it.
             return loc[: index + _is_free_table(inside)], inside
     return loc, field
 

@@ -119,7 +119,7 @@ def counted(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
     """
     topics, text = settings.topics, F.col("value").cast("string")
     outcome = F.when(F.col("topic") == topics.receipts, F.get_json_object(text, "$.outcome"))
-    # The copy of a quarantined client's blob is no message, so its first header, the MQTT topic, is empty.
+    # The copy of a quarantined session is no MQTT message, so the header with the topic, its first one, is empty.
     names = F.transform(F.col("headers"), lambda header: header["key"])
     is_blob = F.array_contains(names, ROW_VERSION) & (F.get(F.col("headers"), F.lit(0))["value"] == F.lit(b""))
     is_quarantine = F.when(F.col("topic") == topics.dead_letters, is_blob)
@@ -144,7 +144,7 @@ def sessions_writer(
     options = {
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
-        # The effective limit is the broker's max.message.bytes; RecordLimits.max_record_bytes keeps records below it.
+        # Large, so that Spark's client refuses no record: the broker's limit counts, and max_record_bytes keeps records below it.
         "kafka.max.request.size": str(4 * settings.limits.max_record_bytes),
         **kafka_options,
     }

@@ -6,25 +6,26 @@ wants done. It makes no calls of its own.
 Theory of operation
 1. The host carries out the effects of each call before the next one (sinks/mqtt/device_socket.py): records to Kafka, reading on
    or off, the timer, bytes to the device, the end, and requests, whose answers are calls again.
-2. A CONNECT goes `receive` → Register → `registered` → LogIn → `logged_in` → the record `ClientConnected`. Its id is that of the
-   time when it came, and commands for that id reach the connection from then on; its turn may come later (`turn_has_come`).
-   Everything else waits in the buffer until `AcceptConnection`.
-3. If the engine knows a newer connection id, and Kafka had our CONNECT without delay, then a clock is wrong and the CONNECT is
-   not late: it is registered again, above that id.
+2. A CONNECT goes `receive` → Register → `registered` → LogIn → `logged_in` → the record `ClientConnected`. The connection id is
+   made from the time at which CONNECT came, and commands for that id reach the connection from then on. In a burst of CONNECTs
+   the login waits in a queue (`turn_has_come`). Everything else waits in the buffer until `AcceptConnection`.
+3. The engine refuses a CONNECT whose id is below the newest one of the client. If Kafka had our CONNECT without delay, the cause
+   is not a late CONNECT but a clock that is behind: the connection is registered again, with an id above the newest.
 4. With Clean Start nothing old is owed to the device. So CONNACK does not wait for the engine but for Kafka's confirmation of the
-   CONNECT, which comes after the login: its content is known from the configuration. What the device then sends waits for
-   `AcceptConnection` all the same.
+   CONNECT, which comes after the login. The content of CONNACK is known from the configuration. What the device then sends still
+   waits for `AcceptConnection`.
 5. A packet of an accepted device becomes a record first. Its answer goes out when Kafka has confirmed the record, in the order of
    the requests (`AppendQueue`), whatever the order of the confirmations [MQTT-4.6.0-2].
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Kept here are only what is on this wire
    (`Outbox`), the session's grant (`WireFastPath`), the packet ids that await PUBREL (`Publications`) and which topic filters
    exist (`SubscriptionJudge`).
-7. A device that breaks the protocol is not listened to any more; what was accepted before is answered, and then the connection
-   ends. Otherwise a device that overruns our Receive Maximum would send it all again, and never come to the end of it.
-8. A gateway that stops, or gives a partition away, uses `close_gracefully`: the engine is told first, the device when Kafka has
-   that and all that was said before. So the end is in the log before the device can be back, and what it has said is answered.
-9. However it ends, the engine hears of it once: `ClientDisconnected` or `ConnectionLost`. Nothing after a `CloseConnection` that
-   says that the client has another connection, or that comes instead of CONNACK: the engine knows.
+7. After a protocol error the gateway reads nothing more from the device. It answers what it had accepted before, and then closes.
+   Without these answers a device that exceeds our Receive Maximum would send the same publications again after each reconnect.
+8. A gateway that stops, or loses a partition, uses `close_gracefully`: it tells the engine first, and closes the socket when Kafka
+   has confirmed this and all earlier records. So the end is in the log before the device can reconnect, and its packets are
+   answered.
+9. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection` if
+   the client has another connection, or if that command came instead of CONNACK.
 """
 
 from collections.abc import Callable, Iterable
@@ -147,7 +148,7 @@ class WireConnection:
     """The engine knows that the connection ends."""
     # Time.
     _handshake_ms: int | None = None
-    """Until when the present step of the handshake may take; None = there is none."""
+    """The deadline of the present step of the handshake; None after the handshake."""
     _last_received_ms: int = 0
     _keep_alive_ms: int = 0
     _stalled_write_ms: int = 0
@@ -256,7 +257,7 @@ class WireConnection:
         return self.turn_has_come(now_ms) if turn is Turn.NOW else self._effects()
 
     def turn_has_come(self, now_ms: int) -> Effects:
-        """The turn of a CONNECT that waited. Nothing happens if the connection has ended, or its time is over."""
+        """Continues a CONNECT that waited for its login. Does nothing after the end of the connection or of its deadline."""
         self._expire(now_ms)
         if self.phase is not Phase.QUEUED:
             return self._effects()
@@ -629,7 +630,7 @@ class WireConnection:
                 self._write_publish(publish, waited_s, outbox)
 
     def _write_publish(self, publish: SendPublish, waited_s: int, outbox: Outbox) -> None:
-        """A message that MQTT cannot carry is not written: the session ends it by `delivery_limit`."""
+        """Encodes a PUBLISH. A message that the codec refuses is skipped; the session gives it up by `delivery_limit`."""
         expiry_s = publish.expiry_interval_s
         try:
             data = self._codec.encode_publish(

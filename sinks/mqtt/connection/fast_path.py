@@ -221,7 +221,7 @@ class WireFastPath:
         return taken
 
     def _refusal(self, under_pressure: bool) -> OfferRefusal | None:
-        """Refuses an offer whatever the message is."""
+        """Returns the reason to refuse any offer now, such as pressure, or None if the message decides."""
         if under_pressure:
             return OfferRefusal.PRESSURE
         if self.outbox.is_blocked:

@@ -50,7 +50,7 @@ class Waiting:
 
     @property
     def measured(self) -> int:
-        """The number of records from `begin` on whose sizes are known."""
+        """The number of records, from the start of the backlog, whose sizes are known."""
         return max(0, self.chunks[-1].end - self.begin) if self.chunks else 0
 
     def size_bytes(self, count: int, *, largest_bytes: int, unknown_bytes: int) -> int:

@@ -92,7 +92,7 @@ def store(row: StateRow | None, state: GroupState, now_ms: int) -> None:
         return
     deadline_ms = row.next_deadline_ms
     if deadline_ms is not None and deadline_ms > now_ms + _LONGEST_TIMER_MS:
-        # Spark cannot count longer timers; a call that comes too early does nothing.
+        # Spark's timers have a maximum. A timer that fires before the session's deadline changes nothing and is set again.
         deadline_ms = now_ms + _LONGEST_TIMER_MS
         row = row._replace(next_deadline_ms=deadline_ms)
     state.update(tuple(row))
