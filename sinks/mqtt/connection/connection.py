@@ -19,10 +19,10 @@ Theory of operation
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Kept here are only what is on this wire
    (`Outbox`), the session's grant (`WireFastPath`), the packet ids that await PUBREL (`Publications`) and which topic filters
    exist (`SubscriptionJudge`).
-7. After a protocol error the gateway reads nothing more from the device. It answers what it had accepted before, and then closes.
+7. After a protocol error the gateway reads nothing more from the device. It answers what it accepted before, and then closes.
    Without these answers a device that exceeds our Receive Maximum would send the same publications again after each reconnect.
-8. A gateway that stops, or loses a partition, uses `close_gracefully`: it tells the engine first, and closes the socket when Kafka
-   has confirmed this and all earlier records. So the end is in the log before the device can reconnect, and its packets are
+8. A gateway that stops, or loses a partition, uses `close_gracefully`: it tells the engine first, and closes the socket when
+   Kafka has confirmed this and all earlier records. So the end is in the log before the device can reconnect, and its packets are
    answered.
 9. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection` if
    the client has another connection, or if that command came instead of CONNACK.
