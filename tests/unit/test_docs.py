@@ -140,7 +140,7 @@ def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
 
 @pytest.mark.parametrize("page", sorted(name for name in TEXTS if name.endswith(".md") and name != "CHANGELOG.md"))
 def test_every_module_that_a_page_names_exists(page: str) -> None:
-    """In backticks, from the root: `state/session.py`, `streaming/engine/`. spec_compliance.md has a stricter test above."""
+    """Paths are in backticks, from the root: `state/session.py`, `streaming/engine/`. spec_compliance.md has a stricter test."""
     packages = "state|sinks|streaming|inflight|tests|trials|bench|examples|conf|docs"
     named = set(re.findall(rf"`((?:{packages})/[\w./]*)`", TEXTS[page]))
     made = "bench/results/"  # by the benchmarks

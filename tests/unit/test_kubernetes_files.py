@@ -32,7 +32,7 @@ EXECUTOR = yaml.safe_load(CONFIGURATION["executor.yaml"])
 CA_FILE = tomllib.loads(CONFIGURATION["inflight.toml"])["kafka"]["ssl_cafile"]
 MOUNTED = "/etc/inflight/config/"
 VERSIONS = ("1.30", "1.37")
-"""The oldest and the newest Kubernetes that is looked at."""
+"""The oldest and the newest Kubernetes that the files are validated for."""
 
 PODS = {found["metadata"]["name"]: found["spec"]["template"] for found in OBJECTS if "template" in found.get("spec", {})}
 PROCESSES = {name: pod["spec"]["containers"][0] for name, pod in PODS.items()}

@@ -13,7 +13,7 @@ NOT_BASE_UNITS = ("_ms", "_milliseconds", "_minutes", "_hours", "_kib", "_mib", 
 
 
 def documented() -> dict[str, str]:
-    """By name, its label."""
+    """Returns the label of each metric by name."""
     rows = ROW.findall(PAGE)
     assert len({name for name, _ in rows}) == len(rows)
     return dict(rows)

@@ -1,4 +1,4 @@
-"""What a gateway or a bridge says of itself."""
+"""The health of a gateway or a bridge: alive, ready, and the reasons when it is not."""
 
 import asyncio
 from collections.abc import Iterable

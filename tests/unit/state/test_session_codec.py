@@ -88,7 +88,7 @@ def fast_session() -> Session:
 
 
 def unheard_session() -> Session:
-    """It has closed its connection, and nobody has said that it is over."""
+    """Returns a session that has closed its connection, while the gateway has not reported the end."""
     s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=100).submit("a").after(30)
     return s.session
 

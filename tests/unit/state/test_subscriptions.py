@@ -1,4 +1,4 @@
-"""state/inbound/subscriptions.py by itself; what the QoS cap means for messages is in tests/spec/test_limits.py."""
+"""Tests state/inbound/subscriptions.py alone; tests/spec/test_limits.py has what the QoS cap means for messages."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ granted = st.builds(Subscription, topic_filter=filters, qos=st.sampled_from(QoS)
 
 
 def many(count: int = 1_000) -> Subscriptions:
-    """Enough for the reading of them to be remembered."""
+    """Returns so many subscriptions that their decoded form is cached."""
     subscriptions = Subscriptions()
     for number in range(count):
         subscriptions.add(Subscription(topic_filter=f"dev/{number}/" + ("+" if number % 2 else "state"), qos=QoS.AT_LEAST_ONCE))

@@ -1,7 +1,7 @@
-"""Whatever an earlier version has written is still read: every record of its topics, every row of its state.
+"""Reads what every earlier version has written: every record of its topics, every row of its state.
 
-The archives are of tests/integration/up/fixtures/make.py. Another test goes on with them
-(tests/integration/up/test_continues_written_data.py).
+The archives are of tests/integration/up/fixtures/make.py. tests/integration/up/test_continues_written_data.py starts
+`inflight up` on them.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The console as a browser's requests see it, with measurements in place of a running system."""
+"""The console as a browser's requests see it, with measurements instead of a running system."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Finding Java: which one is taken, and what is said when there is none or an old one."""
+"""Finding Java: which installation is used, and the error when there is none or an old one."""
 
 from pathlib import Path
 

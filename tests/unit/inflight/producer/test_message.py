@@ -1,4 +1,4 @@
-"""What `send` accepts is what the engine accepts."""
+"""The engine accepts what `send` accepts."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def build(client_id: str = "client", topic: str = "a/b", payload: Any = b"x", **
 
 
 def read(message: MessageRecord) -> Any:
-    """As the engine reads it."""
+    """Parses the message as the engine does."""
     headers = tuple(Header(name, value) for name, value in message.headers)
     return parse_message(headers, payload=message.value, accepted_ms=1_000, default_message_id="position")[0]
 

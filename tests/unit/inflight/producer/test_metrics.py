@@ -1,4 +1,4 @@
-"""What a producer counts, and that docs/producer.md tells of all of it under the names that it has."""
+"""The metrics of a Producer, and their names and descriptions in docs/producer.md."""
 
 import dataclasses
 import re

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def producer() -> Iterator[Producer]:
-    """Nobody listens where it sends to."""
+    """Yields a Producer whose broker address has no listener."""
     options: dict[str, Any] = {"attempt_timeout_ms": 100, "max_attempts": 2, "throttle_timeout_ms": 0, "max_pending_messages": 2}
     made = Producer(f"127.0.0.1:{free_port()}", registry=CollectorRegistry(), **options)
     yield made

@@ -1,4 +1,4 @@
-"""Looking at processes, and at a Kafka that is away."""
+"""Probes of processes, and of a Kafka that is unreachable."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a device answers, read strictly; what it is told, without losing what the backend had said."""
+"""A device's answers are read strictly; what it receives keeps the backend's properties."""
 
 import pytest
 from hypothesis import given

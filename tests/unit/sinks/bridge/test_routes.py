@@ -1,4 +1,4 @@
-"""Which topics mean what, and which settings contradict each other."""
+"""Topics and what they mean, and settings that contradict each other."""
 
 import dataclasses
 from typing import Any

@@ -26,7 +26,7 @@ class Sent:
         self._answer: Answer | None = answer
 
     def answer(self, error: KafkaError | None = None, broker_ms: int | None = None) -> None:
-        """Once; whatever comes later is not heard."""
+        """Answers the append once; later answers are ignored."""
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(error, broker_ms, 0)

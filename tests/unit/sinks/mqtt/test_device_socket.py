@@ -56,7 +56,7 @@ class Transport(asyncio.Transport):
 
 
 class Host:
-    """A gateway with a lease and a partition, on a log that confirms when it is told to."""
+    """A gateway with a lease and a partition, on a log that confirms on request."""
 
     def __init__(self) -> None:
         self.unconfirmed: list[Confirmation] = []
@@ -109,7 +109,7 @@ def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
 
 @pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
 def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int, refusal: str) -> None:
-    """No CONNACK 0x00 and no DISCONNECT before CONNACK [MQTT-3.14.0-1]."""
+    """The device gets no CONNACK 0x00, and no DISCONNECT before CONNACK [MQTT-3.14.0-1]."""
 
     def scenario(host: Host) -> None:
         socket, transport = host.socket()

@@ -1,4 +1,4 @@
-"""The death history and the cycle rule. docs/protocol.md, section 6; the stories are in tests/scenarios/test_dead_letters.py."""
+"""The death history and the cycle rule. docs/protocol.md, section 6; tests/scenarios/test_dead_letters.py has the scenarios."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ MESSAGE = Message(message_id="m", topic="a/b", payload=b"p", expiration_ms=5_000
 
 
 def died(message: Message, *deaths: tuple[str, Outcome], exchange: str = "x") -> Message:
-    """After these deaths, the first one first, each a second after the one before."""
+    """Returns the message with these deaths, the first one first, a second apart."""
     for number, (queue, reason) in enumerate(deaths):
         message = with_death(message, queue=queue, reason=reason, time_ms=1_000 * (number + 1), exchange=exchange)
     return message
@@ -147,7 +147,7 @@ def test_any_history_has_each_queue_and_reason_once_and_all_deaths_counted(steps
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40))
 def test_without_a_rejection_no_message_visits_a_queue_twice(targets: list[str]) -> None:
-    """Whatever the exchanges say, following the rule ends."""
+    """Following the exchanges ends, whatever they are."""
     message, queue = MESSAGE, "start"
     visited = [queue]
     for target in targets:

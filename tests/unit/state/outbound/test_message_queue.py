@@ -1,4 +1,4 @@
-"""state/outbound/message_queue.py by itself; what a session does with it is in tests/spec/test_queue.py."""
+"""Tests state/outbound/message_queue.py alone; tests/spec/test_queue.py has the session's use of it."""
 
 from collections import Counter
 

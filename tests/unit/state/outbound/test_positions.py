@@ -1,4 +1,4 @@
-"""state/outbound/fast_path/positions.py by itself; what a session does with it is in tests/spec/fast_path/test_adoption.py."""
+"""Tests state/outbound/fast_path/positions.py alone; tests/spec/fast_path/test_adoption.py has the session's use of it."""
 
 from state.model import Position
 from state.outbound.fast_path.positions import Positions

@@ -1,4 +1,4 @@
-"""How long a packet may wait for its answer. The backoff after 0x97 is in tests/properties/test_backoff.py."""
+"""Waits of a packet for its answer. The backoff after 0x97 is in tests/properties/test_backoff.py."""
 
 import pytest
 

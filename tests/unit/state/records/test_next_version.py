@@ -41,7 +41,7 @@ def test_a_field_at_the_end_is_ignored(decode: Decode, data: bytes) -> None:
 
 @pytest.mark.parametrize("decode", [decode_events, lambda data: decode_command_batch(b"\x01\x92\xa1c\x91" + data[1:])])
 def test_an_unknown_kind_under_a_known_version_is_damage(decode: Decode) -> None:
-    """One turned bit makes it; a new kind has a new version."""
+    """A flipped bit makes such a record; a new kind has a new version."""
     with pytest.raises(UnreadableRecord) as caught:
         decode(VERSION_BYTE + msgspec.msgpack.encode([99, 1]))
     assert not isinstance(caught.value, NewerRecord)

@@ -20,7 +20,7 @@ class Clock:
 
 
 class Watched:
-    """A file, and a second after each look."""
+    """A file, and a clock that advances a second after each poll."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -86,7 +86,7 @@ class Bench:
         return self.generation
 
     def settle(self) -> None:
-        """As the worker does after each call."""
+        """Settles the outcomes, as the worker does after each call."""
         outcomes, self.loop.outcomes = self.loop.outcomes, []
         for settle, outcome in outcomes:
             settle(outcome)
@@ -132,7 +132,7 @@ class Bench:
         self.throttles.apply(key.encode(), value)
 
     def run_until(self, now_ms: float) -> None:
-        """As the worker does: at every moment when something is due."""
+        """Advances the loop as the worker does: at every moment when something is due."""
         while (due := self.loop.next_due_ms()) is not None and due <= now_ms:
             self.now_ms = max(self.now_ms, due)
             self.loop.advance(self.now_ms)

@@ -1,4 +1,4 @@
-"""When an attempt ends, when the next one starts, and how long a throttled one waits."""
+"""Attempts: their end, the start of the next one, and the wait of a throttled one."""
 
 import itertools
 

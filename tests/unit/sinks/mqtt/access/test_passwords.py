@@ -23,7 +23,7 @@ def test_an_unknown_user_takes_as_long_as_a_wrong_password() -> None:
     known = passwords(ada="p")
 
     def spent(name: str) -> float:
-        """Of the best of some tries, because the machine may be busy."""
+        """Returns the shortest thread time of five tries, in seconds, because the machine may be busy."""
         hashed, best = known.hash_of(name, b"wrong"), 1e9
         for _ in range(5):
             before = time.thread_time()

@@ -66,7 +66,7 @@ def test_a_token_whose_claims_were_changed_is_refused() -> None:
 
 
 def test_only_the_configured_algorithms_count() -> None:
-    """Neither none, nor a MAC whose key is the public key, nor another signature."""
+    """The unsigned token, the MAC whose key is the public key, and the other signature are refused."""
     public = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     refused(token(key=None, algorithm="none"))
     header = base64.urlsafe_b64encode(b'{"alg":"HS256"}').rstrip(b"=")

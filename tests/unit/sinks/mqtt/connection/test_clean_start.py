@@ -37,7 +37,7 @@ def test_connack_is_sent_when_the_connect_is_in_the_log() -> None:
 
 @pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
 def test_when_the_lease_passes_before_connack_the_answer_is_a_refusal(level: int, refusal: str) -> None:
-    """No DISCONNECT comes before CONNACK [MQTT-3.14.0-1], and nothing is promised any more."""
+    """A DISCONNECT never comes before CONNACK [MQTT-3.14.0-1], and a late confirmation promises nothing."""
     harness = Harness()
     harness.confirming = False
     harness.send(connect(level=level, flags=CLEAN))

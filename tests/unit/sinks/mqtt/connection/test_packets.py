@@ -214,7 +214,7 @@ class TestDelivery:
         assert data == publish("t", v5=b"\x02\x00\x00\x00\x07")
 
     def test_waiting_time_is_subtracted_from_the_expiry_interval(self) -> None:
-        """[MQTT-3.3.2-6] What was given out does not expire any more."""
+        """[MQTT-3.3.2-6] A message that was sent no longer expires."""
         harness = connected(5, accept={"send_quota": 1})
         for packet_id, expiry_s in ((1, 60), (2, 60), (3, None), (4, 5)):
             publish_1 = {"packet_id": packet_id, "topic": "t", "payload": b"p", "qos": QoS(1)}

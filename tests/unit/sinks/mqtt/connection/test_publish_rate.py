@@ -56,7 +56,7 @@ def test_expected_acknowledgements_do_not_count_for_the_packet_rate() -> None:
 
 
 def test_only_connected_devices_below_the_rate_are_of_low_rate() -> None:
-    """See sinks.mqtt.limits.adaptive_rate."""
+    """The rule is in sinks.mqtt.limits.adaptive_rate."""
     harness = Harness(device_limits=DeviceLimits(max_packet_rate=640))
     harness.send(connect())
     assert not harness.connection.is_low_rate(harness.now_ms), "its CONNECT waits"

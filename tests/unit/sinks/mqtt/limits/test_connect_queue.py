@@ -164,7 +164,7 @@ def test_others_wait_while_the_engine_does_not_answer() -> None:
 
 
 def test_a_connect_of_a_closed_socket_counts_until_answered_or_old() -> None:
-    """Otherwise devices that give up and reconnect would make the engine hear of each attempt."""
+    """Otherwise the engine would read a CONNECT for every attempt of a device that gives up and reconnects."""
     connects = Testbed(max_unanswered_connects=1)
     assert connects.enter("first", "a") is Turn.NOW
     connects.queue.announced(1)

@@ -32,7 +32,7 @@ def published(properties: bytes, *, qos: int = 1, payload: bytes = b"") -> bytes
 
 
 def asked_to_connect(properties: bytes = b"", will: bytes | None = None, *, will_payload: bytes = b"") -> bytes:
-    """Of MQTT 5. will: its properties."""
+    """Returns a CONNECT of MQTT 5. will: its properties."""
     header = text("MQTT") + bytes((5, 0x02 if will is None else 0x06)) + b"\x00\x0a"
     body = framing.encode_length(len(properties)) + properties + text("c1")
     if will is not None:

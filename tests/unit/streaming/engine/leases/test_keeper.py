@@ -85,7 +85,7 @@ class KeeperHarness:
         self.unread += [(lease_id, LEASE) for lease_id in lease_ids]
 
     def pass_s(self, seconds: float, *renewed: str) -> None:
-        """A look every second, with renewals before each."""
+        """Lets seconds pass, with renewals and then a check in each."""
         for _ in range(round(seconds)):
             self.now_s += 1
             self.renew(*renewed)

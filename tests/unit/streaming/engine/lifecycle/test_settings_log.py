@@ -165,7 +165,7 @@ def test_settings_that_cannot_be_read_are_an_error_where_they_are_needed(data: b
 
 
 def test_settings_that_do_not_affect_records_are_the_current_ones() -> None:
-    """And a partition that is gone would keep Kafka's producer waiting for ever."""
+    """The recorded number of partitions must not be used: Kafka's producer would wait for a deleted partition for ever."""
     files = Files()
     files.start(SECOND)
     files.planned(0, committed=False)

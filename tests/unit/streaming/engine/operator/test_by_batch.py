@@ -1,4 +1,4 @@
-"""Each task gets the settings of its own micro-batch, also in a worker process that has run others."""
+"""Each task gets the settings of its own micro-batch, even in a worker process that has run others."""
 
 import pickle
 from collections.abc import Iterator

@@ -88,7 +88,7 @@ def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
 
 @given(lengths_ms=st.lists(st.integers(0, 700), min_size=1, max_size=60), timer_ms=st.integers(1, 100_000))
 def test_a_timer_is_late_by_a_quarter_of_its_length_at_most(lengths_ms: list[int], timer_ms: int) -> None:
-    """Set in a micro-batch that did something; the next ones do nothing and take as long as they take."""
+    """The timer is set in a micro-batch that did something; the next ones do nothing and take any time."""
     clock = Clock()
     pace = Pace(clock, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=IDLE_MS, now_ms=0)
     set_ms = clock.now_ms

@@ -22,7 +22,7 @@ class Pace:
 
 
 class Intake:
-    """Records what it was told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -12,7 +12,7 @@ NOTHING = EngineSigns(batches=7)
 
 
 class Watched:
-    """A rule with a patience of 60 s and micro-batches that come at least every second, looked at every five."""
+    """A rule with a patience of 60 s, evaluated every 5 s, and micro-batches that come at least every second."""
 
     def __init__(self, **engine: object) -> None:
         self.now_s = 1_000.0
