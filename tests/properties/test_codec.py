@@ -78,7 +78,7 @@ def fast_session() -> bytes:
 
 
 def decode_with_every_reader(data: bytes) -> None:
-    """Whatever escapes fails the test, but for UnreadableRecord."""
+    """Decodes with every reader. Any exception but UnreadableRecord fails the test."""
     with suppress(UnreadableRecord):
         decode_events(data)
     with suppress(UnreadableRecord):
@@ -116,7 +116,7 @@ def test_arbitrary_bytes_are_a_value_or_an_unreadable_record(data: bytes) -> Non
 
 @given(st.data())
 def test_a_damaged_record_is_a_value_or_an_unreadable_record(data: st.DataObject) -> None:
-    """Closer to home than arbitrary bytes: a good record with some bytes changed, cut off or inserted."""
+    """The damaged record is a good record with some bytes changed, cut off or inserted."""
     good = data.draw(st.sampled_from(GOOD))
     damaged = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):

@@ -1,7 +1,7 @@
-"""A task of Spark that was thought dead writes its records once more, after newer ones: nobody may notice.
+"""A task of Spark that was believed dead writes its records again, after newer ones: the repetition must have no effect.
 
-The session is the real one, and so is what carries its commands out: a gateway's connection, and a bridge's. Each story is told
-twice, once with repetitions of whole micro-batches and once without; the device, the log and the session must see the same.
+The session is the real one, and so is what applies its commands: a gateway's connection, and a bridge's. Each scenario runs
+twice, once with repetitions of whole micro-batches and once without. The device, the log and the session must see the same.
 """
 
 from collections.abc import Callable
@@ -33,13 +33,13 @@ class Process(Protocol):
     def carry_out(self, command: GatewayCommand, code: str) -> None: ...
 
     def events(self) -> list[Event]:
-        """For the session, since the last call."""
+        """Returns the events for the session since the last call."""
 
     def answer(self, index: int) -> None:
-        """The device answers one of the packets that it has not answered."""
+        """Lets the device answer one of its unanswered packets."""
 
     def seen(self) -> object:
-        """All that the device has seen."""
+        """Returns everything that the device has received."""
 
 
 class Gateway:
@@ -194,7 +194,7 @@ def test_the_script_says_something() -> None:
 
 
 def test_a_late_command_for_an_ended_connection_ends_nothing_else() -> None:
-    """Whoever reads it says that the connection is lost; the session knows, or is on a newer one."""
+    """The process that reads the command reports the connection lost. The session ignores that: the connection has ended."""
     story = Story(Bridge())
     story.micro_batch()
     story.submit(1)

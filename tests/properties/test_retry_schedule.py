@@ -18,7 +18,7 @@ def settings_of(schedule: list[int], **changes: object) -> SessionSettings:
 
 
 def sent_at(s: Scenario, calls: int) -> list[int]:
-    """When a PUBLISH was sent, calling at each deadline; the scenario executes every activation twice and compares."""
+    """Returns the times of PUBLISHes in ms if every deadline is met. The scenario executes activations twice."""
     times = []
     for _ in range(calls):
         deadline_ms = s.session.next_deadline_ms()
@@ -38,7 +38,7 @@ def test_the_nth_resend_comes_after_the_sum_of_the_first_n_waits(schedule: list[
 
 @given(waits, st.lists(st.integers(0, 20_000_000), max_size=8))
 def test_a_wait_never_ends_early_and_one_call_makes_at_most_one_step(schedule: list[int], gaps_ms: list[int]) -> None:
-    """Whenever the engine comes round: between two transmissions lies at least the wait that was due."""
+    """The engine may run at any time: between two transmissions lies at least the wait that was due."""
     s = Scenario(settings=settings_of(schedule, delivery_limit=-1)).connect().submit("a")
     times = [START_MS]
     for gap_ms in gaps_ms:

@@ -150,7 +150,7 @@ class SessionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.submitted)
     @rule()
     def submit_the_latest_again(self) -> None:
-        """Within the deduplication window, so it is one message."""
+        """The repetition comes within the deduplication window, so it is the same message."""
         self.log.append(MessageSubmitted(message=self.submitted[max(self.submitted)], explicit_id=True))
 
     # --- connections --------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class SessionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.gateway and self.gateway.open and self.gateway.accepted)
     @rule(topic_filter=st.sampled_from(["low/1", "low/#", "low/+"]), qos=st.sampled_from([0, 0, 1, None]))
     def device_subscribes(self, topic_filter: str, qos: int | None) -> None:
-        """None: it unsubscribes."""
+        """Subscribes at a QoS; None: unsubscribes."""
         if qos is None:
             self.log.append(Unsubscribed(connection_id=self.gateway.connection_id, topic_filters=(topic_filter,)))
         else:
@@ -342,7 +342,7 @@ class SessionModel(RuleBasedStateMachine):
 
     @rule(passed_s=st.sampled_from([0, 0.5, 10]))
     def a_good_round_trip(self, passed_s: float) -> None:
-        """Everything in the log is handled, everything on the wire is read and answered. Brings stories further into a life."""
+        """Handles the whole log, then reads and answers all packets on the wire. So an example gets further into a session."""
         self.engine_runs_a_micro_batch(count=1_000, passed_s=passed_s)
         if self.gateway is not None:
             for packet in list(self.gateway.wire):

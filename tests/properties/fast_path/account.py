@@ -15,10 +15,10 @@ _NEVER_RECEIVED: Final = (Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outc
 
 
 class Account:
-    """Everything by the message's name. A method that finds a promise broken raises AssertionError.
+    """Keeps what became of each message, by name. Its methods raise AssertionError when a promise is broken.
 
-    sent: with which QoS. got: how often the device's application got it; order: in which it came first. refused: the device has
-    said no to it.
+    sent: QoS by name. got: how often the device's application received the message. order: names in the order of first receipt.
+    refused: messages that the device has refused.
     """
 
     def __init__(self, scenario: Scenario, kafka: Kafka) -> None:
@@ -34,7 +34,7 @@ class Account:
         return self.sent.keys() - self.outcomes.keys()
 
     def received(self, name: str) -> None:
-        """The application of the device gets a message."""
+        """Notes that the device's application gets a message."""
         self.got[name] += 1
         is_first, qos = self.got[name] == 1, self.sent[name]
         assert is_first or qos != 2 or self._was_refused_meanwhile(name), f"{name} twice at QoS 2"
@@ -57,7 +57,7 @@ class Account:
         return set(self._scenario.priorities) == {0}
 
     def ended(self, receipt: Receipt) -> None:
-        """The engine has written it."""
+        """Notes a receipt of the engine."""
         name, outcome = self._kafka.name_of(receipt.message_id), receipt.outcome
         assert name not in self.outcomes, f"two outcomes of {name}: {self.outcomes[name]}, then {outcome}"
         got = self.got[name]
@@ -68,7 +68,7 @@ class Account:
         self.outcomes[name] = outcome
 
     def check(self, session: Session, messages_read: Iterable[Record]) -> None:
-        """Each message that the session has read is in it, or has its outcome."""
+        """Checks that each message that the session has read is held by the session or has an outcome."""
         outbound = session.outbound
         deliveries = (*(entry.delivery for entry in outbound.window), *outbound.queue)
         held = [self._kafka.name_of(delivery.message.message_id) for delivery in deliveries]

@@ -60,11 +60,11 @@ class Device:
 
     @property
     def is_cut_off(self) -> bool:
-        """It has no connection that could serve it."""
+        """True if the device has no connection that could serve it."""
         return self.connection is None or self.connection.is_over
 
     def connect(self, *, clean_start: bool, expiry_s: int | None = None) -> None:
-        """On a new socket; what it has not read on the one before is lost. expiry_s: None = the scenario's."""
+        """Connects on a new socket; unread bytes of the old one are lost. expiry_s: None = the scenario's."""
         scenario = self._shared.scenario
         if self.connection is not None:
             self._shared.now_ms += _GIVES_UP_AFTER_MS
@@ -139,7 +139,7 @@ class Device:
             connection.up.append(answer)
 
     def _may_refuse(self, publish: Publish) -> bool:
-        """It has not accepted it before."""
+        """True if the device has not accepted this message before."""
         return publish.qos > 0 and publish.packet_id not in self._received_ids and not self._account.got[_name(publish)]
 
     def _take(self, publish: Publish) -> None:

@@ -127,7 +127,7 @@ class Engine:
         return decode_session(self._blob, client_id=CLIENT, settings=settings)
 
     def _execute(self, batch: MicroBatch) -> tuple[tuple[Command, ...], bytes | None]:
-        """Twice, with the same result: the commands and the new blob."""
+        """Executes the micro-batch twice, with the same result. Returns the commands and the new blob."""
         happened = self._happened(batch)
         if self._blob is None and not happened:
             return (), None

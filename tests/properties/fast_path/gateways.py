@@ -32,7 +32,7 @@ class Gateways:
             yield from connection.next_steps()
 
     def goes_on(self) -> bool:
-        """One of them does something that is to be done. False: there is nothing."""
+        """Lets one connection do a step that is due. Returns False if no step is due."""
         return any(connection.goes_on() for connection in self.connections)
 
     def open(self, version: int) -> SimulatedConnection:

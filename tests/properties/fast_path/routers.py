@@ -11,7 +11,7 @@ from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 
 class Router:
-    """number: 0 for the first, which is there mostly. It has little memory, so that it forgets clients."""
+    """A gateway's router, with so little memory that it forgets clients. number: 0 for the one that is mostly assigned."""
 
     def __init__(self, number: int, shared: Shared, kafka: Kafka, gateways: Gateways) -> None:
         self.number = number
@@ -35,11 +35,11 @@ class Router:
 
     @property
     def has_unread(self) -> bool:
-        """Messages behind its assignment."""
+        """True if there are messages after its position."""
         return self._reads_next is not None and self._reads_next < len(self._kafka.messages)
 
     def assign(self) -> None:
-        """It reads from the end."""
+        """Assigns the partition; the router reads from its end."""
         self._reads_next = len(self._kafka.messages)
         self._memory.assigned(PARTITION, self._kafka.next_offset)
 
@@ -49,7 +49,7 @@ class Router:
         self._memory.revoked(PARTITION)
 
     def read(self) -> None:
-        """The next message, which must be there."""
+        """Reads the next message, which must exist."""
         assert self._reads_next is not None
         record = self._kafka.messages[self._reads_next]
         self._reads_next += 1

@@ -39,7 +39,7 @@ class Scenario:
 
 
 def scenario_of(number: int) -> Scenario:
-    """One of many, the same for the same number."""
+    """Returns a scenario at random. The same number gives the same scenario."""
     pick = random.Random(number).choice
     return Scenario(
         session=SessionSettings(

@@ -115,7 +115,7 @@ class SimulatedConnection:
         return Step(weight, f"{self._label} {what}", run)
 
     def goes_on(self) -> bool:
-        """Does one thing that is to be done. False: there is nothing, but what the device may read."""
+        """Does one step that is due. Returns False if none is due but the device's reads."""
         if self._waiting:
             self._land()
         elif self._has_crashed and self.commands:
@@ -209,7 +209,7 @@ class SimulatedConnection:
                 self._feed(self.real.logged_in, EVERYTHING)
 
     def _put_on_wire(self, publish: Publish) -> None:
-        """For the first time on this connection."""
+        """Sends a PUBLISH for the first time on this connection."""
         packet_id = publish.packet_id
         self._written.add(packet_id)
         assert publish.dup or packet_id not in self.unanswered, f"packet id {packet_id} twice on the wire"
@@ -221,7 +221,7 @@ class SimulatedConnection:
 
     @property
     def _others_speak(self) -> bool:
-        """For its connections."""
+        """True if other processes write events for this gateway's connections."""
         return self._has_crashed or self._lease_has_passed
 
     def _freeze(self) -> None:
@@ -232,7 +232,7 @@ class SimulatedConnection:
         self._lease_has_passed = True
 
     def wake(self) -> None:
-        """If it was frozen. The host looks at its lease before anything else, and closes what it holds when it has passed."""
+        """Thaws a frozen gateway. The host inspects its lease first, and closes its connections if the lease has expired."""
         if not self._is_frozen:
             return
         self._is_frozen = False

@@ -57,7 +57,7 @@ class World:
         yield from self.kafka.next_steps()
 
     def step(self, choice: int) -> None:
-        """choice: any number; it picks one of the steps by their weights."""
+        """Does one step. choice: any number; it selects a step by the steps' weights."""
         steps = list(self.next_steps())
         left = choice % sum(step.weight for step in steps)
         for step in steps:
