@@ -67,7 +67,7 @@ def message(name: str, *, qos: int = 1, payload: bytes | None = None, **fields: 
 
 
 def on_wire(command: Command) -> str | None:
-    """How a transcript shows a command to a gateway; None for the other commands."""
+    """Shows a command to a gateway as in a transcript; returns None for other commands."""
     match command:
         case SendPublish(packet_id=packet_id, qos=qos, dup=dup):
             name = command.payload.decode(errors="replace")[:20]
@@ -93,7 +93,7 @@ def on_wire(command: Command) -> str | None:
 
 
 class Scenario:
-    """One session and everything around it. `commands`: of the whole scenario; `last`: of the latest activation."""
+    """A session and its surroundings. `commands`: of the whole scenario; `last`: of the latest activation."""
 
     def __init__(self, *, settings: SessionSettings | None = None, **changes: Any) -> None:
         self.settings = settings or SessionSettings(**changes)
@@ -109,7 +109,7 @@ class Scenario:
     # --- the engine ---------------------------------------------------------------------------------------------------------
 
     def handle(self, *events: Event) -> tuple[Command, ...]:
-        """One activation, executed twice (see the module's docstring)."""
+        """Executes one activation, twice (see the module's docstring)."""
         if self._batch is not None:
             self._batch.extend(events)
             return ()
@@ -296,12 +296,12 @@ class Scenario:
         return [line for command in new if (line := on_wire(command)) is not None]
 
     def sent(self, kind: type[Command]) -> list[Any]:
-        """All commands of a kind in the whole scenario."""
+        """Returns the commands of a kind in the whole scenario."""
         return [command for command in self.commands if isinstance(command, kind)]
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
-        """By message id; a message with two receipts is an error."""
+        """Returns the outcomes by message id. Raises AssertionError if a message has two receipts."""
         receipts = self.receipts
         by_id = {receipt.message_id: receipt.outcome for receipt in receipts}
         assert len(by_id) == len(receipts), f"a message has two receipts: {receipts}"
@@ -340,7 +340,7 @@ class Scenario:
 
     @property
     def packet_ids(self) -> list[int]:
-        """In the window, in the order of first transmission."""
+        """Returns the packet ids in the window, in order of first transmission."""
         return [entry.packet_id for entry in self.session.outbound.window]
 
 

@@ -182,7 +182,7 @@ def test_headers_override_the_policy_of_the_first_queue_only() -> None:
 
 
 def test_a_header_names_no_exchange_that_the_owner_may_not_write_to() -> None:
-    """Neither to bring the dead letter elsewhere nor to make one of what the policy lets go without."""
+    """A header that does not count neither redirects a dead letter nor makes one of a message that the policy drops."""
     policy = Policy(
         clients="a",
         dead_letter_exchange="retry",
@@ -341,7 +341,7 @@ def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
 
 @pytest.mark.no_cover
 def test_a_crash_at_any_record_leaves_no_message_behind() -> None:
-    """Every micro-batch, every number of its records that reached Kafka: each message is delivered or dead-lettered."""
+    """The engine crashes after every number of records of every micro-batch. Each message is delivered or dead-lettered."""
     undisturbed = _lives_and_deaths(None)
     assert {receipt["outcome"] for receipt in undisturbed.receipts} == {"maxlen", "expired", "rejected", "delivered"}
     parked, delivered = sorted(undisturbed.read("parking")), _delivered(undisturbed)
@@ -442,7 +442,7 @@ def test_a_response_topic_that_names_no_client_sends_no_receipt_to_anybody() -> 
 
 @pytest.mark.no_cover
 def test_a_repeated_micro_batch_delivers_each_of_many_dead_letters_once() -> None:
-    """More than any window of remembered ids; the engine dies after it has written most of them."""
+    """The dead letters outnumber any deduplication window; the engine crashes after it has written most of them."""
     count = 300
     crowd = SessionSettings(max_mqueue_len=0, max_mqueue_bytes=0, deduplication_window=10)
     engine = EngineModel(

@@ -64,7 +64,7 @@ def test_out_of_order_pubacks_free_their_own_slots_only() -> None:
 
 
 def test_a_qos_2_message_survives_a_crash_at_every_point_of_its_handshake() -> None:
-    """Each step is executed twice by the DSL; here the connection breaks at each of them, too."""
+    """The DSL executes each step twice; here the connection breaks at each step, too."""
     s = Scenario().connect()
     s.submit("a", qos=2)
     s.lose_connection().connect()

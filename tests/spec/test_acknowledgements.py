@@ -277,7 +277,7 @@ def test_what_follows_a_protocol_error_in_the_same_batch_is_still_handled() -> N
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_attempt_after_the_delivery_limit_is_not_made(qos: int) -> None:
-    """delivery_limit = 3: three transmissions, and in place of the fourth a dead letter."""
+    """With a delivery_limit of 3 there are three transmissions, and a dead letter instead of the fourth."""
     s = Scenario(delivery_limit=3).connect().submit("a", qos=qos)
     s.after(29)
     s.after(120)

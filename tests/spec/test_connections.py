@@ -92,7 +92,7 @@ def test_a_session_ends_its_expiry_interval_after_the_disconnect() -> None:
 
 
 def stalled() -> Scenario:
-    """Its session has wanted the connection closed 30 seconds after the start, and is kept for 60."""
+    """Returns a session that asked to close its connection after 30 seconds, and expires after 60."""
     s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=60).submit("a").after(30)
     assert s.sees()[-1] == "CLOSE 0x83"
     return s

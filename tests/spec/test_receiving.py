@@ -96,7 +96,7 @@ def test_a_repetition_on_the_next_connection_is_not_handed_on_again() -> None:
 
 
 def test_a_publication_of_an_older_connection_of_the_same_session_counts() -> None:
-    """It is in the log, so the device may have its PUBREC already."""
+    """The publication is in the log, so the device may have its PUBREC already."""
     s = Scenario().connect().connect()
     s.publish(5, "a", connection_id=1).publish(5, "a", dup=True)
     assert s.uplink == ["a"]
@@ -208,7 +208,7 @@ def test_a_publication_above_the_receive_maximum_closes_with_0x93() -> None:
 
 
 def test_a_client_of_mqtt_3_1_1_has_no_receive_maximum_to_exceed() -> None:
-    """Its PUBRELs may come behind any number of PUBLISHes: it may hold every packet id that there is."""
+    """The client's PUBRELs may come after any number of PUBLISHes, so every packet id may await its PUBREL."""
     s = Scenario(max_awaiting_rel=2).connect(version=4)
     s.sees()
     with s.micro_batch():
@@ -233,7 +233,7 @@ def test_a_repetition_while_the_set_is_full_is_not_an_overflow() -> None:
 
 
 def test_after_an_overflow_repetitions_are_no_overflows() -> None:
-    """Else a device that obeys the standard could never come back: it has to resend before it can release."""
+    """Otherwise a device that obeys the standard could never recover: it has to resend before it can release."""
     s = Scenario(max_awaiting_rel=1).connect(version=5).publish(1, "a").publish(2, "b").connect(version=5)
     s.sees()
     s.publish(1, "a", dup=True).publish(2, "b", dup=True).pubrel(1, 2)
@@ -293,7 +293,7 @@ def test_a_tombstone_recognises_a_late_repetition_and_the_exchange_goes_on() -> 
 def test_a_tombstone_does_not_swallow_a_new_publication_under_its_id() -> None:
     s = Scenario().connect().publish(5, "a").after(300).publish(5, "b", dup=True)
     assert s.uplink == ["a", "b"]
-    assert s.publish(5, "b", dup=True).uplink == ["a", "b"]  # it is in the set, in place of the tombstone
+    assert s.publish(5, "b", dup=True).uplink == ["a", "b"]  # it is in the set instead of the tombstone
     assert dict(s.session.inbound.awaiting_rel.tombstones) == {}
 
 
@@ -313,7 +313,7 @@ def test_after_a_late_pubrel_the_same_content_is_a_new_publication() -> None:
 
 
 def test_a_late_repetition_is_recognised_among_many_abandoned() -> None:
-    """There are as many as may await PUBREL, at most one for each packet id."""
+    """There are as many tombstones as may await PUBREL, at most one for each packet id."""
     s = Scenario().connect()
     with s.micro_batch():
         for packet_id in range(1, 501):

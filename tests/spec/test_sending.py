@@ -66,7 +66,7 @@ def test_a_pubrel_that_the_gateway_has_sent_is_recorded_and_not_sent_twice() -> 
 
 
 def test_reason_code_0x10_is_a_success() -> None:
-    """No matching subscribers is not a refusal (MQTT 5, 3.4.2.1)."""
+    """The reason "No matching subscribers" is not a refusal (MQTT 5, 3.4.2.1)."""
     s = Scenario().connect(version=5).submit("a").submit("b", qos=2)
     s.puback(1, reason_code=0x10).pubrec(2, reason_code=0x10).pubcomp(2)
     assert s.outcomes == {"a": Outcome.DELIVERED, "b": Outcome.DELIVERED}

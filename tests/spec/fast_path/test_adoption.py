@@ -73,7 +73,7 @@ def test_an_engine_that_was_away_waits_before_it_sends_again() -> None:
 
 
 def test_a_fast_send_behind_a_missing_one_is_ignored() -> None:
-    """Else that one, which is read as a message later, would come after it; and if it is older than what was handled, never."""
+    """If it were adopted, the missing message would come after it, or never if it is older than the handled position."""
     s = opened().fast_sent("b", Y + 1, at=at(2), previous=1)
     assert s.packet_ids == []
     s.lose_connection().submit("a", at=at(1)).submit("b", at=at(2)).connect(capabilities=FAST)
@@ -206,7 +206,7 @@ def test_a_late_acknowledgement_may_be_about_an_older_message() -> None:
 
 
 def test_a_session_stays_while_an_adopted_message_is_not_read() -> None:
-    """Else it would be read as new."""
+    """If the session ended, the message would be read as new."""
     s = Scenario().connect(expiry_s=0, clean_start=True, capabilities=FAST).submit("first", at=at(0))
     s.fast_sent("a", Y, at=at(1), previous=0).lose_connection()
     assert s.outcomes["a"] is Outcome.SESSION_ENDED
