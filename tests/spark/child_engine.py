@@ -38,7 +38,7 @@ class Engine:
             raise AssertionError(f"the engine was not ready within {within_s:g} s, or died; it said {line!r}:\n{errors}")
 
     def kill(self) -> None:
-        """SIGKILL. The JVM notices that its parent is gone and ends by itself; the next engine waits for its lock."""
+        """Sends SIGKILL. The JVM detects the end of its parent and exits; the next engine waits for its lock."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -53,7 +53,7 @@ class Engine:
         return self.process.stderr.read()
 
     def await_failure(self) -> str:
-        """Returns the log of an engine that ends by itself."""
+        """Waits until the engine fails. Returns its log."""
         log = self.read_log()
         assert self.process.wait(READY_S) != 0
         return log
@@ -61,7 +61,7 @@ class Engine:
 
 @contextmanager
 def engine(settings: dict[str, Any], *, ready_within_s: float = READY_S) -> Iterator[Engine]:
-    """Ready is an engine after its first micro-batch."""
+    """Yields an engine that has finished its first micro-batch."""
     made = Engine(settings)
     try:
         made.await_ready(ready_within_s)

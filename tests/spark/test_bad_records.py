@@ -1,4 +1,4 @@
-"""Nothing in `inflight.messages` and `inflight.events` may stop the query, whatever its bytes."""
+"""Bytes in `inflight.messages` and `inflight.events` never stop the query, whatever they are."""
 
 import json
 import random
@@ -15,7 +15,7 @@ BAD_KEYS = [None, b"", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"k" * 1_025]
 
 
 def garbage(count: int) -> list[bytes]:
-    """Noise, and good records that were damaged: cut off, and with one bit turned over."""
+    """Returns random bytes, and good records that were damaged: cut off, or with one bit flipped."""
     source = random.Random(42)
     good = encode_event(ClientConnected(connection_id=1, commands_partition=0))
     damaged = [good[: source.randrange(len(good))] for _ in range(count // 3)]

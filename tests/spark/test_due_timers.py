@@ -43,9 +43,7 @@ def await_rows(pipeline: Pipeline, count: int) -> None:
 
 
 def stand_still(pipeline: Pipeline) -> None:
-    """One message each for many clients that are away; they have all expired when this returns. For one that is there a message
-    waits, too.
-    """
+    """Sends a message to each of many absent clients and one to a connected client. Returns when the former are expired."""
     pipeline.connect("here")
     await_rows(pipeline, 1)  # which takes Spark its first, long time
     due = time.time() + STANDSTILL_S

@@ -65,7 +65,7 @@ class Running:
         self._watch, self._reloader, self._query = watch, reloader, query
 
     def look(self) -> bool:
-        """True when new settings were taken."""
+        """Polls the configuration and the query once. Returns True if there were new settings."""
         if (new := self._watch.changed()) is not None:
             self._reloader.reconfigure(new)
         if batches := self._query.new_batches():

@@ -22,8 +22,9 @@ COMMAND_S = 120
 
 
 class Sessions:
-    """Of devices that are connected, with a message in the window and one in the queue each; and of clients that have never
-    been there, with a message each that expires.
+    """Sessions of connected devices, each with a message in the window and one in the queue.
+
+    Beside them, clients that have never connected have a message each that expires.
     """
 
     def __init__(self, kafka: SharedKafka, prefix: str, directory: Path) -> None:
@@ -84,7 +85,7 @@ class Sessions:
         return {session["partition_id"] for session in found.values()}
 
     def go_on(self, state_partitions: int, packet_ids: dict[bytes, int]) -> None:
-        """Every message ends once, on sessions that are what they were."""
+        """Runs an engine on the repartitioned sessions: they are unchanged, and every message ends once."""
         before = ONLINE + 1
         with engine(self.settings(state_partitions)) as second:
             self.connect(100)
