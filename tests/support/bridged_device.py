@@ -20,7 +20,7 @@ TOPIC_TEMPLATE: Final = "devices/{client_id}/m/{message_id}/{topic}"
 
 
 class BridgedDevice(PahoDevice):
-    """One device.
+    """A device behind a broker that answers as a bridge expects.
 
     processed: how often it acted on each payload.
     copies: how often each payload came.
@@ -77,7 +77,7 @@ class BridgedDevice(PahoDevice):
             client.publish(f"devices/{self.name}/ack", json.dumps({"id": message_id}), qos=1)
 
     def _has_a_mishap(self, payload: bytes) -> bool:
-        """At most once for a message."""
+        """Draws whether this acknowledgement is lost, and may cut the connection; at most once for a message."""
         if payload in self._mishaps:
             return False
         self._mishaps.add(payload)

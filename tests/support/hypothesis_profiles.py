@@ -1,9 +1,9 @@
-"""How long property tests look for a counterexample.
+"""Sets how many examples property tests try.
 
-`test` is for every `make test` and always looks at the same examples; so do `few`, for `make test-unit`, and `thousand`, for
+`test` is for every `make test` and always tries the same examples; so do `few`, for `make test-unit`, and `thousand`, for
 `make properties`, which .ci/run calls. `quick` is for while you edit. HYPOTHESIS_PROFILE chooses one of them. INFLIGHT_SOAK=N
-looks at N examples, longer ones and other ones each time; `make soak` sets it, and is the way to look for what nobody
-knows yet. A failure prints the shortest story that shows it; its seed is kept in .hypothesis and tried first next time.
+tries N examples, longer and other ones each time. `make soak` sets it, to find unknown defects. A failure prints the shortest
+example that shows it; its seed is kept in .hypothesis and tried first next time.
 """
 
 import os
@@ -14,7 +14,7 @@ _EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]
 
 
 def load() -> None:
-    """Called by tests/conftest.py, before any module with property tests is imported."""
+    """Registers the profiles and loads one. tests/conftest.py calls it before any module with property tests is imported."""
     settings.register_profile("test", max_examples=100, stateful_step_count=40, derandomize=True, **_EVERYWHERE)
     settings.register_profile("thousand", max_examples=1_000, stateful_step_count=60, derandomize=True, **_EVERYWHERE)
     soak = os.environ.get("INFLIGHT_SOAK")

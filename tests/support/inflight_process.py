@@ -48,7 +48,7 @@ class InflightProcess:
         return host, int(port)
 
     def check(self) -> None:
-        """It runs."""
+        """Checks that the process runs."""
         assert self._process.poll() is None, f"it has ended with {self._process.returncode}: {self.log_tail()}"
 
     def kill(self) -> None:

@@ -27,7 +27,7 @@ class ReadRecord:
 
 
 def to_the_end(records: list[ReadRecord]) -> bool:
-    """For `read_topic`: what is there now is enough."""
+    """Tells `read_topic` to read what is in the topic now."""
     return True
 
 
@@ -40,7 +40,7 @@ def read_topic(
     check: Callable[[], object] = lambda: None,
     isolation_level: str = "read_committed",
 ) -> list[ReadRecord]:
-    """All records of a topic, by partition and offset, up to its present end at least and until they are `enough`.
+    """Returns the records of a topic, by partition and offset, up to its present end at least and until they are `enough`.
 
     check: raises when waiting is useless. Raises AssertionError at the deadline.
     """
@@ -88,7 +88,7 @@ def _consumer(bootstrap_servers: str, isolation_level: str) -> Iterator[KafkaCon
 
 
 def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1, **configs: str) -> None:
-    """Those that are not there yet; back when they can be used. configs: of each topic, with `_` for `.`."""
+    """Creates the missing topics. Returns when they can be used. configs: of each topic, with `_` for `.`."""
     wanted = {name.replace("_", "."): value for name, value in configs.items()}
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
     try:

@@ -18,7 +18,7 @@ Counters = TypeVar("Counters", GatewayCounters, BridgeCounters)
 
 
 def every_metric() -> dict[str, str]:
-    """By name as Prometheus has it, the label, or nothing. A histogram has the name without `_bucket`, `_sum` and `_count`."""
+    """Returns each metric's label, or an empty text, by name; a histogram's has no `_bucket`, `_sum` and `_count`."""
     registry = CollectorRegistry()
     producer = ProducerMetrics(registry)
     for counter in producer.retries, producer.failures, producer.transactions:

@@ -60,7 +60,7 @@ class ChildProcess(ABC):
 
     @property
     def pid(self) -> int | None:
-        """None before the first start."""
+        """Returns the process id, or None before the first start."""
         return None if self._process is None else self._process.pid
 
     @abstractmethod
@@ -147,7 +147,7 @@ class BridgeProcess(ChildProcess):
         self._command = [sys.executable, "-m", "inflight", "bridge", *arguments]
 
     def start(self) -> None:
-        """Does not wait: see `wait_until_ready`."""
+        """Starts the bridge without waiting: see `wait_until_ready`."""
         with self._output.open("wb") as output, self._log.open("ab") as log:
             self._process = start_child(self._command, stdout=output, stderr=log)
 

@@ -27,7 +27,7 @@ def thaw(pid: int) -> None:
 
 @contextlib.contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """For the length of the block."""
+    """Freezes a process for the length of the block."""
     freeze(pid)
     try:
         yield
@@ -45,7 +45,7 @@ def _thread_states(pid: int) -> list[str]:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """It runs no more; a zombie is gone, too."""
+    """True if the process does not run; a zombie counts as gone."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -53,7 +53,7 @@ def is_gone(process: psutil.Process) -> bool:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """Its children, and theirs."""
+    """Returns the children of a process, and theirs."""
     return psutil.Process(pid).children(recursive=True)
 
 

@@ -24,9 +24,9 @@ class Accepting:
 
 
 class ScriptedEngine:
-    """It accepts every connection as `accepting` says. events: (client id, event), as they came.
+    """Accepts every connection as `accepting` says. events: (client id, event), in the order of arrival.
 
-    Subclasses call `heard` for each record of the events topic, and have `write` for one of the commands topic.
+    Subclasses call `heard` for each record of the events topic, and `write` appends a record to the commands topic.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class ScriptedEngine:
         self._of: defaultdict[tuple[str, type], list[Any]] = defaultdict(list)
 
     def write(self, partition: int, client_id: str, value: bytes) -> None:
-        """A record of the commands topic."""
+        """Appends a record to the commands topic."""
         raise NotImplementedError
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Does it now; a subclass on an event loop, when it is the loop's turn."""
+        """Calls the action at once; a subclass on an event loop calls it from the loop."""
         action()
 
     def heard(self, client_id: str, value: bytes) -> None:

@@ -41,7 +41,7 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self) -> None:
-        """Not a byte is left, also of what is freed while this runs."""
+        """Fills the disk to the last byte, including space that is freed while this runs."""
         with (self.directory / _BALLAST).open("ab", buffering=0) as ballast:
             size = _CHUNK_BYTES
             while size:

@@ -1,6 +1,6 @@
-"""How tests wait: for a condition, looked at often, with a deadline and a sentence for when it passes.
+"""Waits in tests for a condition: polls it often, with a deadline and a sentence for when the deadline passes.
 
-The longer it takes the rarer are the looks, which cost processor time that what is waited for could use.
+The pauses between polls grow with the wait, because polls cost processor time that the awaited work could use.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ T = TypeVar("T")
 What = str | Callable[[], object]
 
 DEADLINE_S: Final = 120.0
-"""Many times what anything takes here on a quiet machine: only a failure waits for so long."""
+"""Many times what anything takes on a quiet machine: only a failure waits for so long."""
 _SHORTEST_S, _LONGEST_S, _SHARE = 0.002, 0.05, 0.1
-"""Of the pause between two looks: a share of the time waited so far, within bounds."""
+"""The pause between two polls is a share of the time waited so far, within bounds."""
 
 
 def wait_until(
     condition: Callable[[], T], what: What, *, within_s: float = DEADLINE_S, check: Callable[[], object] = lambda: None
 ) -> T:
-    """The first true value of the condition.
+    """Returns the first true value of the condition.
 
-    what: said when the deadline passes; a function is called only then. check: called at each look; raises when waiting is
-    useless. Raises AssertionError at the deadline.
+    what: the error's text after the deadline; a function is called only then. check: called at each poll; raises when waiting
+    is useless. Raises AssertionError at the deadline.
     """
     began = time.monotonic()
     while not (value := condition()):
@@ -35,7 +35,7 @@ def wait_until(
 
 
 async def until(condition: Callable[[], T], what: What, *, within_s: float = DEADLINE_S) -> T:
-    """`wait_until` for the inside of an event loop, which goes on meanwhile."""
+    """Does what `wait_until` does, inside an event loop, which continues meanwhile."""
     began = time.monotonic()
     while not (value := condition()):
         waited_s = time.monotonic() - began
