@@ -33,7 +33,7 @@ from trials.attacks.half_open import hold_half_open
 
 Address = tuple[str, int]
 Done = Counter[str]
-"""What was done, by what it is called in the table."""
+"""Counts of what was done, by their names in the table."""
 READY: Final = "ready"
 
 _DEAF_PREFIX: Final = "deaf-"
@@ -42,7 +42,7 @@ _PAUSE_S: Final = 0.1
 _DRIP_S: Final = 1.0
 _WORKERS: Final = 200
 _FILTERS: Final = 256
-"""As many as a SUBSCRIBE may have by default."""
+"""The most filters that a SUBSCRIBE may have by default."""
 _UNFINISHED_BYTES: Final = 400_000
 _BOMB: Final = 65_000
 _SMALL_HEADERS: Final = packets.user_property(b"h", b"v" * 450) * 16
@@ -50,12 +50,12 @@ _SMALL_HEADERS: Final = packets.user_property(b"h", b"v" * 450) * 16
 
 
 async def half_open(address: Address, size: int, done: Done) -> None:
-    """Sockets that say nothing."""
+    """Opens sockets that send nothing."""
     await _on_a_thread(hold_half_open, address, size, done)
 
 
 async def slow_loris(address: Address, size: int, done: Done) -> None:
-    """Every other one a CONNECT byte by byte, the others a large PUBLISH whose end does not come."""
+    """Sends a CONNECT byte by byte on every other connection, and a large PUBLISH that never ends on the others."""
     numbers = count()
 
     async def one() -> None:
@@ -78,12 +78,12 @@ async def slow_loris(address: Address, size: int, done: Done) -> None:
 
 
 async def connect_flood(address: Address, size: int, done: Done) -> None:
-    """size: CONNECTs a second, each of another client, which does not wait long for an answer."""
+    """Floods with CONNECTs of new clients that do not wait long for an answer. size: CONNECTs a second."""
     await _on_a_thread(flood_with_connects, address, size, done)
 
 
 async def subscribes(address: Address, size: int, done: Done) -> None:
-    """Ever new topic filters, as many as fit in a packet, as fast as they are taken."""
+    """Subscribes to new topic filters without end, as many as fit in a packet, as fast as they are accepted."""
 
     async def one() -> None:
         async with await Device.open(address, packets.connect_clean(token_hex(8))) as device:
@@ -100,7 +100,7 @@ async def subscribes(address: Address, size: int, done: Done) -> None:
 
 
 async def deaf(address: Address, size: int, done: Done) -> None:
-    """They have messages waiting and never read."""
+    """Holds connections that have messages waiting and never read."""
     numbers = count()
 
     async def one(number: int) -> None:
@@ -157,7 +157,7 @@ async def bombs(address: Address, size: int, done: Done) -> None:
 
 
 async def sessions(address: Address, size: int, done: Done) -> None:
-    """size: client ids, each with a session that is to live for ever; as fast as they are let in."""
+    """Makes sessions that never expire, as fast as they are accepted. size: client ids, each with its own session."""
     ids = iter(range(size))
 
     async def one() -> None:
@@ -199,8 +199,11 @@ async def _at_once(size: int, one: Callable[[], Awaitable[None]], done: Done, *,
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """size, small: connections, or what the function calls so; small for a short test. messages: that wait for the attackers, and
-    payload_bytes of each."""
+    """An attack and its extent.
+
+    size, small: connections, or what the function counts; small for a short test. messages: waiting for the attackers, with
+    payload_bytes each.
+    """
 
     run: Callable[[Address, int, Done], Awaitable[None]]
     what: str
@@ -246,7 +249,7 @@ def send_to_deaf(bootstrap_servers: str, attack: Attack, size: int, done: Done, 
 
 
 class Said(msgspec.Struct, frozen=True):
-    """By the process at its end. cores: processors used, on average."""
+    """The output of the process at its end. cores: processors used, on average."""
 
     done: dict[str, int] = {}
     cores: float = 0.0

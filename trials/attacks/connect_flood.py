@@ -13,7 +13,7 @@ from trials.attacks import packets
 
 _IMPATIENT_S: Final = 0.2
 _MOST_AT_ONCE: Final = 50
-"""What could not be sent in time is left out."""
+"""CONNECTs that are sent at one time, at most. The others that are due then are left out."""
 _PAUSE_S: Final = 0.002
 _CONNACK_BYTES: Final = 4
 _ACCEPTED: Final = b"\x20\x02\x00\x00"
@@ -30,7 +30,7 @@ class _Flood:
         """Each with the time at which it loses its patience, the first one first."""
 
     def begin(self, now_s: float) -> None:
-        """Another client. On loopback it is connected at once, or the victim takes nobody in."""
+        """Connects another client. On loopback that succeeds at once, unless the victim accepts no connections."""
         client = socket.socket()
         client.setblocking(False)
         self._done["CONNECTs"] += 1
@@ -46,7 +46,7 @@ class _Flood:
         self._clients[client.fileno()] = client, now_s + _IMPATIENT_S
 
     def look(self, now_s: float) -> None:
-        """At answers, and at those who have waited long enough."""
+        """Reads answers, and closes the clients that have waited long enough."""
         for number, _ in self._poll.poll(0):
             client, _ = self._clients.pop(number)
             try:

@@ -15,7 +15,7 @@ class Refused(OSError):
 
 
 class Device:
-    """One connection. `async with` closes it."""
+    """A connection to the victim. `async with` closes it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -64,7 +64,7 @@ class Device:
         return first_byte, await self.reader.readexactly(length)
 
     async def send(self, data: bytes) -> None:
-        """Returns when the system has most of it. Raises OSError."""
+        """Sends bytes. Returns when the system has most of them. Raises OSError."""
         if self.writer.transport.is_closing():  # uvloop's would not take it for an error of the network
             raise ConnectionResetError("closed")
         self.writer.write(data)

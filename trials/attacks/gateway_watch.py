@@ -14,20 +14,20 @@ from sinks.mqtt.settings import GatewaySettings
 
 MIB: Final = 1 << 20
 CONNECTION_BYTES: Final = 32 * 1_024
-"""Of a device that is connected and holds nothing; measured: a third of that."""
+"""Memory for a connected device that holds no data; a third of that was measured."""
 UNCONFIRMED_COPIES: Final = 4
-"""Of a record: what came, what goes to Kafka, kafka-python's batch and its request."""
+"""Copies of a record: the received bytes, the value for Kafka, kafka-python's batch and its request."""
 BUFFERED_COPIES: Final = 2
-"""Of what is held: the buffers of Python and libuv are larger than what is in them."""
+"""Copies of held data: the buffers of Python and libuv are larger than their contents."""
 READING_BYTES: Final = 64 * MIB
-"""What is read from Kafka at one time, and what Python does not give back to the system."""
+"""Memory for one read from Kafka, and for what Python does not give back to the system."""
 _LOOK_S: Final = 0.1
 _PATIENCE_S: Final = 30.0
 _REST_LOOK_S: Final = 1.0
 
 
 def memory_allowed(settings: GatewaySettings) -> int:
-    """How much larger a gateway may get than it is with nobody connected, in bytes: docs/security.md, Memory of a gateway."""
+    """Returns by how many bytes a gateway may grow from its size without connections: docs/security.md, Memory of a gateway."""
     limits = settings.device_limits
     connects = min(limits.max_waiting_connects + limits.max_unanswered_connects, limits.max_connections)
     return (
@@ -41,8 +41,10 @@ def memory_allowed(settings: GatewaySettings) -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """Since the one before. most_bytes: resident. cores: processors used, on average. fast_publishes: messages that took the fast
-    path."""
+    """The resources used since the measurement before.
+
+    most_bytes: resident. cores: processors used, on average. fast_publishes: messages that took the fast path.
+    """
 
     most_bytes: int
     cores: float
@@ -70,7 +72,7 @@ class GatewayWatch:
         self._looking.join()
 
     def usage(self) -> Usage:
-        """Since the last call. Raises psutil.NoSuchProcess when the gateway has died."""
+        """Returns the use since the last call. Raises psutil.NoSuchProcess when the gateway has died."""
         most_bytes, self._most_bytes = self._most_bytes, self._process.memory_info().rss
         cpu_s, at_s = self._cpu_s, self._at_s
         self._cpu_s, self._at_s = self._used_s(), time.monotonic()

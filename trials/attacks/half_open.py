@@ -1,4 +1,4 @@
-"""Sockets that say nothing, by bare sockets: an attacker shares the machine with its victim, so it has to be cheap."""
+"""Opens sockets that send nothing. They are bare sockets: an attacker shares its victim's machine and must be cheap."""
 
 import select
 import socket
@@ -10,7 +10,7 @@ from typing import Final
 
 _PAUSE_S: Final = 0.002
 _SILENT_S: Final = 5.0
-"""Before one that was closed is opened again."""
+"""Seconds before a closed socket is opened again."""
 _MOST_AT_ONCE: Final = 50
 
 
@@ -23,10 +23,10 @@ class _HalfOpen:
         self._poll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._next_s = deque([0.0] * size)
-        """When those that are closed are opened again, the first one first."""
+        """The times at which sockets are to be opened, the first one first."""
 
     def begin(self, now_s: float) -> None:
-        """Those whose time has come."""
+        """Opens the sockets that are due."""
         for _ in range(_MOST_AT_ONCE):
             if not self._next_s or self._next_s[0] > now_s:
                 return
@@ -39,7 +39,7 @@ class _HalfOpen:
             self._poll.register(opened.fileno(), select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
 
     def look(self, now_s: float) -> None:
-        """At those that were opened, or closed by the victim."""
+        """Counts the sockets that were opened, and closes those that the victim has closed."""
         for number, event in self._poll.poll(0):
             if event & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
                 self._sockets.pop(number).close()

@@ -10,7 +10,7 @@ from trials.attacks.gateway_watch import MIB
 from trials.attacks.result import Phase, Result
 
 TARGET: Final = 2.0
-"""What the p99 under attack may be of the undisturbed one."""
+"""The greatest ratio of the p99 under attack to the undisturbed p99."""
 
 
 def show(result: Result, console: Console) -> None:

@@ -44,7 +44,7 @@ _NICE: Final = 10
 _READY_S: Final = 120.0
 _PAUSE_S: Final = 3.0
 _REST: Final = 1.25
-"""Of the processor time that the gateway takes undisturbed."""
+"""A share of the processor time that the gateway takes undisturbed."""
 _MOST_REST_S: Final = 20.0
 _STOP_S: Final = 30.0
 
@@ -62,7 +62,7 @@ class Settings:
 
 
 def measure(settings: Settings, directory: Path, progress: Progress) -> Result:
-    """Everything of the module but the table."""
+    """Runs the undisturbed phase and every attack. Returns the result."""
     options = [part for key in _CHANGED for part in ("--set", f"limits.{key}={getattr(LIMITS, key)}")]
     with (
         UpProcess(directory / "data", "--set", "metrics.gateway_port=0", *options) as up,
@@ -133,7 +133,10 @@ def _phase(name: str, settings: Settings, up: UpProcess, devices: GoodDevices, w
 
 
 def _attack(name: str, size: int, seconds: float, up: UpProcess) -> tuple[float, Said]:
-    """When it began, and what it said. In a session of its own, because only so `_NICE` counts beside `inflight up`."""
+    """Runs an attack. Returns the time of its start, and the output of its process.
+
+    The process has a session of its own, because only then `_NICE` counts beside `inflight up`.
+    """
     host, port = up.mqtt
     options = ["--host", host, "--port", str(port), "--kafka", up.kafka, "--size", str(size), "--seconds", str(seconds)]
     command = bound_to_parent([sys.executable, "-m", "trials.attacks.attackers", name, *options], nice=_NICE)

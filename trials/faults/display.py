@@ -22,7 +22,7 @@ AnyDevice = Device | DeviceBehindBroker
 
 @dataclass(kw_only=True)
 class Progress:
-    """Everything that shows the progress of a run. phase, incident: for people."""
+    """The progress of a run. phase, incident: text for the display."""
 
     devices: Sequence[AnyDevice]
     backend: Backend
@@ -46,7 +46,7 @@ class Progress:
 
 
 class Display:
-    """Within its context. seconds: of traffic."""
+    """Shows the progress within its context. seconds: of traffic."""
 
     def __init__(self, shown: Progress, seconds: float, console: Console) -> None:
         self._shown = shown

@@ -1,6 +1,6 @@
-"""Reads all topics of a run as they grow, decodes them, and tells the history of one client.
+"""Reads all topics of a run as they grow, decodes them, and gives the history of one client.
 
-A thread, because kafka-python waits. What it has read only grows; the run and the account look at it at any time.
+It is a thread, because kafka-python blocks. Its records only grow; the run and the account read them at any time.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class LogRecord:
     headers: tuple[tuple[str, bytes], ...]
 
     def decoded(self) -> Any:
-        """For people and for the account."""
+        """Decodes the record for display and account."""
         if self.topic == "events":
             return decode_events(self.value)
         if self.topic == "commands":
@@ -81,7 +81,7 @@ class LogReader:
 
     @property
     def caught_up_s(self) -> float:
-        """Everything that was in the log at this time has been read."""
+        """The time up to which everything in the log has been read."""
         return self._caught_up_s
 
     @property
@@ -161,7 +161,7 @@ class LogReader:
         return rows
 
     def connections(self) -> list[LoggedConnection]:
-        """Those that sessions have accepted, with the first end of each that is in the log."""
+        """Returns the connections that sessions have accepted, each with its first end in the log."""
         accepted, closed = set(), set()
         for identity, command in self._commands():
             if isinstance(command, AcceptConnection):
@@ -196,19 +196,19 @@ class LogReader:
         return frozenset(refused - accepted)
 
     def _events(self) -> Iterator[tuple[LogRecord, Any]]:
-        """All of them, with their records."""
+        """Yields all events, with their records."""
         for record in self.records["events"]:
             for event in record.decoded():
                 yield record, event
 
     def _commands(self) -> Iterator[tuple[tuple[str, int], Any]]:
-        """All of them, with client and connection."""
+        """Yields all commands, with client and connection."""
         for record in self.records["commands"]:
             for command in record.decoded():
                 yield (record.client_id, command.connection_id), command
 
     def history(self, client_id: str, of: bytes = b"") -> Iterator[str]:
-        """All records of a client in the order of time; of: only those about this payload or id, and about connections."""
+        """Yields a client's records as text, in order of time. of: only those about this payload or id, and about connections."""
         about = ("Connected", "Disconnected", "ConnectionLost", "AcceptConnection", "CloseConnection", "session_ended")
         records = [record for topic in self.records.values() for record in list(topic) if record.client_id == client_id]
         for record in sorted(records, key=lambda record: (record.time_s, record.topic, record.offset)):

@@ -21,7 +21,7 @@ HISTORY_LINES = 60
 
 
 def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, console: Console) -> None:
-    """Everything, for people. The tables are Markdown, as they are in docs/guarantees.md."""
+    """Prints the result of a run. The tables are Markdown, as they are in docs/guarantees.md."""
     for table in (_faults(recoveries(facts)), _traffic(facts), _endings(facts), _latency(facts)):
         console.print(table)
     lengths_s = ", ".join(f"{outage.ended_s - outage.began_s:.0f}" for outage in facts.outages)
@@ -64,7 +64,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _faults(found: Sequence[Recovery]) -> Table:
-    """Seconds; account/recovery.py says what they are."""
+    """Returns a table of faults in seconds; account/recovery.py defines its terms."""
     table = _table("What was done", "fault", "of", "times", "in pairs", "recovery p50", "recovery most", "longest wait")
     rows: dict[tuple[Victim, Kind, str], list[Recovery]] = defaultdict(list)
     for recovery in found:
@@ -123,7 +123,7 @@ def _endings(facts: Facts) -> Table:
 
 
 def _found(violations: Sequence[Violation]) -> Table:
-    """How many of each kind, whatever their numbers are."""
+    """Counts violations of each kind, with the numbers in their text masked."""
     table = _table("What must not have happened", "what", "times")
     for what, count in Counter(re.sub(r"\d+(\.\d+)?", "N", violation.what) for violation in violations).most_common():
         table.add_row(what, f"{count:,}")
@@ -131,7 +131,7 @@ def _found(violations: Sequence[Violation]) -> Table:
 
 
 def _latency(facts: Facts) -> Table:
-    """To any device that was there, from when the backend sent the message."""
+    """Returns a table of the times from the backend's send to the first arrival at a device."""
     table = _table("Latency", "seconds from the backend to the device", "messages", "p50", "p99", "most")
     first_s = {payload: time_s for device in facts.devices for payload, time_s in device.first_s.items()}
     times = [(m.qos, first_s[m.message_id.encode()] - m.sent_s) for m in facts.sent if m.message_id.encode() in first_s]

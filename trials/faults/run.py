@@ -1,15 +1,14 @@
-"""Faults of everything, alone and in pairs, under 50 devices that come and go and a backend, with an account: `make faults`.
+"""Faults in every part, alone and in pairs, under 50 devices that come and go and a backend, with an account: `make faults`.
 
     python -m trials.faults.run --minutes 60 --seed 7
     python -m trials.faults.run --minutes 30 --kinds "killed; frozen; frozen, then killed" --testbed local
 
 1. Traffic, and incidents as planned (trials/faults/plan/faults.py) until the time is over.
-2. Calm: no faults, nothing new is sent; the devices come back and stay, until nothing is under way any more.
-3. The devices leave, some with a goodbye; the sessions that can end do.
-4. The account (trials/faults/account/account.py), the tables, and the history of what must not have happened.
+2. Calm: no faults, no new messages; the devices come back and stay until everything in flight is finished.
+3. The devices leave, some with DISCONNECT; the sessions that can end do.
+4. The account (trials/faults/account/account.py), the tables, and the history of each violation.
 
-Everything is in a directory of its own, which is kept when something was wrong. An account that has changed since then judges it
-again:
+All files are in one directory, which is kept after violations. `--judge` repeats the account on it, with the present code:
 
     python -m trials.faults.run --judge DIRECTORY
 """
@@ -51,10 +50,10 @@ FACTS = "facts.xz"
 _STALLED_S = 180.0
 _WARM_UP_S = 60.0
 _PATIENCE_S = 20.0
-"""Between two incidents, so that most begin when all is well; faults in the middle of a recovery are the pairs."""
+"""Seconds between two incidents, so that most begin when all is well; faults in the middle of a recovery are the pairs."""
 _LOOKED_AT_S = 60.0
 _WIDTH = 140
-"""Of tables in a file."""
+"""The width of tables in a file."""
 _FEW = 5
 """Messages that wait for a device that has left by itself."""
 _LOOK_S = 0.5
@@ -85,7 +84,7 @@ class Result:
 
 
 async def run(settings: Settings, directory: Path, console: Console) -> Result:
-    """Steps 1 to 4 without the tables. Raises AssertionError when something stands still for minutes."""
+    """Executes steps 1 to 4 without the tables. Raises AssertionError when there is no progress for minutes."""
     testbed = Testbed(directory, settings.shape)
     kinds = settings.kinds - testbed.impossible.keys()
     for kind in settings.kinds & testbed.impossible.keys():
@@ -174,7 +173,7 @@ class _Run:
         await sending
 
     async def _inject(self, planned: Iterator[Incident]) -> None:
-        """One incident after the other, until the time is over or there were enough of them."""
+        """Injects one incident after the other, until the time is over or there were enough of them."""
         until_s = time.monotonic() + self._settings.seconds
         most = self._settings.faults
         await self._until_messages_flow(_WARM_UP_S)
@@ -187,7 +186,7 @@ class _Run:
             await asyncio.sleep(incident.rest_s)
 
     async def _until_messages_flow(self, within_s: float) -> None:
-        """Only few of those that were sent to kept sessions in the last minute are late; or the time is over."""
+        """Waits until few of the last minute's messages to kept sessions are late, or the time is over."""
         kept = {
             device.facts.client_id: device.facts for device in self._devices if device.facts.character.keeping is Keeping.KEPT
         }
@@ -216,7 +215,7 @@ class _Run:
         await self._until_nothing(left, lambda: f"{left()} messages or devices are not finished")
 
     async def _until_ended(self) -> None:
-        """Every message has its receipt, every session that can end has ended, every will is there."""
+        """Waits until every message has its receipt, every session that can end has ended, and every will is published."""
         wills = {attempt.will for device in self._devices for attempt in device.facts.attempts if attempt.end is not End.GOODBYE}
         ending = {device.facts.client_id for device in self._devices if device.facts.character.keeping is not Keeping.KEPT}
         left_s = time.time()

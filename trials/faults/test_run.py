@@ -15,7 +15,7 @@ from trials.faults.testbed.shape import Shape
 SEED = 23
 FAULTS = 8
 SECONDS = 300.0
-"""More than they take."""
+"""Seconds, more than the runs take."""
 
 
 @pytest.mark.faults

@@ -19,7 +19,7 @@ _TELLING = (
     b"{}",
     b"null",
 )
-"""What is at the borders of encodings and of integers."""
+"""Values at the borders of encodings and of integers."""
 
 
 def mutated(dice: random.Random, data: bytes, others: Sequence[bytes] = (b"",), *, safe: int = 0) -> bytes:

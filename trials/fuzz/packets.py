@@ -15,7 +15,7 @@ from trials.fuzz.target import Target
 
 _PROPERTIES = b"\x01\x01" + b"\x03" + text("tü") + b"\x09" + text(b"\xff") + b"\x26" + text("k") + text("v")
 _PATIENCE_MS = 3_600_000
-"""As many small packets as the largest input has take some minutes."""
+"""The time limit: as many small packets as the largest input has take some minutes."""
 
 
 def valid_packets(level: int) -> list[bytes]:
@@ -47,8 +47,7 @@ def greeting(dice: random.Random, level: int, client_id: str = CLIENT_ID) -> byt
 
 
 class Packets(Target):
-    """One device after the other, of one client: what a gateway lets through may be a dead letter of nobody, and quarantines
-    nobody."""
+    """Connects one device after the other, all of the same client. No packet may cause a dead letter or a quarantine."""
 
     name = "packets"
 

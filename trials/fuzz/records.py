@@ -85,7 +85,7 @@ _TEXTS: Final = tuple(value for _, value in _HEADERS)
 
 
 def fuzzed_headers(dice: random.Random) -> tuple[tuple[str, bytes], ...]:
-    """Some of those that mean something, in any order, some of them changed."""
+    """Draws headers that have a meaning, in any order, some of them changed."""
     chosen = dice.choices(_HEADERS, k=dice.randrange(8)) + [_HEADERS[0]] * dice.randrange(2)
     headers = []
     for name, value in chosen:

@@ -28,7 +28,7 @@ from trials.fuzz.targets import TARGETS
 _TURN_S: Final = 1.0
 _WARM_UP: Final = 0.1
 MOST_BLOCKS: Final = 20_000
-"""Of Python's memory, some two megabytes: by so much a target may grow, in caches that have a bound."""
+"""Blocks of Python's memory, some two megabytes, by which a target may grow, in bounded caches."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Fuzzed:
     grown: int = 0
 
     def feed(self, seed: int) -> None:
-        """The next input. Raises AssertionError, which says what to feed again."""
+        """Feeds the next input. Raises AssertionError, which names the input to feed again."""
         source = f"{seed}/{self.target.name}/{self.inputs}"
         try:
             self.taken += self.target.feed(random.Random(source))

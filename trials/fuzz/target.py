@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class Target(ABC):
-    """name: in the table. directory: for its files."""
+    """A target of the fuzzing. name: in the table. directory: for its files."""
 
     name: ClassVar[str]
 
@@ -16,4 +16,4 @@ class Target(ABC):
 
     @abstractmethod
     def feed(self, dice: random.Random) -> bool:
-        """One input, made with the dice; whether it was taken for good. Raises for what must not happen."""
+        """Feeds one input, made with the dice. Returns True if it was accepted. Raises an error for a defect."""

@@ -1,4 +1,4 @@
-"""Everything that is fuzzed."""
+"""Lists all fuzz targets."""
 
 from typing import Final
 

@@ -17,7 +17,7 @@ SESSION_ENDED = "session_ended"
 
 
 def violations(facts: Facts) -> list[Violation]:
-    """All of them, by what they are about."""
+    """Returns all violations, by subject."""
     return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *account_of_sessions.violations(facts)]
 
 
@@ -113,7 +113,7 @@ def _publications(device: DeviceFacts, records: list[Received]) -> Iterator[Viol
 
 
 def out_of_order(found: Iterable[bytes], wanted: list[bytes]) -> list[bytes]:
-    """Those that came after one that should come after them. What was never wanted is not looked at, nor what is missing."""
+    """Returns the payloads that came after one that should follow them. Unwanted and missing payloads are ignored."""
     place = {payload: number for number, payload in enumerate(wanted)}
     late, furthest = [], -1
     for payload in found:

@@ -29,10 +29,10 @@ from trials.faults.plan.faults import LEASE_S, Kind, Part
 PATIENCE = 1.5
 """The engine ends the connections of a gateway that is gone after so many leases (docs/guarantees.md)."""
 ALLOWANCE_S = 20.0
-"""For everything else: finding the connections, a micro-batch or two, and a machine that has other work."""
+"""Seconds for everything else: finding the connections, a micro-batch or two, and a machine that has other work."""
 WITHIN_S = PATIENCE * LEASE_S + ALLOWANCE_S
 DRAIN_S = 2.0
-"""How long after a network works again a device may still hear what it has held up."""
+"""Seconds after a network works again in which a device may still read delayed bytes."""
 
 
 def violations(facts: Facts) -> Iterator[Violation]:
@@ -49,8 +49,9 @@ def violations(facts: Facts) -> Iterator[Violation]:
 
 
 def deadline_s(begin_s: float, within_s: float, outages: Iterable[Outage]) -> float:
-    """When something must have happened for which an engine without a pause needs at most `within_s`: after each outage that
-    falls into that time it begins anew, as the watch over the leases does.
+    """Returns the latest time by which an engine must have acted that needs at most `within_s` without a pause.
+
+    After each outage within that time the engine's limit starts anew, as its observation of the leases does.
     """
     deadline = begin_s + within_s
     for outage in sorted(outages, key=lambda outage: outage.began_s):
@@ -141,8 +142,9 @@ def _session_present(device: DeviceFacts, refused: frozenset[bytes], suffered: l
 
 
 def _said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
-    """When the gateway said, at the earliest, what the device heard last: the network between them may have held it up, while the
-    gateway has long ended the connection.
+    """Returns the earliest time at which the gateway may have sent the last bytes that the device read.
+
+    The network between them may have delayed the bytes, while the gateway has long ended the connection.
     """
     earliest_s = attempt.heard_s
     for one in suffered:
@@ -157,7 +159,7 @@ def _said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
 
 
 def _ends(device: DeviceFacts, rows: list[SessionRow], outages: list[Outage]) -> Iterator[Violation]:
-    """By the ledger: a session that can end does so in its time after the connection, or the client is back by then."""
+    """Checks by the ledger that a session that can end does so in time after its connection, or the client is back by then."""
 
     def wrong(what: str) -> Violation:
         return Violation(client_id=device.client_id, what=what)

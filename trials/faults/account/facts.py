@@ -12,7 +12,7 @@ from trials.faults.plan.faults import Fault
 
 
 class End(StrEnum):
-    """How a connection ended, as its device saw it."""
+    """Ways in which a connection ended, as its device saw them."""
 
     CUT = "the device closed its socket"
     GOODBYE = "DISCONNECT 0x00"
@@ -24,9 +24,9 @@ class End(StrEnum):
 
 @dataclass(kw_only=True)
 class Attempt:
-    """One CONNECT of a device and what came of it. will: its payload, like no other.
+    """A CONNECT of a device and its result. will: its payload, which no other attempt has.
 
-    accepted_s: CONNACK 0; None = it never came. heard_s: the last byte of the gateway that says that there is a session, or the
+    accepted_s: CONNACK 0; None = it never came. heard_s: the last byte of the gateway that shows that there is a session, or the
     CONNECT. ended_s: None while it lasts. absent_since_s: heard_s of the accepted attempt before; None = there was none.
     """
 
@@ -135,7 +135,7 @@ class LoggedEnd(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedConnection:
-    """A ClientConnected that the session has accepted. closed: the session itself has closed it, nobody can say when.
+    """A ClientConnected that the session has accepted. closed: the session has closed it, so its end has no known time.
 
     next_s: when the client's next connection was accepted; None = there was none.
     """

@@ -1,11 +1,12 @@
-"""How long devices waited for messages after a fault. Pure.
+"""Computes how long devices waited for messages after a fault. Pure.
 
 A message is late when its device waited for it longer than LATE_S: from when the backend sent it, or from when the device came
-back after it had left by itself, to its arrival. Only sessions that are kept count: they get everything.
+back after an absence of its own choice, to its arrival. Only kept sessions count: they get everything.
 
-Recovery after a fault: from its end (the process runs again or was killed, the connections or the disk are as before) to the
-first moment after which nothing is late that is sent within QUIET_S. 0 = nobody waited longer than LATE_S when it was over. A
-fault that begins before another one has been got over prolongs that one's recovery; two of one incident have one recovery.
+Recovery after a fault lasts from the end of the fault to the first moment after which no message that is sent within QUIET_S is
+late. The fault ends when the process runs again or was killed, or the connections or the disk are as before. 0 = nobody waited
+longer than LATE_S at that time. A fault that begins before the recovery from another one has finished prolongs that recovery;
+two faults of one incident have one recovery.
 """
 
 from bisect import bisect_right
@@ -40,7 +41,7 @@ class Wait:
 
 
 def recoveries(facts: Facts) -> list[Recovery]:
-    """One for each fault, in their order."""
+    """Returns a recovery for each fault, in their order."""
     waits = late_waits(facts)
     return [_recovery(suffered, waits) for suffered in facts.suffered]
 
@@ -65,7 +66,7 @@ def late_waits(facts: Facts) -> list[Wait]:
 
 
 def _returns(device: DeviceFacts) -> list[float]:
-    """When it connected for the first time, and when it did after it had left by itself while all was well."""
+    """Returns the times of the first CONNECT and of each one after an absence that the device chose while all was well."""
     first = [device.attempts[0].began_s] if device.attempts else []
     return first + [
         following.began_s

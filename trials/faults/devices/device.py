@@ -1,7 +1,7 @@
-"""A device that comes and goes between two gateways: cuts its connection, says goodbye, waits, starts clean, gives up on silence.
+"""A device that changes between two gateways: cuts its connection, disconnects, waits, starts clean, gives up on silence.
 
-What it decides, it decides by dice of its own (seed and client id), so that two runs with one seed have the same devices; when
-packets come is up to the run.
+Its own dice (seed and client id) make its decisions, so that two runs with one seed have the same devices. The times of the
+packets depend on the run.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _SHORT_PAUSE_S = 0.3
 
 
 class Wire(asyncio.Protocol):
-    """One socket: whole packets in, bytes out."""
+    """A device's socket: whole packets in, bytes out."""
 
     def __init__(self, on_packet: Callable[[int, int, bytes], None]) -> None:
         self.closed = asyncio.Event()
@@ -86,7 +86,7 @@ def _frame(buffer: bytes, start: int) -> tuple[int, int] | None:
 
 @dataclass(kw_only=True)
 class Signals:
-    """To all devices. calm: come back, stay, publish nothing. leave: go for good."""
+    """Signals to all devices. calm: come back, stay, publish nothing. leave: go for good."""
 
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     leave: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,11 +114,11 @@ class Device:
         self._publish_every_s = publish_every_s
         self._gateway = self._dice.choice(sorted(addresses))
         self._heard_s: float | None = None
-        """When the session was surely there, None = it is new or has ended."""
+        """The last time when the session surely existed, None = it is new or has ended."""
         self._unanswered = False
         """A CONNECT since then may have begun a new session."""
         self._starts_clean = False
-        """Nothing is known of the session that is there, until a clean start is answered."""
+        """True while the state of the existing session is unknown, until a clean start is answered."""
 
     @property
     def is_idle(self) -> bool:
@@ -145,7 +145,7 @@ class Device:
     # --- one connection -----------------------------------------------------------------------------------------------------
 
     async def _connection(self) -> bool:
-        """False: the gateway was not there, or did not take it in."""
+        """Runs one connection. Returns False if the gateway was not there, or did not accept the device."""
         attempt: Attempt | None = None
 
         def arrived(kind: int, flags: int, body: bytes) -> None:

@@ -1,7 +1,7 @@
 """Keeps an MQTT client's session, QoS 2 in both directions, and makes its answers. No sockets, no clock of its own.
 
-Written from the standard alone, like tests/integration/engine/strict_device.py, without a line of the product's codecs. It notes
-what the standard forbids (`DeviceFacts.oddities`) instead of raising, so that a run goes on to its end.
+It is written from the standard alone, like tests/integration/engine/strict_device.py, without the product's codecs. It notes
+what the standard forbids (`DeviceFacts.oddities`) instead of raising, so that a run continues to its end.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How the devices behave: all of it from one number.
+"""Draws how each device behaves, all from one number.
 
 Pure: the same seed gives the same devices.
 """
@@ -13,7 +13,7 @@ EXPIRY_S = 4
 
 
 class Keeping(StrEnum):
-    """How long a device's session lives."""
+    """The lifetime of a device's session."""
 
     KEPT = "kept"
     SHORT = "short"
@@ -22,9 +22,9 @@ class Keeping(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Character:
-    """One device. level: 4 (MQTT 3.1.1) or 5. expiry_s: told in CONNECT; None = MQTT 3.1.1 cannot say.
+    """The behaviour of a device. level: 4 (MQTT 3.1.1) or 5. expiry_s: sent in CONNECT; None = MQTT 3.1.1 cannot say.
 
-    patience_s: how long it stays on a connection that says nothing. will_delay_s: of the wills of all its connections.
+    patience_s: how long it stays on a silent connection. will_delay_s: of the wills of all its connections.
     """
 
     client_id: str

@@ -76,7 +76,7 @@ BRIDGES = (Victim.BRIDGE_A, Victim.BRIDGE_B)
 _PAIRS = 0.4
 """Share of the incidents in which two processes suffer."""
 _LATEST_S = 8.0
-"""How long after the first fault the second one of a pair begins at most: often in the middle of the recovery."""
+"""The longest time between the first and the second fault of a pair: the second often begins during the recovery."""
 _LONGEST_REST_S = 6.0
 _DELAYS_S = (0.05, 1.5)
 _STEPS_S = (1.0, 120.0)
@@ -110,7 +110,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """One fault, or two of different victims. rest_s: before the next incident, when everything works again."""
+    """A fault, or two of different victims. rest_s: before the next incident, when everything works again."""
 
     faults: tuple[Fault, ...]
     rest_s: float

@@ -16,7 +16,7 @@ _PAUSE_S = 0.5
 
 
 class KafkaWithWays(EmbeddedKafka):
-    """Beside its own listener one for each way. ways: by name, the proxies, whose addresses the broker advertises there."""
+    """Kafka with one more listener for each name. ways: by name, the proxies, whose addresses the broker advertises there."""
 
     def __init__(self, data_dir: Path, names: Iterable[str]) -> None:
         super().__init__(data_dir, port=free_port(), jars=ensure_jars(progress=False))
@@ -68,7 +68,7 @@ class SupervisedKafka:
         await self._stack.aclose()
 
     async def _supervise(self) -> None:
-        """Whatever keeps it from starting, a full disk for example, may be over at the next attempt."""
+        """Restarts the broker whenever it has ended. A cause such as a full disk may be over at the next attempt."""
         while True:
             await asyncio.sleep(_LOOK_S)
             if not self._kafka.is_running:

@@ -13,7 +13,7 @@ from inflight.local.child_process import free_port
 HOST = "127.0.0.1"
 _CHUNK_BYTES = 65_536
 _CHUNKS = 64
-"""Of one direction that wait; then the sender's socket is not read any more."""
+"""Chunks of one direction that may wait; while there are more, the proxy stops reading from the sender's socket."""
 _CONNECT_S = 3.0
 
 
@@ -49,7 +49,7 @@ class Proxy:
             connection.abort()
 
     def stall(self) -> None:
-        """Nothing passes until `mend`, and nobody is told."""
+        """Passes nothing until `mend`, without closing connections."""
         self._passing.clear()
 
     def delay(self, seconds: float) -> None:
@@ -83,7 +83,7 @@ class Proxy:
             self._connections.discard(connection)
 
     async def _pass_on(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """One direction, to its end. Raises OSError when a side is gone."""
+        """Passes one direction on, to its end. Raises OSError when a side is gone."""
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS)
         loop = asyncio.get_running_loop()
 

@@ -38,8 +38,10 @@ _ON_A_CLUSTER = (
 
 
 class Shape(StrEnum):
-    """LOCAL: the engine's tasks run in its own JVM. CLUSTER: in executors on a Spark standalone cluster with two workers. BRIDGE:
-    as LOCAL, with two bridges behind a Mosquitto in place of gateways.
+    """Shapes of a testbed.
+
+    LOCAL: the engine's tasks run in its own JVM. CLUSTER: in executors on a Spark standalone cluster with two workers. BRIDGE:
+    as LOCAL, with two bridges behind a Mosquitto instead of gateways.
     """
 
     LOCAL = "local"

@@ -15,7 +15,7 @@ _START_S = 240.0
 
 
 class Supervised:
-    """`inflight ARGUMENTS`. pid: None while it is being restarted. ready: it has said so once."""
+    """Runs `inflight ARGUMENTS`. pid: None while it is being restarted. ready: it has reported that once."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None) -> None:
         """environment: what is set beside our own."""

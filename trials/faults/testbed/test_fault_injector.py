@@ -19,7 +19,7 @@ LONG_S = 60.0
 
 
 class Calls:
-    """Notes who was told what, whoever it is."""
+    """Notes every call, with the name of its receiver."""
 
     def __init__(self, calls: list[str], name: str) -> None:
         self._calls, self._name = calls, name

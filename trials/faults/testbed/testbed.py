@@ -32,7 +32,7 @@ _DISK_BYTES = 1 << 30
 
 
 class Testbed:
-    """All processes of a run, in a directory of their own."""
+    """Runs all processes of a run, in a directory of their own."""
 
     __test__ = False  # its name begins as pytest's test classes do
 
@@ -59,14 +59,14 @@ class Testbed:
 
     @property
     def addresses(self) -> Mapping[str, tuple[str, int]]:
-        """For devices: of the gateways, or of the broker."""
+        """Returns the addresses for devices: of the gateways, or of the broker."""
         if self._broker is not None:
             return {Victim.BROKER: (self._broker.host, self._broker.port)}
         return {end: proxy.address for end, proxy in self._proxies.items()}
 
     @property
     def bootstrap_servers(self) -> str:
-        """For the account: no fault but those of Kafka itself reaches them."""
+        """Returns the address for the account's consumers: no fault but Kafka's own reaches them."""
         return self._kafka.bootstrap_servers
 
     @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
-"""Python imports this before anything else where its folder is in PYTHONPATH: `time.time` and `time.time_ns` are wrong by as many
-seconds as the file FAULTS_CLOCK says. The monotonic clocks go on as they are.
+"""Sets `time.time` and `time.time_ns` wrong by as many seconds as the file FAULTS_CLOCK says.
 
-An injected clock, because libfaketime 0.9.10 does more than that: under it `time.sleep` fails with EINVAL now and then.
+Python imports this module before any other if its folder is in PYTHONPATH. The monotonic clocks are unchanged. An injected clock
+is needed because libfaketime 0.9.10 does more than that: under it `time.sleep` fails with EINVAL periodically.
 """
 
 import os
