@@ -126,8 +126,6 @@ class Connection(asyncio.Protocol):
 
 
 class Device(Connection):
-    """One device."""
-
     __slots__ = ("_client_id", "_habits", "_incomplete", "_left", "_started", "_tally")
 
     def __init__(self, client_id: str, tally: Tally, habits: Habits) -> None:

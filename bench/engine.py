@@ -64,7 +64,7 @@ VARIANTS = ("trivial", "stock", "lean")
 
 
 class Run:
-    """One variant: its topics, its query, its measurements."""
+    """A measured variant: its topics, its query, its measurements."""
 
     def __init__(
         self, spark: SparkSession, broker: EmbeddedKafka, directory: Path, arguments: argparse.Namespace, variant: str, turn: int

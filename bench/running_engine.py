@@ -31,7 +31,7 @@ _ORPHANS_S = 60.0
 
 
 class RunningEngine:
-    """Starts nothing by itself; at the end of its `with` all its processes have ended.
+    """Starts nothing on creation; at the end of its `with` all its processes have ended.
 
     overrides: as for --set. options: the same and the data directory, for other commands too. memory: the maximum that was
     resident since `measure_memory`, as measured by `check`. Memory that workers share with their parent process counts for each
@@ -93,7 +93,7 @@ class RunningEngine:
         return time.monotonic() - began_s
 
     def kill(self) -> None:
-        """Sends SIGKILL. The JVM detects the end of its parent and ends by itself; the next engine waits for its lock."""
+        """Sends SIGKILL. The JVM detects the end of its parent and exits; the next engine waits for its lock."""
         if self._process is None or self._process.poll() is not None:
             return
         self._look()
@@ -193,7 +193,7 @@ class Kafka:
 
 
 class Run:
-    """One engine with its own topics. within_s: the deadline of each wait."""
+    """An engine with its own topics. within_s: the deadline of each wait."""
 
     def __init__(self, directory: Path, bootstrap_servers: str, bar: Progress, within_s: float, overrides: list[str]) -> None:
         overrides = [f"kafka.bootstrap_servers={bootstrap_servers}", *overrides]

@@ -178,7 +178,7 @@ class Record(NamedTuple):
 
 
 class Rig:
-    """One gateway with one partition."""
+    """A gateway with one partition."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -206,7 +206,7 @@ class Rig:
         return offers
 
     def offer(self, client_id: str) -> None:
-        """Does the same, and passes the offer to the gateway."""
+        """Lets the router read the next message, and passes its offers to the gateway."""
         self.gateway.offers(self.read_message(client_id), 0)
 
 
@@ -435,7 +435,7 @@ async def _slow_messages(device: Device, messages: int) -> float:
 
 
 async def _fast_messages(device: Device, messages: int) -> float:
-    """After each message the session reads it and renews the grant, outside the measured time."""
+    """Measures the fast path. After each message, the session reads it and renews the grant outside the measured time."""
     gateway, log, transport, protocol = device.rig.gateway, device.rig.log, device.transport, device.protocol
     sent_before, took = gateway.counters.fast_publishes_sent, 0
     transport.take()

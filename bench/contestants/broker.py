@@ -25,7 +25,7 @@ _STOP_S = 20.0
 _POLL_S = 0.05
 _LOOK_S = 0.25
 _AT_REST = 0.2
-"""In cores. It is above 0, because RabbitMQ counts its connections and Mosquitto writes its database periodically."""
+"""The load at rest, in cores. It is above 0: RabbitMQ counts its connections and Mosquitto writes its database periodically."""
 
 
 class Broker(ABC):

@@ -22,7 +22,7 @@ from bench.contestants.processor_time import ProcessorTime
 class Extent:
     """The size of a run.
 
-    burst: messages of one at QoS 1; half of it at QoS 2. seconds: for each rate. patience_s: for each step.
+    burst: messages in a burst at QoS 1; half as many at QoS 2. seconds: for each rate. patience_s: for each step.
     """
 
     devices: int

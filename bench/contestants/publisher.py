@@ -29,7 +29,7 @@ _REST = b"." * (PAYLOAD_BYTES - 8)
 
 
 class Publishing(Connection):
-    """One connection. changed: set when it is accepted, when all its publications are acknowledged, and when it is lost."""
+    """A connection. changed: set when it is accepted, when all its publications are acknowledged, and when it is lost."""
 
     __slots__ = ("_changed", "_client_id", "_free", "_waiting", "_window", "accepted", "lost", "qos")
 
@@ -90,7 +90,7 @@ class Publishing(Connection):
 
 
 class Publisher:
-    """All connections of the publisher."""
+    """Holds all connections of the publisher."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()

@@ -34,7 +34,7 @@ class Sink(Broker):
 
 
 class Client(Connection):
-    """One client. routes: the subscribers, by topic, or by the part before a `#`."""
+    """A client of the sink. routes: the subscribers, by topic, or by the part before a `#`."""
 
     __slots__ = ("_last_id", "_routes")
 

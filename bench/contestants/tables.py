@@ -10,7 +10,7 @@ from bench.contestants.measurements import Figure
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """One contestant in one turn. figures: by part. error: the reason of an early end."""
+    """The run of a contestant in one turn. figures: by part. error: the reason of an early end."""
 
     turn: int
     name: str
