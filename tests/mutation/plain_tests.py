@@ -14,7 +14,7 @@ from state.errors import InflightError
 Suite: TypeAlias = list[tuple[str, Callable[[], None]]]
 
 _FAILURES = (AssertionError, InflightError, LookupError, ValueError, AttributeError, pytest.fail.Exception)
-"""How a test can notice that the code is broken."""
+"""The errors by which a test can notice that the code is broken."""
 
 
 class _Collected:

@@ -27,7 +27,7 @@ SURVIVORS: Final = {
     "sinks.fast_path.router_memory.*": 3,
     "sinks.mqtt.connection.fast_path.*": 13,
 }
-"""How many mutants of these functions no test notices: most change the words of an error, or nothing that anybody could see.
+"""The numbers of mutants of these functions that no test notices. Most change the text of an error, or nothing observable.
 
 Lower a number when a new test notices more. Raise it only for a mutant that is no mistake.
 """

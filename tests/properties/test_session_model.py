@@ -69,7 +69,7 @@ pytestmark = pytest.mark.no_cover  # every branch has a test that says what it i
 
 CLIENT = "device"
 FILTERS_OF = {"down": (), "low/1": ("low/1", "low/#", "low/+"), "low/2": ("low/#", "low/+")}
-"""By topic: those of the device's filters that match it."""
+"""The device's filters that match a topic, by topic."""
 FREES_NO_SLOT = (Outcome.SENT, Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.DUPLICATE)
 REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 

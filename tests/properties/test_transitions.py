@@ -31,7 +31,7 @@ PEERS_OUT = {
     OutboundEvent.PUBREC_REFUSED,
     OutboundEvent.PUBCOMP,
 }
-"""What a peer sends; everything else is a cause of our own."""
+"""Events that a peer sends. Every other event has a cause of our own."""
 
 GIVEN_UP = (AbandonedEvent.GIVEN_UP_QOS_1, AbandonedEvent.GIVEN_UP_QOS_2)
 NOT_FOR_PUBACK = (AbandonedEvent.REPLAY, AbandonedEvent.DISPLACED, AbandonedEvent.SESSION_ENDED)

@@ -27,7 +27,7 @@ BOUNDS = BatchBounds(max_records=5_000, max_bytes=1 << 20, largest_bytes=64 << 1
 SMALL, LARGE, LARGE_BYTES = 1_500, 60, 40 << 10
 PARTITIONS = 2
 OVERHEAD_BYTES = 100
-"""What Kafka adds to a record, at most, beside key, headers and value."""
+"""Kafka's overhead for a record, at most, beside key, headers and value."""
 
 
 def fill(pipeline: Pipeline) -> None:

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 
 REFUSED = 0x87
 CLIENTS = 4
-"""Of each kind; enough for both state partitions to have some of each."""
+"""Clients of each kind; enough for both state partitions to have some of each."""
 DEADLINE_S = 120.0
 WRITTEN = ("commands", "events", "receipts", "dead_letters", "ledger")
 ON_DISK = ((), (0,), (1,), (0, 1))

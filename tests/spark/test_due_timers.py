@@ -20,12 +20,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
 
 CLIENTS, LIMIT, PARTITIONS = 60, 10, 2
 SHARE = 2 * LIMIT * PARTITIONS + CLIENTS // CALLED_OF
-"""What one micro-batch calls at most: all are late by about the same time, which may lie on both sides of a power of two, and a
-tenth of those that are too many is called, too."""
+"""The most calls of one micro-batch: all timers are late by about the same time, which may lie on both sides of a power of two. A
+tenth of those beyond the limit is called, too.
+"""
 PUT_OFF = (CLIENTS // PARTITIONS - 2 * LIMIT) * (CALLED_OF - 1) // CALLED_OF
-"""At least, in the partition that has more of them."""
+"""The least number of postponed timers, in the partition that has more of them."""
 TENTH = 3
-"""Of so many beyond the limit at least, however the clients fall on the partitions."""
+"""The least number of calls beyond the limit, a tenth of the rest, however the clients are spread over the partitions."""
 STANDSTILL_S = 10.0
 
 

@@ -63,7 +63,7 @@ ROWS = {
     (P.AWAITING_PUBCOMP, E.DISPLACED): (P.ABSENT, None),
     (P.AWAITING_PUBCOMP, E.SESSION_ENDED): (P.ABSENT, "CLOSE 0x8E, CONNACK"),
 }
-"""What is owed afterwards, and what is sent (None: it is about others). The end of a connection ends what is owed on it alone."""
+"""The state afterwards, and what is sent (None: the row is about others). The end of a connection ends only its own exchange."""
 
 
 def test_every_row_of_the_table_is_among_these() -> None:

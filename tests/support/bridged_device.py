@@ -16,7 +16,7 @@ from inflight.demo.paho_device import PahoDevice, properties_of
 
 KEEP_ALIVE_S: Final = 3
 TOPIC_TEMPLATE: Final = "devices/{client_id}/m/{message_id}/{topic}"
-"""For `bridge.topic_template`: the id in the topic is for the devices that speak MQTT 3.1.1."""
+"""A value for `bridge.topic_template`: the id in the topic is for the devices that speak MQTT 3.1.1."""
 
 
 class BridgedDevice(PahoDevice):

@@ -11,7 +11,7 @@ from tests.support.waiting import DEADLINE_S, wait_until
 
 _POLL_MS: Final = 50
 _FETCH_MS: Final = 500
-"""How long the broker keeps a fetch when there is nothing new; what is new it answers at once."""
+"""The time for which the broker holds a fetch without new records; it answers at once when there are some."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tests.support.mosquitto import Mosquitto
 
 DEVICES = 50
 MESSAGES = 40
-"""To each device, by turns at QoS 1 and 2."""
+"""Messages to each device, by turns at QoS 1 and 2."""
 TOTAL = DEVICES * MESSAGES
 WINDOW = 4
 """`max_inflight` of a session."""

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(900),
 
 _QUIET_S = 8.0
 _STALLED_S = 60.0
-"""Without a new receipt for this long, the missing ones do not come: longer than all back-offs and session time-outs together."""
+"""Seconds without a new receipt after which missing ones are lost: longer than all backoffs and session time-outs together."""
 _SETTINGS = (
     f"bridge.topic_template={TOPIC_TEMPLATE}",
     "bridge.keep_alive_ms=2s",

@@ -33,13 +33,13 @@ BACKLOG_BYTES = parse_size_bytes(os.environ.get("INFLIGHT_BACKLOG_BYTES", "1GiB"
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(0 if BACKLOG_BYTES > 1 << 30 else 540)]
 MESSAGE_BYTES = 250 << 10
 OF_EACH_CLIENT = 3
-"""So that none is too many for a queue."""
+"""Messages of each client: few enough for its queue."""
 BOUND_BYTES = 64 << 20
 RECORD_BYTES = MESSAGE_BYTES + 200
-"""With key, headers, and what Kafka adds."""
+"""The size of a record with key, headers, and Kafka's overhead."""
 LONGEST_S = 60.0
 MOST_RESIDENT_BYTES = 5 << 30
-"""Of a heap of 2 GiB, RocksDB, Arrow and the workers, with what these share counted for each: 4.4 GiB were measured."""
+"""The limit for a heap of 2 GiB, RocksDB, Arrow and the workers. Shared memory counts for each process. 4.4 GiB were measured."""
 SMALL = 2_000
 AT_ONCE = 100
 """Large ones under way."""

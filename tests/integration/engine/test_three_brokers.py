@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(540)]
 DEVICES = 12
 ROUNDS = 9
 BROKER_DIES, WORKER_DIES = 3, 6
-"""After which round."""
+"""Rounds after which the broker and the worker are killed."""
 
 CONFIGURATION = """
 [kafka]

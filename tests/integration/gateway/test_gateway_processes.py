@@ -26,10 +26,10 @@ from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(180)]
 
 DEVICES = 32
-"""So many that no process is left without one: all at the same of two are a chance of one in two billion."""
+"""Enough devices for every process to get one: all of them at one process of two has a chance of one in two billion."""
 CONNECTION = "inflight_gateway_connections"
 CONNACKS = (b"\x20\x02\x00\x00", b"\x20\x02\x01\x00")
-"""Without and with a session."""
+"""CONNACK without and with a session."""
 
 
 class Processes:

@@ -34,7 +34,7 @@ CLEAN_EVERY = 10
 """Each tenth device has a clean session: nothing is sent to it, but it has a will."""
 SETTLED_S = 5.0
 WARM_MESSAGES = 3_000
-"""So many have arrived before anything is measured: an engine is slower in its first minute, when nobody restarts gateways."""
+"""Messages that arrive before anything is measured: an engine is slower in its first minute."""
 STARTS_S = 120.0
 
 

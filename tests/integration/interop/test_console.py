@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.integration, pytest.mark.timeout(
 HOSTILE = "<script>document.title = 'taken'</script>"
 SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true", "engine.nice=0")  # other tests run beside it
 RUNS_FOR = "--virtual-time-budget=600000"
-"""Of the page's own clock, which stands while it waits for an answer: some hundred of its looks, and seconds of ours."""
+"""A time of the page's clock, which stops while the page waits for an answer: hundreds of polls, and seconds of real time."""
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.interop]
 CONFIGURATION = Path(__file__).parents[3] / "conf" / "cluster" / "haproxy.cfg"
 CONNACK = "20020000"
 DEVICE = "127.0.0.5"
-"""Not the address from which HAProxy connects."""
+"""The device's address, which differs from HAProxy's."""
 
 
 @contextmanager

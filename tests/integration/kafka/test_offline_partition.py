@@ -21,7 +21,7 @@ PARTITIONS = 4
 TIMEOUT_MS = 4_000
 PACE_S = 0.02
 LATE_S = 3.5
-"""For a new producer, and for a busy machine."""
+"""A limit for a new producer on a busy machine."""
 
 
 class KafkaOnTwoDisks(EmbeddedKafka):

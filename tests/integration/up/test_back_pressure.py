@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(3
 
 LAG_HIGH, LAG_LOW = 1_000, 300
 PER_BATCH = 100
-"""So that a lag takes several micro-batches to shrink from one mark to the other."""
+"""Records in a micro-batch: a lag takes several of them to shrink from the high to the low watermark."""
 FLOOD = 2_000
 SLEEPER = "sleeper"
 BACKOFF = BackoffSettings(initial_ms=100, max_ms=400)

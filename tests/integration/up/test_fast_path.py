@@ -25,7 +25,7 @@ ATTEMPTS = 20
 DEVICES = 10
 AWAY_S = int(os.environ.get("INFLIGHT_ENGINE_AWAY_S", "20"))
 WITHIN_S = 10.0
-"""That a busy machine may be behind; a micro-batch would never come."""
+"""Seconds that a busy machine may be late. A micro-batch would never come."""
 
 
 def backend(up: SharedUp) -> Producer:

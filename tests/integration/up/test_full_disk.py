@@ -36,7 +36,7 @@ SIZE_BYTES = 1 << 30
 MESSAGES = 20
 PAUSE_S = 0.2
 FULL_S = 180.0
-"""Until somebody dies of it; then everything is to go on after as long at most."""
+"""Seconds until a process dies of the full disk, and at most as many until everything works again."""
 PATIENCE = {"max_attempts": 100_000, "deadline_ms": 400_000, "backoff": BackoffSettings(initial_ms=200, max_ms=1_000)}
 CLIENT = "device"
 

@@ -31,10 +31,10 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DELIVERY_LIMIT = 5
-"""Of the clients called broken-*."""
+"""The delivery limit of the clients called broken-*."""
 QOS = (1, 2)
 DELAY_S = 1.0
-"""Before a lamp gets a message again."""
+"""Seconds before a lamp gets a message again."""
 PARKED = "lamps.parked"
 
 

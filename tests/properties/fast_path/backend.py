@@ -11,7 +11,7 @@ from tests.properties.fast_path.steps import Shared, Step
 
 _MOST_MESSAGES: Final = 40
 _PADDING: Final = b" " * 20
-"""What makes a message too large for the fast path."""
+"""A padding that makes a message too large for the fast path."""
 
 
 class Backend:

@@ -13,7 +13,7 @@ from tests.properties.fast_path.steps import Shared, Step
 _MOST_CONNECTIONS: Final = 6
 _QUOTA_EXCEEDED: Final = 0x97
 _GIVES_UP_AFTER_MS: Final = 1_500
-"""On a connection that is neither closed nor refused."""
+"""The device's patience, in ms, on a connection that is neither closed nor refused."""
 
 
 class Device:

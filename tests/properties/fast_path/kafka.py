@@ -10,7 +10,7 @@ from tests.properties.fast_path.steps import Shared, Step
 PARTITION: Final = 3
 _FIRST_OFFSET: Final = 100
 _LATEST_MS: Final = 30_000
-"""So long a producer tries, and Kafka may still take what its gateway has given up (`gateway.append_timeout_ms`)."""
+"""The time that a producer tries. Until then Kafka may append what the gateway has given up (`gateway.append_timeout_ms`)."""
 
 
 @dataclass(frozen=True)

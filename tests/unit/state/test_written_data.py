@@ -97,7 +97,7 @@ DECODERS: dict[str, Callable[[Record], object]] = {
     "routes": lambda record: record.value is None or decode_route(record.value),
 }
 SINCE = {"leases": 1, "routes": 1, "dead-letters": 1, "uplink": 1}
-"""From which of the archives on a topic has records."""
+"""The first archive in which the topic has records."""
 
 
 @pytest.mark.parametrize("archive", WRITTEN, ids=lambda archive: str(archive.name))

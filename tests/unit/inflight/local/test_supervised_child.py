@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 AUTOGROUP = Path("/proc/self/autogroup")
 PATIENCE_S = 0.5
 LONGER_S = 1.5
-"""For a child that works: on a busy machine it gets its part of the processor over such a time."""
+"""Seconds for a child that works: even on a busy machine it gets processor time within them."""
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from state.model import Message, Position, QoS
 
 ID = 7
 ROWS = [(phase, event, *WIRE.get((phase, event), (phase, WireAction.NOTHING))) for phase, event in product(WirePhase, WireEvent)]
-"""What is not in the table changes nothing."""
+"""Every combination. A combination that the table lacks changes nothing."""
 TO_PHASE = {
     WirePhase.ABSENT: (),
     WirePhase.AWAITING_PUBACK: (WireEvent.SLOT_FOR_QOS1,),

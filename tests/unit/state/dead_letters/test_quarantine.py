@@ -61,7 +61,7 @@ from tests.scenarios.scenario import CLIENT, Scenario, message, will
 
 NOW = 1_700_000_000_000
 SETTINGS = SessionSettings(policy=Policy(dead_letter_reasons=frozenset()))
-"""By which nothing is dead-lettered."""
+"""Settings by which no message becomes a dead letter."""
 UNREADABLE = Quarantine(row_version=1, blob=b"?", since_ms=NOW, error="why")
 PUBLICATION = PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"p", publication_id="events-0-1")
 

@@ -236,7 +236,7 @@ class Answer:
     rows: list[dict[str, Any]]
     states: list[dict[str, Any]]
     sizes: list[tuple[int, int]]
-    """Of each batch: output rows and states."""
+    """Output rows and states of each batch."""
 
     def without_sizes(self) -> "Answer":
         return replace(self, sizes=[])
