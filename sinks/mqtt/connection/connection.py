@@ -24,8 +24,8 @@ Theory of operation
 8. A gateway that stops, or loses a partition, uses `close_gracefully`: it tells the engine first, and closes the socket when
    Kafka has confirmed this and all earlier records. So the end is in the log before the device can reconnect, and its packets are
    answered.
-9. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection` if
-   the client has another connection, or if that command came instead of CONNACK.
+9. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection`
+   if the client has another connection, or if that command came instead of CONNACK.
 """
 
 from collections.abc import Callable, Iterable
