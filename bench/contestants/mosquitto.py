@@ -45,10 +45,11 @@ class MosquittoPersistent(MosquittoInMemory):
     """Mosquitto with persistence. It acknowledges a message in memory, and never writes a single one to the disk.
 
     It writes its whole database, sessions and unacknowledged messages, at intervals and when it is stopped. With
-    `autosave_interval 1` it writes whenever more than one second has passed since the last time, in the loop that serves the
-    clients, because it has no other thread. A kill loses the messages acknowledged since then. The default interval is 30
-    minutes, which would be no persistence within this run. `autosave_on_changes true` would count changes instead of seconds.
-    With 1 it would write the whole database for each message. With more, the last changes might never be written.
+    `autosave_interval 1` it writes whenever more than one second has passed since the last time. It does so in the loop that
+    serves the clients, because it has no other thread. A kill loses the messages acknowledged since then. The default
+    interval is 30 minutes, which would be no persistence within this run. `autosave_on_changes true` would count changes
+    instead of seconds. With 1 it would write the whole database for each message. With more, the last changes might never be
+    written.
     """
 
     title: ClassVar[str] = "Mosquitto, persistent"

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, decoding gives a value or UnreadableRecord: a foreign record never stops the query."""
+"""Decodes arbitrary bytes to a value or UnreadableRecord: a foreign record never stops the query."""
 
 from contextlib import suppress
 from typing import Any, get_args, get_type_hints
@@ -48,7 +48,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
 
 
 def values(union: Any) -> st.SearchStrategy[Any]:
-    """Any member of a union of structs. Integers are those that msgpack can carry."""
+    """Draws any member of a union of structs. Integers are those that msgpack can carry."""
 
     def member(kind: Any) -> st.SearchStrategy[Any]:
         own = {name: st.integers(0, 2**63 - 1) for name, hint in get_type_hints(kind).items() if hint in (int, ReasonCode)}

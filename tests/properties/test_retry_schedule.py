@@ -1,4 +1,4 @@
-"""Any schedule, any silence: the resends of a message are where the schedule says, on every run."""
+"""With any schedule and any silence, a message is resent exactly when the schedule says, on every run."""
 
 from itertools import accumulate, chain, pairwise, repeat
 

@@ -1,4 +1,4 @@
-"""Every state × every event is a known transition or a declared error; nothing that a peer can send is an error of ours."""
+"""Every state × every event is a known transition or a declared error; no packet of a peer causes an internal error."""
 
 from itertools import product
 

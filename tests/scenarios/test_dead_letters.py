@@ -1,4 +1,4 @@
-"""Stories of dead letters, told with many sessions and their topics. docs/protocol.md, section 6; docs/dead_letters.md."""
+"""Scenarios of dead letters, with many sessions and their topics. docs/protocol.md, section 6; docs/dead_letters.md."""
 
 import json
 from itertools import pairwise

@@ -13,8 +13,9 @@ from streaming.engine.operator.state_row import STATE_ROW_VERSION
 
 
 class Broken:
-    """The session operator, but the stored blob of the client `damaged` is no session once a message is in it, and timers of the
-    client `timer` raise.
+    """The session operator with two defects.
+
+    The stored blob of the client `damaged` is no session once a message is in it. Timers of the client `timer` raise an error.
     """
 
     def __init__(self, settings: PipelineSettings) -> None:

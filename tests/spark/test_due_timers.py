@@ -1,4 +1,4 @@
-"""Very many timers that are due at once, in a real Spark: nobody waits for all of them (docs/decisions/0018)."""
+"""Many timers are due at once, in a real Spark: nobody waits for all of them (docs/decisions/0018)."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Every way to log in, by the one description in [kafka]: Spark's source and sink, and who looks at what waits."""
+"""Logs in by every method of [kafka]: Spark's source and sink, and the clients that measure the backlog."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""An event of a newer version stops an older engine before anything of its micro-batch is done; the newer one goes on with it."""
+"""An event of a newer version stops an older engine before its micro-batch has any effect; the newer engine continues."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Clients whose sessions cannot be used, in a real query: the others go on, and a version that is mended restores them."""
+"""Some clients have unusable sessions, in a real query: the other clients continue, and a repaired version restores them."""
 
 from dataclasses import replace
 from functools import partial

@@ -35,7 +35,7 @@ OUTPUTS = ("commands", "uplink", "receipts", "dead_letters", "ledger")
 
 
 def send_traffic(pipeline: Pipeline, round_number: int) -> None:
-    """Something for every kind of output: connects, messages (some broken, some expired), acknowledgements, publications."""
+    """Sends input for every kind of output: connects, messages (some broken, some expired), acknowledgements, publications."""
     topics, send = pipeline.settings.topics, pipeline.producer.send
     for number in range(CLIENTS):
         key = b"client-%d" % number

@@ -1,4 +1,4 @@
-"""A query that hangs: the watchdog ends the engine, and the next one goes on."""
+"""A query hangs: the watchdog ends the engine, and the next engine continues."""
 
 import os
 import signal

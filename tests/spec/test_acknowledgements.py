@@ -254,7 +254,7 @@ def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error(qos: int, rece
     (close,) = s.sent(CloseConnection)
     assert close.reason_code == ReasonCode.PROTOCOL_ERROR
     assert s.outcomes == {}
-    s.connect(version=5)  # the exchange is as it was, and goes on
+    s.connect(version=5)  # the exchange is unchanged, and continues
     assert s.sees() == ["CONNACK present", "PUBREL 1" if received else "PUBLISH 1 a DUP"]
     entry = s.session.outbound.window.get(1)
     assert entry is not None

@@ -338,7 +338,7 @@ def test_an_older_connect_is_refused_after_the_newest_has_ended() -> None:
     s.connect(connection_id=999)
     assert s.sees() == ["CLOSE 0x89"]
     assert not s.session.summary().connected
-    assert s.session.next_deadline_ms() == s.now_ms + 3_600_000  # it goes on expiring
+    assert s.session.next_deadline_ms() == s.now_ms + 3_600_000  # it continues to expire
 
 
 def test_a_late_clean_start_does_not_end_the_session_of_a_later_connect() -> None:

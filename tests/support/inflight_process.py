@@ -52,7 +52,7 @@ class InflightProcess:
         assert self._process.poll() is None, f"it has ended with {self._process.returncode}: {self.log_tail()}"
 
     def kill(self) -> None:
-        """SIGKILL, to what it has started, too."""
+        """Sends SIGKILL to the process and its children."""
         if self._process.poll() is None:
             for process in (*psutil.Process(self._process.pid).children(recursive=True), self._process):
                 process.kill()

@@ -78,7 +78,7 @@ class KafkaCluster:
         self._stack.close()
 
     def start(self, number: int) -> None:
-        """Does not wait for it."""
+        """Starts a broker without waiting for it."""
         home = self._home(number)
         with (home / "output").open("ab") as output:
             command = [*self._java(number), "kafka.Kafka", str(home / "server.properties")]
@@ -88,7 +88,7 @@ class KafkaCluster:
         self._stack.callback(process.kill)
 
     def kill(self, number: int) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL to a broker."""
         self._processes[number].kill()
         self._processes[number].wait()
 

@@ -15,7 +15,7 @@ _STOPPED = ("T", "t", "Z", "X")
 
 
 def freeze(pid: int) -> None:
-    """SIGSTOP, and back when every thread of the process has stopped."""
+    """Sends SIGSTOP. Returns when every thread of the process has stopped."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: all(state in _STOPPED for state in _thread_states(pid)), f"all threads of {pid} have stopped")
 
@@ -58,7 +58,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def kill_engine(up: UpProcess) -> None:
-    """SIGKILL, and back when the supervisor has started another one."""
+    """Sends SIGKILL to the engine. Returns when the supervisor has started another engine."""
     pid = up.engine_pid()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

@@ -91,7 +91,7 @@ def test_every_tag_in_the_code_has_its_row() -> None:
     """A statement that the session, the gateway or the bridge claims to keep is traced."""
     listed = {tag for row in ROWS for tag in TAG.findall(" ".join(row))}
     modules = sorted((ROOT / "state").rglob("*.py")) + sorted((ROOT / "sinks").rglob("*.py"))
-    # A number of MQTT 3.1.1 says so behind it.
+    # A number of MQTT 3.1.1 has these words behind it.
     claimed = {tag for path in modules for tag in TAG.findall(re.sub(rf"{TAG.pattern} of MQTT 3.1.1", "", path.read_text()))}
     assert claimed <= listed, sorted(claimed - listed)
 

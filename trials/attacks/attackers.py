@@ -2,9 +2,9 @@
 
     python -m trials.attacks.attackers half_open --host 127.0.0.1 --port 1883 --seconds 20 <<< go
 
-Each attack goes on until it is cancelled and comes back where it was closed. The process says when it is ready and begins when a
-line comes on its standard input. At its end it says what it has done, and how much processor time that took: it shares the
-machine with its victim.
+Each attack continues until it is cancelled, and reconnects when its connections are closed. The process prints when it is ready
+and begins when its standard input has a line. At its end it prints what it has done, and the processor time of that: it shares
+the machine with its victim.
 """
 
 import argparse

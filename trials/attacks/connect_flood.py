@@ -27,7 +27,7 @@ class _Flood:
         self._done = done
         self._poll = select.epoll()
         self._clients: OrderedDict[int, tuple[socket.socket, float]] = OrderedDict()
-        """Each with the time at which it loses its patience, the first one first."""
+        """Clients with the time at which each gives up, the first one first."""
 
     def begin(self, now_s: float) -> None:
         """Connects another client. On loopback that succeeds at once, unless the victim accepts no connections."""

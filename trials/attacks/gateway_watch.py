@@ -82,7 +82,7 @@ class GatewayWatch:
         )
 
     def rest(self, cores: float, at_most_s: float) -> None:
-        """Returns when it uses less than that for a second: an attacker may have left a lot to be worked off."""
+        """Returns when the gateway uses less than that for a second: after an attack it may have much to finish."""
         until_s = time.monotonic() + at_most_s
         while time.monotonic() < until_s and self._process.cpu_percent(_REST_LOOK_S) > 100 * cores:
             pass

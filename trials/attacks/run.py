@@ -38,7 +38,7 @@ from trials.attacks.report import show
 from trials.attacks.result import Phase, Result, failures
 
 LIMITS: Final = DeviceLimits(max_connections=4_000, max_total_unconfirmed_bytes=16 * MIB, max_total_buffered_bytes=8 * MIB)
-"""Smaller than the defaults where the attackers here would not reach those."""
+"""Limits below the defaults where the attackers here would not reach the defaults."""
 _CHANGED: Final = ("max_connections", "max_total_unconfirmed_bytes", "max_total_buffered_bytes")
 _NICE: Final = 10
 _READY_S: Final = 120.0

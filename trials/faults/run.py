@@ -160,7 +160,7 @@ class _Run:
         sending = asyncio.create_task(self._backend.run(stop))
         injecting = asyncio.create_task(self._inject(planned))
         try:
-            # Whoever fails ends the run at once; devices and backend go on until the last incident is over.
+            # Any failed task ends the run at once; devices and backend continue until the last incident is over.
             everything = {sending, self._running, injecting}
             while not injecting.done() and not any(task.done() for task in everything):
                 await asyncio.wait(everything, return_when=FIRST_COMPLETED)

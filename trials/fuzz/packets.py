@@ -73,7 +73,7 @@ class Packets(Target):
         device.feed("peer_closed")
         device.settle()
         until_ms = device.now_ms + _PATIENCE_MS
-        while not device.connection.is_closed:  # what is read no faster than it may come is worked off first
+        while not device.connection.is_closed:  # packets that wait because of the packet rate are handled first
             assert device.effects.deadline_ms is not None, "nothing will happen any more"
             assert device.now_ms < until_ms
             device.pass_ms(1_000)

@@ -32,7 +32,7 @@ SESSION = SessionSettings(retry_interval_ms=2_000, max_inflight=WINDOW)
 
 
 class WithSession:
-    """Two bridges and the session. Called from the test's thread; everything else lives on `loop`."""
+    """Runs two bridges and the session. The test's thread calls it; everything else lives on `loop`."""
 
     def __init__(self, broker: Mosquitto, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker

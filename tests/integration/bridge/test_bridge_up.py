@@ -1,4 +1,4 @@
-"""Two `inflight bridge` behind a real Mosquitto, with a real Kafka and engine: one is killed and stays away; all are scraped."""
+"""Two `inflight bridge` run behind a real Mosquitto, with Kafka and engine. One bridge is killed for good. All are scraped."""
 
 import subprocess
 import urllib.request

@@ -55,7 +55,7 @@ class SparkCluster:
         return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
     def kill_worker(self) -> None:
-        """SIGKILL to a worker and its executors, as when a machine is gone."""
+        """Sends SIGKILL to a worker and its executors, as when a machine fails."""
         _kill_family(self._workers.pop().pid)
 
     def _start(self, name: str, command: list[str]) -> "subprocess.Popen[bytes]":

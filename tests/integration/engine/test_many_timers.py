@@ -1,4 +1,4 @@
-"""Very many timers are due when the engine starts: each micro-batch is short enough, and a message waits for none but the first.
+"""Starts an engine when many timers are due: each micro-batch is short enough, and a message waits for the first one only.
 
 By hand, with more of them:
 INFLIGHT_TIMERS=400000 pytest -s tests/integration/engine/test_many_timers.py

@@ -171,7 +171,7 @@ class RawClient:
         self.socket.close()
 
     def send(self, data: bytes | str) -> None:
-        """Text is hexadecimal."""
+        """Sends bytes; a text is hexadecimal."""
         self.socket.sendall(bytes.fromhex(data) if isinstance(data, str) else data)
 
     def expect(self, data: bytes | str) -> None:

@@ -1,8 +1,8 @@
 """Gateways in processes of their own, for tests that freeze, kill and misdate them, and real sessions behind a real Kafka.
 
-The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can connect
-and the file `partitions` with the number of partitions of commands that it has, and reads from the file `clock` how many seconds
-its clock is ahead when it makes a connection id.
+The child is this module, run with a directory that has its settings, pickled. It writes the file `port` when devices can
+connect. It writes its number of partitions of commands to the file `partitions`. When it makes a connection id, it reads from the
+file `clock` how many seconds its clock is ahead.
 """
 
 import asyncio

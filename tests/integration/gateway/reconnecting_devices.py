@@ -103,7 +103,7 @@ class ReconnectingDevice:
         if answered.done() and answered.result():
             return True
         if self._wire is not None:
-            self._wire.leave()  # it gives up: what it has asked for and goes on without must not stay open
+            self._wire.leave()  # it gives up: a connection that it abandons must not stay open
         return False
 
     def _hello(self) -> bytes:

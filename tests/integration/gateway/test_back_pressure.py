@@ -1,4 +1,4 @@
-"""Kafka that does not confirm, and devices that go on sending, on real sockets."""
+"""Kafka does not confirm, and devices continue to send, on real sockets."""
 
 import contextlib
 

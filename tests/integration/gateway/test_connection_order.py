@@ -150,7 +150,7 @@ def test_a_connect_that_waited_in_a_frozen_gateway_does_not_win(
             assert device.is_silent(settings.connect_timeout_ms / 1_000 + 0.5)
     if device_stays:
         assert late.packet() == BUSY
-    witness, answer = connack(freezes, f"witness-of-{name}")  # it has worked off what was in its sockets
+    witness, answer = connack(freezes, f"witness-of-{name}")  # it has read everything in its sockets
     assert answer == ACCEPTED
     device.send("c000")
     device.expect("d000")

@@ -33,7 +33,7 @@ CONNACKS = (b"\x20\x02\x00\x00", b"\x20\x02\x01\x00")
 
 
 class Processes:
-    """Two of them, and what they say."""
+    """Two gateway processes and their output."""
 
     def __init__(self, command: Command) -> None:
         self.command = command

@@ -1,4 +1,4 @@
-"""Two gateways with one `group_instance_id`: one works, and the other one says why it does not."""
+"""Two gateways share one `group_instance_id`: one works, and the other one reports why it does not."""
 
 import contextlib
 import subprocess

@@ -88,7 +88,7 @@ def test_a_killed_gateway_takes_nobodys_session_along(up: UpProcess) -> None:
 
 
 def test_a_frozen_gateway_finds_its_connections_ended_and_closes_them(up: UpProcess) -> None:
-    """[MQTT-3.1.2-8] The device never left, and its gateway believes so, too, until it looks at the clock."""
+    """[MQTT-3.1.2-8] The device stayed connected, and its gateway assumes so until it reads the clock."""
     wait_until(lambda: _connects(up), "the gateway is back")
     with idle_device(up, "attached") as device:
         with frozen(gateway_pid(up)):

@@ -1,4 +1,4 @@
-"""Two gateways are restarted one after the other under devices that stay: nobody waits for long, nothing is lost or twice.
+"""Two gateways restart one after the other under devices that stay: every wait is short, and nothing is lost or sent twice.
 
 Few devices by default, because their machine may be small:
 

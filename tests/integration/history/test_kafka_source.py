@@ -30,7 +30,7 @@ def settings(kafka: SharedKafka) -> Settings:
     made = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": f"source-{uuid.uuid4().hex[:8]}"})
     topics = made.topics
     names = topics.ledger, topics.receipts, topics.messages, topics.dead_letters
-    # The records are old already, and Kafka deletes what is too old whenever it looks.
+    # The records are old already, and Kafka deletes records beyond their retention at any time.
     create_topics(kafka.bootstrap_servers, *names, partitions=PARTITIONS, retention_ms="-1")
     return made
 

@@ -334,10 +334,10 @@ def test_rabbitmq_3_10_counts_a_history_from_outside_and_inflight_does_not(rabbi
 
 
 def test_rabbitmq_3_10_reverses_older_deaths_and_overlooks_cycles(rabbit_with) -> None:
-    """work rejects, then a and b expire, and b leads back to a: a way without a rejection, that nothing else would end.
+    """Queue work rejects, then a and b expire, and b leads back to a: a cycle without a rejection, which nothing else ends.
 
-    RabbitMQ 3.10 reverses the array each time before it puts the new entry in front, so it finds the rejection between b and a,
-    and the message goes round for ever. Its rule is the same, and since 3.13.3 it keeps to it.
+    RabbitMQ 3.10 reverses the array each time before it puts the new entry in front. So it finds the rejection between b and a,
+    and the message circulates for ever. Its rule is the same as ours, and it obeys the rule since 3.13.3.
     """
     setup = Setup(
         queues=(Queue("work", dlx="x"), Queue("a", dlx="y", ttl_ms=TTL_MS), Queue("b", dlx="z", ttl_ms=TTL_MS), END),

@@ -101,7 +101,7 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 30.0) -> None
 
 
 def freeze(pid: int) -> None:
-    """SIGSTOP, and back when every thread of the process has stopped."""
+    """Sends SIGSTOP. Returns when every thread of the process has stopped."""
     os.kill(pid, signal.SIGSTOP)
     threads = Path(f"/proc/{pid}/task")
     eventually(lambda: all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads.glob("*/stat")))
@@ -269,7 +269,7 @@ def test_every_send_is_confirmed_once_if_kafka_is_killed_and_back_in_time(
 
 @pytest.mark.faults
 def test_a_lost_connection_ends_an_attempt_at_once(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    """Kafka's client says so in its debug log only: with another wording this fails."""
+    """Kafka's client reports this in its debug log only; the test fails if the wording changes."""
     with producer(broker, settings) as sender:
         sender.send("client", "a/b", b"before")
         freeze(broker.pid)

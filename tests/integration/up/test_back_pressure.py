@@ -67,7 +67,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of both engines of this module: the second one goes on where the first was."""
+    """Makes the data directory of both engines of this module: the second engine continues from the first one's data."""
     return tmp_path_factory.mktemp("marks") / "data"
 
 

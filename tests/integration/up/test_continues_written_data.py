@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 @dataclass(frozen=True)
 class Continued:
-    """An `inflight up` that goes on with an archive."""
+    """An `inflight up` that continues from an archive."""
 
     archive: str
     mqtt: tuple[str, int]

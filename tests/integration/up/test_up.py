@@ -124,7 +124,7 @@ def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, 
         wait_until(lambda: any("the engine is back" in line for line in ups[0].said), "this is said")
         assert any("the engine ended unexpectedly (signal SIGKILL)" in line for line in ups[0].said)
 
-        # Nothing outlives a killed `up`, and the next one goes on with the same data.
+        # Nothing outlives a killed `up`, and the next one continues with the same data.
         device.stop()
         send(data_dir, "d1", "three")
         everything = family(ups[0].process.pid)

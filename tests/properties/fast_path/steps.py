@@ -10,7 +10,7 @@ _START_MS: Final = 1_700_000_000_000
 
 
 class Step(NamedTuple):
-    """Something that can happen next. weight: how often it does, compared with the others."""
+    """A step that can happen next. weight: how often it is chosen, compared with the other steps."""
 
     weight: int
     name: str

@@ -76,7 +76,7 @@ def leased_session() -> Session:
 
 
 def repeating_session() -> Session:
-    """Two publications came with DUP=1, one of them is released."""
+    """Returns a session with two publications that came with DUP=1. One of them is released."""
     return Scenario().connect().publish(5, "a", dup=True).publish(6, "b", dup=True).pubrel(5).session
 
 

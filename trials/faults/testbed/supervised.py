@@ -1,4 +1,4 @@
-"""A command of ours that is started again whenever it ends, as systemd or `inflight up` do."""
+"""Restarts a command of Inflight whenever it ends, as systemd or `inflight up` do."""
 
 import asyncio
 import os

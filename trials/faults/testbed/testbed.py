@@ -1,5 +1,6 @@
-"""Runs Kafka, the engine and two gateways or bridges, each a process of its own that is started again whenever it ends,
-with a proxy on each way to Kafka and between each gateway and its devices, or each bridge and the broker.
+"""Runs Kafka, the engine and two gateways or bridges. Each is a process of its own that is restarted whenever it ends.
+
+A proxy is on each connection to Kafka, and between each gateway and its devices, or each bridge and the broker.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The processes write logs, and go on where these cannot be written."""
+"""The processes write logs, and continue where these cannot be written."""
 
 import logging
 import subprocess

@@ -1,4 +1,4 @@
-"""The console measures the system while somebody looks at a page."""
+"""The console measures the system while a page is open."""
 
 import time
 from dataclasses import replace

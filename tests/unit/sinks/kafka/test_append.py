@@ -350,7 +350,7 @@ def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeyp
         await asyncio.sleep(TIMEOUT_MS / 2_000)
         appends.append(0, b"silent 2")
         await appends.failed(b"silent 1", b"silent 2")
-        # The next producer is not there yet: the other partitions go on with the old one.
+        # The next producer does not exist yet: the other partitions continue with the old one.
         appends.append(1, b"fine 1")
         appends.append(0, b"too early")
         await appends.failed(b"too early")

@@ -201,7 +201,7 @@ class Reading(Consumer):
 
 
 class Forgotten(Reading):
-    """The group goes on without it, and tells it later than it refuses its commits."""
+    """The group evicts the tail, and refuses its commits before it reports the eviction."""
 
     def read(self) -> dict[int, list[ConsumedRecord]]:
         if self.polls == 20:

@@ -37,7 +37,7 @@ def test_every_connection_is_in_one_slice() -> None:
 
 
 class Gateway:
-    """Stands in for gateway and listeners. happened: the calls, in order. closes_at_once: a closed connection is gone at once."""
+    """A double of gateway and listeners. happened: the calls, in order. closes_at_once: a connection's close takes no time."""
 
     def __init__(self, count: int, *, closes_at_once: bool = True) -> None:
         self.happened: list[str] = []

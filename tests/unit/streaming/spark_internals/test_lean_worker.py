@@ -56,7 +56,7 @@ def both(body: Any, given: bytes, **conf: str) -> tuple[bytes, bytes]:
 
 
 def play(key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
-    """Does by turns, as the key says, everything that a function may do."""
+    """Does everything that a function may do; the key selects what comes when."""
     number = int(key[0])
     seen = [] if state.hasTimedOut else list(islice(cells, number % 4) if number % 3 == 0 else cells)
     match number % 7:

@@ -8,7 +8,7 @@ FETCH = 1_024 * KIB
 
 
 class Topic:
-    """Records by partition, as their sizes. looks: how often it was asked for sizes."""
+    """Records by partition, as their sizes. looks: how often the sizes were requested."""
 
     def __init__(self, *partitions: list[int]) -> None:
         self.partitions = list(partitions)

@@ -26,7 +26,7 @@ _pass_time = Session._pass_time
 
 
 def failing(self: Session, activation: Activation) -> None:
-    """A mistake of ours: what time brings about raises."""
+    """Simulates a defect: the code that time triggers raises an error."""
     raise ZeroDivisionError(f"a mistake of ours {self!r}")
 
 
