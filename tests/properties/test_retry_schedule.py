@@ -1,4 +1,4 @@
-"""With any schedule and any silence, a message is resent exactly when the schedule says, on every run."""
+"""A message is resent exactly when the schedule says, on every run, with any schedule and any silence."""
 
 from itertools import accumulate, chain, pairwise, repeat
 

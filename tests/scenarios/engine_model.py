@@ -112,7 +112,7 @@ class EngineModel:
     # --- the engine ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> Self:
-        """Micro-batches until nobody has anything to do at this moment. Fails when that never happens."""
+        """Executes micro-batches until no session has anything to do at this time. Fails if that never happens."""
         for _ in range(1_000):
             due = [client_id for client_id, deadline_ms in self._deadlines() if deadline_ms <= self.now_ms]
             clients = list(dict.fromkeys([*self._pending, *due]))

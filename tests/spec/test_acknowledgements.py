@@ -181,7 +181,7 @@ def test_the_backoff_survives_a_reconnect_and_ends_with_the_session() -> None:
     assert s.packet_ids == [2]
 
 
-# --- acknowledgements of nobody's exchange ----------------------------------------------------------------------------------
+# --- acknowledgements without an exchange -----------------------------------------------------------------------------------
 
 
 def test_unknown_pubacks_and_pubcomps_are_counted_and_ignored() -> None:
@@ -277,7 +277,7 @@ def test_what_follows_a_protocol_error_in_the_same_batch_is_still_handled() -> N
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_attempt_after_the_delivery_limit_is_not_made(qos: int) -> None:
-    """With a delivery_limit of 3 there are three transmissions, and a dead letter instead of the fourth."""
+    """A delivery_limit of 3 allows three transmissions, and a dead letter replaces the fourth."""
     s = Scenario(delivery_limit=3).connect().submit("a", qos=qos)
     s.after(29)
     s.after(120)

@@ -29,7 +29,7 @@ def test_a_full_queue_takes_the_new_message_and_drops_the_oldest() -> None:
 
 
 def test_a_stored_qos_0_message_is_dropped_before_any_other() -> None:
-    """Unlike EMQX, whose queue drops the oldest message of the newcomer's priority."""
+    """EMQX differs: its queue drops the oldest message of the newcomer's priority."""
     s = Scenario(max_mqueue_len=3).submit("a").submit("x", qos=0).submit("y", qos=0).submit("b", "c", "d")
     assert s.queued == ["b", "c", "d"]
     assert list(s.outcomes) == ["x", "y", "a"]

@@ -107,7 +107,7 @@ def test_the_delivery_limit_counts_attempts_whatever_the_waits() -> None:
 
 
 def test_a_new_schedule_holds_for_what_is_waited_for_already() -> None:
-    """The state says how many waits have been in vain; how long they are is a setting of the day."""
+    """The state has the number of waits without an answer; their lengths come from the current settings."""
     before = Scenario().connect().submit("a")
     assert [next_wait(before)[0] for _ in range(2)] == [30_000, 30_000]
     s = connected()

@@ -1,4 +1,4 @@
-"""`inflight engine`, `inflight gateway` and the like as child processes, one by one, as they run on machines of their own."""
+"""Runs `inflight engine`, `inflight gateway` and other commands as separate child processes, as on machines of their own."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A unit test starts no process, or says so."""
+"""A unit test starts no process unless it is marked."""
 
 import subprocess
 from typing import Any

@@ -180,7 +180,7 @@ async def _on_a_thread(run: Callable[[Address, int, Done, Event], None], address
 
 
 async def _at_once(size: int, one: Callable[[], Awaitable[None]], done: Done, *, pause_s: float = _PAUSE_S) -> None:
-    """Keeps so many of them, and starts each again after a pause when it was closed."""
+    """Runs `size` attackers at a time, and restarts each after a pause when its connection was closed."""
 
     async def again_and_again() -> None:
         while True:

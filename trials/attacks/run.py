@@ -3,10 +3,15 @@
     python -m trials.attacks.run
     python -m trials.attacks.run --seconds 5 --only bombs --only deaf
 
-Everything is real: Kafka, engine, gateway, sockets. 1. Undisturbed: the latency to compare with. 2. Each attack, from a process
-of its own, and a pause until the gateway is done with it. The process has started before and stands back behind the others,
-because an attacker has a machine of its own. 3. Everything that was sent has arrived, once. A latency belongs to the attack
-during which its message was sent. All of them share the processors of this machine; so the table says how much the attacker used.
+Everything is real: Kafka, engine, gateway, sockets.
+
+1. Undisturbed: the latency to compare with.
+2. Each attack, from a process of its own, and a pause until the gateway has finished the attack's work. The process has started
+   before and has a low priority, because a real attacker has a machine of its own.
+3. A check that everything that was sent has arrived, once.
+
+A latency belongs to the attack during which its message was sent. All processes share the processors of this machine, so the
+table has the attacker's use of them.
 """
 
 import argparse

@@ -33,7 +33,7 @@ FIRST = 32_768
 @pytest.fixture
 def settings(kafka: SharedKafka) -> GatewaySettings:
     own = settings_on(kafka, "fast", group_session_timeout_ms=6_000)
-    # A test may stand still, and its device answers all the same: what is not read of it holds its window.
+    # A test may pause while its device still answers: unread answers would keep its window full.
     limits = replace(own.device_limits, max_delay_ms=0)
     return replace(own, fast_path=replace(own.fast_path, pressure_loop_lag_ms=60_000), device_limits=limits)
 

@@ -204,7 +204,7 @@ def test_a_device_that_breaks_the_rules_is_reported_lost_once(gateway: GatewayUn
     with accepted(gateway, 5, "rude") as device:
         device.send(b"\x00\x00")
         device.rest()
-    with accepted(gateway, 5, "rude"):  # what was to be said of the first connection has been said
+    with accepted(gateway, 5, "rude"):  # everything about the first connection is in the log
         assert len(gateway.kafka.wait_for("rude", ConnectionLost)) == 1
     first, _ = gateway.kafka.of("rude", ClientConnected)
     assert gateway.kafka.of("rude", ConnectionLost)[0].connection_id == first.connection_id

@@ -91,7 +91,7 @@ def test_the_ready_gateway_with_fewest_connections_gets_the_next(tmp_path: Path)
 
         assert all(is_accepted() for _ in range(6))
         assert (first.counters.connections_accepted, second.counters.connections_accepted) == (3, 3)
-        first.kafka.revoke(0, 1)  # now it accepts nobody, and would always be the one with fewer connections
+        first.kafka.revoke(0, 1)  # now it accepts no connection, and would always have fewer connections than the other one
         wait_until(lambda: all(is_accepted() for _ in range(3)), "HAProxy has noticed")
         assert first.counters.connections_accepted == 3
         assert second.counters.connections_accepted >= 6

@@ -260,7 +260,7 @@ def test_a_queue_that_two_bindings_lead_to_gets_one_copy(compare: Compare) -> No
 
 
 def test_an_unknown_exchange_gets_nothing_and_frees_the_queue(rabbit_with) -> None:
-    """Both brokers drop the message. Inflight reports it in receipt and ledger, RabbitMQ nowhere."""
+    """Each broker drops the message. Inflight reports it in receipt and ledger, RabbitMQ nowhere."""
     setup = Setup(queues=(Queue("q", dlx="nowhere"),))
     rabbit = rabbit_with(setup)
     inflight = InflightBroker(replace(setup, arguments=True))
@@ -272,7 +272,7 @@ def test_an_unknown_exchange_gets_nothing_and_frees_the_queue(rabbit_with) -> No
 
 
 def test_a_queue_that_leads_to_itself_loses_the_message_the_first_time(rabbit_with, channel) -> None:
-    """Both brokers drop the message. RabbitMQ logs the cycle, Inflight reports it in receipt and ledger."""
+    """Each broker drops the message. RabbitMQ logs the cycle, Inflight reports it in receipt and ledger."""
     setup = Setup(queues=(Queue("q", dlx="", key="q", ttl_ms=TTL_MS), END))
     rabbit, inflight = rabbit_with(setup), InflightBroker(setup)
     rabbit.publish("q", "m")

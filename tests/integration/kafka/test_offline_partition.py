@@ -1,4 +1,4 @@
-"""One disk of a broker fails: its partitions have no leader, and nobody but those who write there may notice."""
+"""One disk of a broker fails: its partitions have no leader, and only the clients that write to these partitions are affected."""
 
 import asyncio
 import shutil

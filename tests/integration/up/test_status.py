@@ -63,7 +63,7 @@ def test_running_processes_serve_the_metrics_of_the_page_and_no_others(up: Share
     known = {name for name in every_metric() if name.startswith("inflight_engine_")}
     # Nothing may wait for its acknowledgement now.
     assert known - {"inflight_engine_oldest_unacknowledged_timestamp_seconds"} <= engine.keys()
-    # Without labels that nobody has filled yet; a histogram has three names.
+    # Labels without a value yet are left out; a histogram has three names.
     gateway = {re.sub(r"_append_seconds_\w+", "_append_seconds", name) for name in served("gateway")}
     for names in engine.keys(), gateway:
         ours = {name for name in names if name.startswith("inflight_") and not name.endswith("_created")}

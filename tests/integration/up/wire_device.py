@@ -1,4 +1,4 @@
-"""A device of bytes that keeps its manners, in both versions of MQTT; and a backend of Kafka records to talk to it.
+"""Has a device on a bare socket that obeys both versions of MQTT, and a backend that exchanges Kafka records with it.
 
 The device reads what the server writes by the standard alone, without a line of the product's codecs.
 """

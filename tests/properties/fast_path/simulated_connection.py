@@ -150,7 +150,7 @@ class SimulatedConnection:
         self._shared.faults_left -= 1
         append = self._waiting[index]
         del self._waiting[index]
-        if append.is_farewell:  # said again until it is in the log
+        if append.is_farewell:  # repeated until it is in the log
             self._waiting.append(append)
             return
         if lands_late:

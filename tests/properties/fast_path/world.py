@@ -88,7 +88,7 @@ class World:
                 break
             if self.engine.deadline_ms is not None:
                 self.engine.timer()
-            elif self.device.connection is not None:  # an answer of the device was lost, and nobody waits for it
+            elif self.device.connection is not None:  # an answer of the device was lost, and is not awaited
                 self.device.connection.hang_up()
         assert not self.account.without_outcome, f"no outcome: {self.account.without_outcome}"
         if scenario.session.delivery_limit < 0:  # else a message that was given up may hold a slot until it is answered

@@ -105,7 +105,7 @@ def _publications(device: DeviceFacts, records: list[Received]) -> Iterator[Viol
         if payload not in known and payload not in wills:
             yield Violation(client_id=device.client_id, what="published by nobody", of=payload)
     for qos in () if device.is_bridged else (1, 2):
-        # What was given up may still lie in the socket of a frozen gateway: nobody says when it comes.
+        # A message that was given up may still be in the socket of a frozen gateway, and come at any time.
         wanted = [p.payload for p in device.publications if p.qos == qos and not p.given_up]
         chosen = set(wanted)
         for payload in out_of_order([payload for payload in order if payload in chosen], wanted):

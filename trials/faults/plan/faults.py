@@ -1,10 +1,10 @@
 """Plans what is done to which process, for how long, alone or in pairs: all of it from one number.
 
-Pure: the same seed, victims and kinds give the same incidents, in the same order. How long a run needs for one is up to the
-processes; the run (trials/faults/run.py) goes on to the next one when they work again and messages flow.
+Pure: the same seed, victims and kinds give the same incidents, in the same order. The time of an incident depends on the
+processes: the run (trials/faults/run.py) continues with the next one when they work again and messages flow.
 
-The faults are dealt like cards: each victim suffers each kind once before anything comes again, so a short run has seen most of
-them, and the counts of a long one are even.
+Each victim suffers each kind once before any fault is repeated. So a short run has most of them, and the counts of a long run
+are even.
 """
 
 import random

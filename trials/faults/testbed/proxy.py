@@ -1,4 +1,4 @@
-"""A TCP proxy between two processes, whose connections are cut, held up and delayed.
+"""A TCP proxy between two processes, whose connections are cut, stalled and delayed.
 
 device ──► proxy ──► gateway          gateway ──► proxy ──► Kafka
 """

@@ -1,4 +1,4 @@
-"""A broker with TLS, every login of ours, and ACLs: nobody may do anything that was not allowed.
+"""Runs a broker with TLS, every supported login, and ACLs: every operation that is not allowed is denied.
 
 Its plain listener is for tests, which may do everything there. `refused` and `allowed` are what the authorizer
 has written into the log.

@@ -28,7 +28,7 @@ LAMPS = [f"lamp-{number}" for number in range(6)]
 ATTEMPTS = 20
 NAMES = {"DEAD_LETTER_TOPIC": BOUND_TOPIC, "YOUR_GROUP": "backend-readers", "YOUR_TRANSACTIONAL_ID": "backend-1"}
 NOT_NEEDED = {
-    # kafka-python's describe_cluster asks what the user may do with the cluster; nobody reads the answer.
+    # kafka-python's describe_cluster asks what the user may do with the cluster; the answer is not used.
     Rule(principal=user, resource="cluster", name="kafka-cluster", operation="Describe")
     for user in ("administrator", "engine")
 }

@@ -1,4 +1,4 @@
-"""A generation on a producer that does what the test says: what is on its way, what is held, what failed."""
+"""A generation on a scripted producer: records in flight, held and failed."""
 
 from collections.abc import Callable
 from typing import Any

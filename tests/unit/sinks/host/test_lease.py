@@ -129,7 +129,7 @@ def test_an_expired_lease_is_reported_once_and_never_holds_again(holder: Holder)
     first = holder.lease.lease_id
     holder.confirm()
     holder.tick()
-    holder.tick(DURATION_MS)  # stood still; nobody asked meanwhile
+    holder.tick(DURATION_MS)  # the process was paused, and nothing polled the lease meanwhile
     assert holder.said == ["taken", "passed"]
     second = holder.lease.lease_id
     assert second != first
