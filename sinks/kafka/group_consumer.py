@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, LogThrottle, client_config, headers_of, new_client, reason_of
+from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, headers_of, new_client, reason_of
 
 _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
@@ -110,7 +110,7 @@ class GroupConsumer:
         self._resumes = resumes
         self._on_commit = on_commit
         self._failures = ClientErrors()
-        self._log_throttle = LogThrottle()
+        self._log_throttle = ErrorLogThrottle()
         self._broken: Exception | None = None
         config: dict[str, Any] = {
             "group.id": group_id,

@@ -55,7 +55,7 @@ class KafkaFailed(InflightError):
     """Kafka has not answered, or has refused; the text says which and why."""
 
 
-class LogThrottle:
+class ErrorLogThrottle:
     """Lets one line a minute through for each error: a line that is logged once only is forgotten when it is true weeks later."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -73,14 +73,14 @@ class LogThrottle:
 class ClientErrors:
     """Keeps the newest error of a client's connections; it is the client's `error_cb`. Any thread may ask.
 
-    An error is reported with every new connection: see LogThrottle.
+    An error is reported with every new connection: see ErrorLogThrottle.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._newest: KafkaError | None = None
         self._newest_s = 0.0
-        self._log_throttle = LogThrottle(monotonic=monotonic)
+        self._log_throttle = ErrorLogThrottle(monotonic=monotonic)
         self._lock = threading.Lock()
 
     def __call__(self, error: KafkaError) -> None:

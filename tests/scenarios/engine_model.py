@@ -28,7 +28,7 @@ from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
-from streaming.engine.operator.settings import PipelineSettings, Profile, SettingsOfClients
+from streaming.engine.operator.settings import PipelineSettings, SessionProfile, SettingsOfClients
 from streaming.engine.operator.to_events import to_events
 from streaming.engine.operator.to_records import to_records
 
@@ -64,7 +64,7 @@ class EngineModel:
         self.settings = PipelineSettings(
             commands_partitions=1,
             session=SessionSettings(**settings),
-            profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in (profiles or {}).items()),
+            profiles=tuple(SessionProfile(pattern=pattern, session=session) for pattern, session in (profiles or {}).items()),
             policies=tuple(policies),
             exchanges=Exchanges(declared=tuple(exchanges)),
         )

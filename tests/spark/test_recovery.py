@@ -18,7 +18,7 @@ from state.settings import RetryMqtt5, SessionSettings
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.operator.by_batch import OperatorByBatch
 from streaming.engine.operator.session_operator import Function
-from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.operator.settings import PipelineSettings, SessionProfile
 from streaming.engine.progress import ProgressReader, last_progress
 from streaming.spark_internals.checkpoint import CheckpointFiles
 from tests.spark.child_engine import Engine, engine
@@ -151,7 +151,9 @@ def test_a_re_execution_under_other_settings_writes_the_same_bytes(pipeline: Pip
     # In what is executed again, all of this would say something else, beginning with fewer commands under the same sequences.
     few = SessionSettings(max_inflight=1, max_awaiting_rel=1, retry_mqtt5=RetryMqtt5.WAIT)
     limits = replace(settings.limits, max_payload_bytes=2)
-    other = replace(settings, profiles=(Profile(pattern="client-1*", session=few),), limits=limits, receipts=False, ledger=False)
+    other = replace(
+        settings, profiles=(SessionProfile(pattern="client-1*", session=few),), limits=limits, receipts=False, ledger=False
+    )
     again = Configured.like(first, other, copy)
     assert run_one_round(again) == number
     repeated = output(again)

@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,26 @@ WAITED_FOR = ("sinks.mqtt", "sinks.bridge", "sinks.fast_path", "sinks.host", "in
 """Packages for whose work a device or a backend waits: gateway, bridge, router, Producer (docs/decisions/0028-librdkafka.md)."""
 READS_AS_SPARK_DOES = "streaming.engine.intake.waiting_records"
 """The driver's one use of librdkafka: it passes over 20,000 waiting records in a tenth of a second."""
+
+
+def homes_of_classes(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Returns the files that define a class of each name."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(path.name)
+    return homes
+
+
+def test_no_two_classes_share_a_name() -> None:
+    assert {name: files for name, files in homes_of_classes(MODULES.values()).items() if len(files) > 1} == {}
+
+
+def test_a_shared_name_would_be_found(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("class Outbound:\n    pass\n")
+    assert homes_of_classes(sorted(tmp_path.iterdir())) == {"Outbound": ["a.py", "b.py"]}
 
 
 def test_librdkafka_is_where_a_device_or_a_backend_waits() -> None:

@@ -27,7 +27,7 @@ from state.records.settings import Topics
 from streaming.config.settings import Settings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
-from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.operator.settings import PipelineSettings, SessionProfile
 from streaming.engine.spark_session import keeps_keys_in_order
 from streaming.reload.changes import changed_keys
 from streaming.spark_internals.checkpoint import CheckpointFiles
@@ -46,7 +46,7 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int, checkpoin
         commands_partitions=commands_partitions,
         topics=Topics(**{field.name: getattr(settings.topics, field.name) for field in fields(Topics)}),
         session=settings.session_settings,
-        profiles=tuple(Profile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
+        profiles=tuple(SessionProfile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
         policies=permitted(settings.policies, settings.permissions),
         exchanges=Exchanges(declared=settings.exchanges),
         limits=settings.record_limits,

@@ -16,7 +16,7 @@ from state.settings import SessionSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class SessionProfile:
     """Session settings for the clients whose id matches `pattern` (shell wildcards: `*`, `?`, `[…]`)."""
 
     pattern: str
@@ -39,7 +39,7 @@ class PipelineSettings:
     commands_partitions: int
     topics: Topics = field(default_factory=Topics)
     session: SessionSettings = field(default_factory=SessionSettings)
-    profiles: tuple[Profile, ...] = ()
+    profiles: tuple[SessionProfile, ...] = ()
     policies: tuple[Policy, ...] = ()
     exchanges: Exchanges = NO_EXCHANGES
     limits: RecordLimits = field(default_factory=RecordLimits)

@@ -14,7 +14,7 @@ from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings
-from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.operator.settings import PipelineSettings, SessionProfile
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 FIRST = PipelineSettings(commands_partitions=4)
@@ -108,7 +108,7 @@ def test_everything_that_can_be_set_is_recorded_as_it_is() -> None:
     rich = replace(
         FIRST,
         session=SessionSettings(backoff=BackoffSettings(multiplier=2.5), later_retry_intervals_ms=(1, 2)),
-        profiles=(Profile(pattern="a*", session=SessionSettings(max_inflight=1, policy=policy)),),
+        profiles=(SessionProfile(pattern="a*", session=SessionSettings(max_inflight=1, policy=policy)),),
         policies=(policy,),
         exchanges=Exchanges(declared=(Exchange(name="x", type=ExchangeType.TOPIC, bindings=(binding,)),)),
     )

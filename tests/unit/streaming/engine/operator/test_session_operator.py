@@ -14,7 +14,7 @@ from state.settings import SessionSettings
 from streaming.engine.operator import session_operator
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings, Profile
+from streaming.engine.operator.settings import PipelineSettings, SessionProfile
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
 from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, fail_on, group_state, is_poison, of
 
@@ -152,8 +152,8 @@ def test_numbers_that_only_a_damaged_event_can_have_do_not_stop_the_query() -> N
 
 
 def test_the_first_matching_profile_holds() -> None:
-    small = Profile(pattern="internal-*", session=SessionSettings(max_inflight=1))
-    others = Profile(pattern="*", session=SessionSettings(max_inflight=2))
+    small = SessionProfile(pattern="internal-*", session=SessionSettings(max_inflight=1))
+    others = SessionProfile(pattern="*", session=SessionSettings(max_inflight=2))
     settings = PipelineSettings(commands_partitions=2, profiles=(small, others))
     for client_id, window in (("internal-7", 1), ("other", 2)):
         host = Host(settings, client_id)
