@@ -15,7 +15,8 @@ After every activation:
  * every message that was taken is held, or has left with exactly one receipt; one that was refused may come again and be taken;
  * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
  * a QoS 2 publication of the device was handed on at most once, and exactly once when the log has been read; more often only if
-   its session ended, by the clock, while a repetition of it still lay unread in the log: its ids are forgotten then;
+   its session, and with it the packet id, ended before a repetition of it was read: the repetition lay unread in the log, or a
+   gateway that had lost its lease took it later;
  * connections are accepted in the order of their ids only, so a CONNECT that a stalled gateway appends late ends nothing, and no
    clock of a gateway makes anything of the above untrue;
  * the next deadline is in the future: a host that obeys it never spins.
@@ -112,7 +113,7 @@ class SessionModel(RuleBasedStateMachine):
         self.ever_sent: set[str] = set()
         self.uplink: Counter[bytes] = Counter()
         self.logged: set[bytes] = set()
-        self.outlived: set[bytes] = set()  # contents that the log held when their session ended
+        self.outlived: set[bytes] = set()  # contents that could still be repeated when their session ended
         self.numbers = 0
 
     @initialize(limits=limits, hand_on=st.sampled_from(["at PUBLISH", "at PUBREL"]), answers_pubrec=st.booleans())
@@ -472,6 +473,8 @@ class SessionModel(RuleBasedStateMachine):
                 case RecordTransition(transition=Transition.SESSION_ENDED):
                     unread = (event for event in (*events, *self.log) if isinstance(event, PublishReceived))
                     self.outlived.update(event.payload for event in unread)
+                    if self.gateway is not None and self.gateway.open:  # it has lost its lease, and its device can still repeat
+                        self.outlived.update(publication.content for publication in self.device.publications.values())
                 case SendReceipt(receipt=receipt):
                     assert receipt.message_id not in self.receipts, "two receipts"
                     self.receipts[receipt.message_id] = receipt.outcome
