@@ -42,6 +42,7 @@ from trials.faults.display import AnyDevice, Display, Progress
 from trials.faults.log_reader import LogReader
 from trials.faults.plan.characters import Keeping, characters
 from trials.faults.plan.faults import Incident, Kind, incidents
+from trials.faults.testbed.busy_loops import busy_loops
 from trials.faults.testbed.fault_injector import FaultInjector
 from trials.faults.testbed.shape import Shape
 from trials.faults.testbed.testbed import Testbed
@@ -63,7 +64,7 @@ _LONG_LOOK_S = 2.0
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """seconds: of faults and traffic; what comes before and after takes one or two minutes. faults: enough of them end the run,
-    too. Rates: of all devices together.
+    too. Rates: of all devices together. busy_loops: run beside everything, from the first device to the last.
     """
 
     seed: int
@@ -74,6 +75,7 @@ class Settings:
     devices: int = 50
     down_per_s: float = 20.0
     up_per_s: float = 20.0
+    busy_loops: int = 0
 
 
 @dataclass(kw_only=True)
@@ -99,7 +101,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
             running = [asyncio.create_task(device.run()) for device in devices]
             progress = Progress(devices=devices, backend=backend, reader=reader, injector=injector)
             try:
-                with Display(progress, settings.seconds, console):
+                with busy_loops(settings.busy_loops), Display(progress, settings.seconds, console):
                     planned = incidents(settings.seed, settings.shape.victims, kinds)
                     await _Run(settings, injector, progress, signals).steps(running, planned)
             finally:
@@ -256,6 +258,7 @@ def main() -> int:
     parser.add_argument("--kinds", type=_kinds, default=frozenset(Kind), help=f"some of: {'; '.join(Kind)}")
     parser.add_argument("--testbed", type=Shape, choices=Shape, default=Shape.LOCAL)
     parser.add_argument("--devices", type=int, default=50)
+    parser.add_argument("--busy-loops", type=int, default=0, help="so many run beside everything")
     parser.add_argument("--keep", action="store_true", help="keep the directory also when all is well")
     parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="of a run that was kept; nothing else is done")
     arguments = parser.parse_args()
@@ -268,6 +271,7 @@ def main() -> int:
         kinds=arguments.kinds,
         shape=arguments.testbed,
         devices=arguments.devices,
+        busy_loops=arguments.busy_loops,
     )
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH)
     directory = Path(tempfile.mkdtemp(prefix="inflight-faults-"))

@@ -30,6 +30,7 @@ class Victim(StrEnum):
 class Kind(StrEnum):
     """CUT: connections are reset, and new ones refused. STALL: nothing passes, and afterwards everything does. DELAY: every byte
     comes later. FULL_DISK: nothing more can be written where its data is. CLOCK_STEP: its wall clock jumps, and later back.
+    OPEN_TRANSACTION: a backend leaves one open in every partition of the messages, and aborts it later.
     """
 
     KILL = "killed"
@@ -40,6 +41,7 @@ class Kind(StrEnum):
     DELAY = "slow"
     FULL_DISK = "full disk"
     CLOCK_STEP = "clock step"
+    OPEN_TRANSACTION = "open transaction"
 
 
 class Part(StrEnum):
@@ -63,7 +65,7 @@ SUFFERS = {
     Victim.GATEWAY_A: frozenset(_GATEWAY),
     Victim.GATEWAY_B: frozenset(_GATEWAY),
     Victim.ENGINE: ON_PROCESSES | ON_CONNECTIONS | {Kind.FULL_DISK},
-    Victim.KAFKA: ON_PROCESSES | {Kind.FULL_DISK},
+    Victim.KAFKA: ON_PROCESSES | {Kind.FULL_DISK, Kind.OPEN_TRANSACTION},
     Victim.EXECUTOR: ON_PROCESSES,
     Victim.BRIDGE_A: frozenset(_GATEWAY),
     Victim.BRIDGE_B: frozenset(_GATEWAY),
@@ -79,7 +81,8 @@ _LATEST_S = 8.0
 """The longest time between the first and the second fault of a pair: the second often begins during the recovery."""
 _LONGEST_REST_S = 6.0
 _DELAYS_S = (0.05, 1.5)
-_STEPS_S = (1.0, 120.0)
+_STEPS_S = ((1.0, 120.0), (7_200.0, 7_200.0), (864_000.0, 864_000.0))
+"""Ranges of clock steps: a correction, a wrong time zone, and a clock that was never set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +164,7 @@ def _fault(dice: random.Random, victim: Victim, kind: Kind, *, after_s: float = 
     if kind is Kind.DELAY:
         by_s = dice.uniform(*_DELAYS_S)
     elif kind is Kind.CLOCK_STEP:
-        by_s = dice.choice((-1, 1)) * dice.uniform(*_STEPS_S)
+        by_s = dice.choice((-1, 1)) * dice.uniform(*dice.choice(_STEPS_S))
     return Fault(
         victim=victim,
         kind=kind,

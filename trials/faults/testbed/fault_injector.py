@@ -58,7 +58,8 @@ class FaultInjector:
     @staticmethod
     async def _for_a_while(fault: Fault, begin: Callable[[], None], end: Callable[[], None]) -> float:
         """Returns when it began."""
-        await asyncio.to_thread(begin) if fault.kind is Kind.FULL_DISK else begin()
+        blocks = fault.kind in (Kind.FULL_DISK, Kind.OPEN_TRANSACTION)
+        await asyncio.to_thread(begin) if blocks else begin()
         began_s = time.time()
         try:
             await asyncio.sleep(fault.lasts_s)
@@ -73,6 +74,9 @@ class FaultInjector:
         if fault.kind is Kind.CLOCK_STEP:
             clock = self._testbed.clock(fault.victim)
             return partial(clock.step, fault.by_s), partial(clock.step, 0.0)
+        if fault.kind is Kind.OPEN_TRANSACTION:
+            transaction = self._testbed.transaction()
+            return transaction.begin, transaction.abort
         proxy = self._testbed.proxy(fault)
         begin: dict[Kind, Callable[[], None]] = {
             Kind.CUT: proxy.cut,

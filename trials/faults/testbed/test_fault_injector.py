@@ -49,6 +49,9 @@ class FakeTestbed:
     def clock(self, victim: Victim) -> Calls:
         return Calls(self.calls, f"clock of {victim}")
 
+    def transaction(self) -> Calls:
+        return Calls(self.calls, "transaction")
+
 
 @pytest.fixture
 def process() -> Iterator[psutil.Process]:
@@ -74,6 +77,7 @@ def inject(testbed: FakeTestbed, *faults: Fault) -> FaultInjector:
         (fault(Kind.STALL), "proxy of gateway a stall", "proxy of gateway a mend"),
         (fault(Kind.DELAY, by_s=0.5), "proxy of gateway a delay 0.5", "proxy of gateway a mend"),
         (fault(Kind.FULL_DISK), "disk of gateway a fill", "disk of gateway a free"),
+        (fault(Kind.OPEN_TRANSACTION), "transaction begin", "transaction abort"),
         (fault(Kind.CLOCK_STEP, by_s=-7.0), "clock of gateway a step -7.0", "clock of gateway a step 0.0"),
     ],
 )
@@ -94,7 +98,7 @@ def test_two_faults_of_an_incident_are_a_pair_and_one_outage() -> None:
     assert len(injector.outages) == 1
 
 
-@pytest.mark.parametrize("kind", [Kind.CUT, Kind.FULL_DISK, Kind.CLOCK_STEP])
+@pytest.mark.parametrize("kind", [Kind.CUT, Kind.FULL_DISK, Kind.CLOCK_STEP, Kind.OPEN_TRANSACTION])
 def test_a_run_that_ends_early_leaves_nothing_behind(kind: Kind) -> None:
     testbed = FakeTestbed()
 

@@ -21,8 +21,9 @@ from tests.support.mosquitto import Mosquitto
 from tests.support.small_disk import SmallDisk
 from tests.support.waiting import until
 from trials.faults.plan.faults import SUFFERS, Fault, Kind, Part, Victim
-from trials.faults.testbed.clock import Clock
+from trials.faults.testbed.clock import Clock, compiler
 from trials.faults.testbed.kafka import SupervisedKafka
+from trials.faults.testbed.open_transaction import OpenTransaction
 from trials.faults.testbed.proxy import HOST, Proxy
 from trials.faults.testbed.shape import EVERYWHERE, PROFILES, Shape, end_commands, engine_command
 from trials.faults.testbed.supervised import Supervised
@@ -56,7 +57,8 @@ class Testbed:
     @property
     def impossible(self) -> Mapping[Kind, str]:
         """Kinds of faults that this machine does not have, and why, for people."""
-        return {} if self._has_disks else {Kind.FULL_DISK: "only root may mount a tmpfs"}
+        missing = {} if self._has_disks else {Kind.FULL_DISK: "only root may mount a tmpfs"}
+        return missing if compiler() else missing | {Kind.CLOCK_STEP: "no C compiler was found (cc, gcc)"}
 
     @property
     def addresses(self) -> Mapping[str, tuple[str, int]]:
@@ -93,6 +95,7 @@ class Testbed:
         config = self.directory / "inflight.toml"
         config.write_text(PROFILES, encoding="utf-8")
         settings = load_settings(config, [*EVERYWHERE, f"kafka.bootstrap_servers={self.bootstrap_servers}"])
+        self._messages = settings.topics.messages
         await asyncio.to_thread(ensure_topics, settings)
         to_broker = self._ports if self._broker is None else {end: proxy.port for end, proxy in self._proxies.items()}
         commands = {Victim.ENGINE: engine_command(self.directory / "engine", "" if self._cluster is None else self._cluster.url)}
@@ -109,7 +112,7 @@ class Testbed:
             await process.until_ready()
 
     def _clock(self, victim: Victim) -> Mapping[str, str]:
-        if Kind.CLOCK_STEP not in SUFFERS[victim]:
+        if Kind.CLOCK_STEP not in SUFFERS[victim] or not compiler():
             return {}
         self._clocks[victim] = Clock(self.directory / f"{victim}.clock")
         return self._clocks[victim].environment
@@ -141,6 +144,9 @@ class Testbed:
 
     def clock(self, victim: Victim) -> Clock:
         return self._clocks[victim]
+
+    def transaction(self) -> OpenTransaction:
+        return OpenTransaction(self.bootstrap_servers, self._messages)
 
     async def until_engine_works(self, since_s: float) -> None:
         """A micro-batch has begun and ended since then."""
