@@ -217,7 +217,7 @@ class DeviceSocket(asyncio.Protocol):
             self._logged_in(login)
 
     def _logged_in(self, login: AuthResult) -> None:
-        self.feed(self.connection.logged_in, login)
+        self.feed(self.connection.logged_in, login, self._host.limits.connects.patience_ms)
 
     def _arrival(self) -> Arrival:
         return arrival_of(None if self._transport is None else self._transport.get_extra_info("socket"))

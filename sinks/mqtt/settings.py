@@ -51,7 +51,8 @@ class GatewaySettings(HostSettings):
         "from the socket to a complete CONNECT whose login is verified; a CONNECT that is older is refused", (100, 5 * MINUTE)
     ).default(10_000)
     accept_timeout_ms: int = 30_000
-    """The time from CONNECT to the engine's answer. Then the connection is closed, and its device connects again."""
+    """The least time from CONNECT to the engine's answer. Then the connection is closed, and its device connects again. An engine
+    that answers more slowly gets more time (ConnectQueue)."""
     drain_ms: int = Setting(
         "a gateway that stops closes its connections in slices within this, so that its devices do not all connect elsewhere at "
         "once; few of them take less; 0 = all at once",

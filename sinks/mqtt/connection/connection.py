@@ -264,8 +264,12 @@ class WireConnection:
         self.phase = Phase.AUTHENTICATING
         return self._effects((LogIn(self._connect, self.client_id),))
 
-    def logged_in(self, login: Grant | LoginRefused, now_ms: int) -> Effects:
-        """The answer to LogIn. Nothing happens if the connection has ended meanwhile, or its time is over."""
+    def logged_in(self, login: Grant | LoginRefused, patience_ms: int, now_ms: int) -> Effects:
+        """The answer to LogIn. Nothing happens if the connection has ended meanwhile, or its time is over.
+
+        Args:
+            patience_ms: How long the engine may take to answer the CONNECT.
+        """
         self._expire(now_ms)
         if self.phase is not Phase.AUTHENTICATING:
             return self._effects()
@@ -276,7 +280,7 @@ class WireConnection:
         if login.valid_ms is not None:
             self._login_ends_ms = now_ms + login.valid_ms
         self.phase = Phase.AWAITING_ACCEPT
-        self._handshake_ms = now_ms + self.settings.accept_timeout_ms
+        self._handshake_ms = now_ms + patience_ms
         return self._tell_connected()
 
     def _tell_connected(self) -> Effects:

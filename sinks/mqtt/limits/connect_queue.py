@@ -3,9 +3,12 @@
 1. Hosts take turns, so a host with many waiting CONNECTs does not delay the only one of another.
 2. A host may have as many waiting as there is room left (a dynamic threshold). One that floods the queue leaves half of it to the
    others, two leave a third.
-3. A CONNECT that was announced to the engine counts until the engine answers or `answer_timeout_ms` has passed, even if its
-   device has gone. So devices that give up and reconnect do not make the engine hear of each attempt.
-4. While low-rate devices have to wait (AdaptiveRateLimiter), the rate is a share of itself, at least an eighth.
+3. A CONNECT that was announced to the engine counts until the engine answers or `patience_ms` has passed, even if its device has
+   gone. So devices that give up and reconnect do not make the engine hear of each attempt.
+4. The patience grows with the answers: it is `answer_timeout_ms`, or twice the slowest answer of late, at most five minutes. An
+   engine that needs longer than the time-out would otherwise answer nobody: each refused device connects again, and makes the
+   next answer later. Answers that come after the patience count here, too.
+5. While low-rate devices have to wait (AdaptiveRateLimiter), the rate is a share of itself, at least an eighth.
 """
 
 import asyncio
@@ -21,6 +24,10 @@ from sinks.mqtt.limits.token_bucket import TokenBucket
 _BURSTS_IN_A_SECOND: Final = 10
 """A burst is handled in as many parts, so that connected devices are not kept waiting."""
 _LEAST_SHARE: Final = 1 / 8
+_PATIENCE_FACTOR: Final = 2
+_MAX_PATIENCE_MS: Final = 300_000
+_FORGETTING: Final = 0.98
+"""A faster answer takes this share of the slowest one with it: after a hundred of them little is left."""
 
 
 class Turn(Enum):
@@ -58,7 +65,10 @@ class ConnectQueue:
         """Waiting connections by host. The first host's turn is next."""
         self._key_of: dict[WaitingConnect, WaitingConnect | str] = {}
         self._unanswered: OrderedDict[int, int] = OrderedDict()
-        """Connection id → when it stops counting."""
+        """Connection id → when it was announced. Those at the front may have stopped counting."""
+        self._overdue: OrderedDict[int, int] = OrderedDict()
+        """Those that have stopped counting: their answers say how slow the engine is."""
+        self._slowest_ms = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.reconfigure(limits)
 
@@ -96,13 +106,25 @@ class ConnectQueue:
 
     def announced(self, connection_id: int) -> None:
         """Counts a connection that was announced to the engine."""
-        self._unanswered[connection_id] = self._now_ms() + self._answer_timeout_ms
+        self._unanswered[connection_id] = self._now_ms()
 
     def answered(self, connection_id: int) -> None:
         """The engine has answered a connection, which stops counting."""
         was_full = len(self._unanswered) >= self._max_unanswered
-        if self._unanswered.pop(connection_id, None) is not None and was_full:
+        announced_ms = self._unanswered.pop(connection_id, None)
+        is_counted = announced_ms is not None
+        if announced_ms is None:
+            announced_ms = self._overdue.pop(connection_id, None)
+        if announced_ms is None:
+            return
+        self._slowest_ms = max(self._slowest_ms * _FORGETTING, self._now_ms() - announced_ms)
+        if is_counted and was_full:
             self._arm()
+
+    @property
+    def patience_ms(self) -> int:
+        """How long the engine may take to answer a CONNECT, by how long it has taken of late."""
+        return min(_MAX_PATIENCE_MS, max(self._answer_timeout_ms, round(_PATIENCE_FACTOR * self._slowest_ms)))
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -112,7 +134,7 @@ class ConnectQueue:
             return
         ready_ms = self._rate.ready_ms(self._now_ms(), self._share)
         if len(self._unanswered) >= self._max_unanswered:
-            ready_ms = max(ready_ms, next(iter(self._unanswered.values())))
+            ready_ms = max(ready_ms, next(iter(self._unanswered.values())) + self.patience_ms)
         self._timer = self._loop.call_at((ready_ms + 1) / 1_000, self._call_due)
 
     def _call_due(self) -> None:
@@ -127,9 +149,12 @@ class ConnectQueue:
         self._arm()
 
     def _may_go(self, now_ms: int) -> bool:
-        unanswered = self._unanswered
-        while unanswered and next(iter(unanswered.values())) <= now_ms:
-            unanswered.popitem(last=False)
+        unanswered, overdue = self._unanswered, self._overdue
+        while unanswered and next(iter(unanswered.values())) + self.patience_ms <= now_ms:
+            connection_id, announced_ms = unanswered.popitem(last=False)
+            overdue[connection_id] = announced_ms
+        while overdue and next(iter(overdue.values())) + _MAX_PATIENCE_MS <= now_ms:
+            overdue.popitem(last=False)
         return len(unanswered) < self._max_unanswered and self._rate.admit(now_ms, self._share)
 
     @property

@@ -206,7 +206,7 @@ class SimulatedConnection:
             if isinstance(request, Register):
                 self._feed(self.real.registered, request, self._register(self, request), Turn.NOW)
             elif isinstance(request, LogIn):
-                self._feed(self.real.logged_in, EVERYTHING)
+                self._feed(self.real.logged_in, EVERYTHING, self.real.settings.accept_timeout_ms)
 
     def _put_on_wire(self, publish: Publish) -> None:
         """Sends a PUBLISH for the first time on this connection."""

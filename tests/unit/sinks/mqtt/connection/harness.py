@@ -68,7 +68,7 @@ class Harness:
                 case Register():
                     self.feed("registered", request, self._registration(request), self.turn)
                 case LogIn() if self.login is not None:
-                    self.feed("logged_in", self.login)
+                    self.feed("logged_in", self.login, self.connection.settings.accept_timeout_ms)
                 case Announce():
                     self.announced += 1
 
@@ -114,7 +114,7 @@ class Harness:
         return self.settle()
 
     def logged_in(self, login: Grant | LoginRefused) -> bytes:
-        self.feed("logged_in", login)
+        self.feed("logged_in", login, self.connection.settings.accept_timeout_ms)
         return self.settle()
 
     def command(self, kind: type[GatewayCommand], *, sequence: int | None = None, code: str = "", **fields: Any) -> bytes:

@@ -224,3 +224,53 @@ def test_each_has_one_turn_and_limits_hold(steps: list[tuple[int, str, str]]) ->
         assert len(unanswered) <= 3
     assert len(turns) == len(set(turns))
     assert not gone & set(turns)
+
+
+def test_the_patience_is_twice_the_slowest_answer_but_not_less_than_the_time_out() -> None:
+    connects = Testbed()
+    connects.queue.announced(1)
+    connects.pass_ms(100)
+    connects.queue.answered(1)
+    assert connects.queue.patience_ms == ANSWER_TIMEOUT_MS
+    connects.queue.announced(2)
+    connects.pass_ms(ANSWER_TIMEOUT_MS - 1)
+    connects.queue.answered(2)
+    assert connects.queue.patience_ms == 2 * (ANSWER_TIMEOUT_MS - 1)
+
+
+def test_an_engine_that_needs_longer_than_the_time_out_gets_more_time() -> None:
+    """Refused devices that connect again would otherwise never be answered in time."""
+    connects = Testbed(max_unanswered_connects=1)
+    connects.queue.announced(1)
+    connects.pass_ms(ANSWER_TIMEOUT_MS)
+    assert connects.enter("other") is Turn.NOW, "the first one does not count any more"
+    connects.pass_ms(10_000)
+    connects.queue.answered(1)
+    assert connects.queue.patience_ms == 2 * (ANSWER_TIMEOUT_MS + 10_000)
+    connects.queue.announced(2)
+    assert connects.enter("third") is Turn.LATER
+    assert connects.pass_ms(2 * ANSWER_TIMEOUT_MS) == []
+    assert connects.pass_ms(20_001) == ["third"]
+
+
+def test_a_faster_engine_shortens_the_patience_again() -> None:
+    connects = Testbed()
+    connects.queue.announced(0)
+    connects.pass_ms(200_000)
+    connects.queue.answered(0)
+    assert connects.queue.patience_ms == 300_000, "five minutes at most"
+    for number in range(1, 200):
+        connects.queue.announced(number)
+        connects.queue.answered(number)
+    assert connects.queue.patience_ms == ANSWER_TIMEOUT_MS
+
+
+def test_an_answer_that_never_comes_is_forgotten_after_five_minutes() -> None:
+    connects = Testbed()
+    connects.queue.announced(1)
+    connects.pass_ms(ANSWER_TIMEOUT_MS)
+    assert connects.enter("other") is Turn.NOW
+    connects.pass_ms(300_000)
+    assert connects.enter("third") is Turn.NOW
+    connects.queue.answered(1)
+    assert connects.queue.patience_ms == ANSWER_TIMEOUT_MS
