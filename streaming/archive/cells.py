@@ -27,7 +27,8 @@ LATEST_MS: Final = 4_102_444_800_000
 """The year 2100. A table cannot hold every number that somebody writes into a record, so later times count as none."""
 
 _DEATHS: Final = f"array<{struct_of(spark_types(DeathJson, 'queue', 'reason', 'count', 'time'))}>"
-_INTEGER: Final = re.compile(r"[\x00-\x20]*([+-]?[0-9]+)[\x00-\x20]*")
+_INTEGER: Final = re.compile(r"[\x00-\x20]*([+-]?)(?=[0-9])0*([0-9]{0,19})[\x00-\x20]*")
+"""At most as many digits as the largest number has: Python reads no number of 5,000 digits."""
 _BITS: Final = {"int": 31, "bigint": 63}
 _JACKSON: Final = {number: f"\\u{number:04X}" for number in range(0x20)} | {
     ord(character): json.dumps(character)[1:-1] for character in '"\\\b\f\n\r\t'
@@ -133,7 +134,7 @@ class PlainCells:
 
     def integer(self, text: str | None, sql_type: str) -> Cell:
         found = _INTEGER.fullmatch(text or "")
-        number = None if found is None else int(found[1])
+        number = None if found is None else int(f"{found[1]}{found[2] or 0}")
         return number if number is not None and -(1 << _BITS[sql_type]) <= number < 1 << _BITS[sql_type] else None
 
     def first(self, *cells: Cell) -> Cell:
