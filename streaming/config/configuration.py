@@ -32,6 +32,10 @@ class ProfileSection(section_of(Profile)):  # type: ignore[misc]
     """A profile that knows which keys are written."""
 
 
+class RuleSection(section_of(AccessRule)):  # type: ignore[misc]
+    """A rule that knows which keys are written."""
+
+
 class Configuration(BaseModel):
     """Everything that can be configured."""
 
@@ -54,7 +58,7 @@ class Configuration(BaseModel):
     policies: Annotated[tuple[Policy, ...], Table(reloaded_by=("engine",))] = ()
     permissions: Annotated[tuple[Permission, ...], Table(reloaded_by=("engine",))] = ()
     listeners: Annotated[tuple[ListenerSettings, ...], Table()] = ()
-    rules: Annotated[tuple[AccessRule, ...], Table(reloaded_by=("gateway",))] = ()
+    rules: Annotated[tuple[RuleSection, ...], Setting(reloaded_by=("gateway",))] = ()
 
     @property
     def session_settings(self) -> SessionSettings:

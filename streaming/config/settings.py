@@ -81,7 +81,7 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         settings.gateway,
         **_kafka_side(settings),
         listeners=settings.listeners,
-        rules=settings.rules,
+        rules=tuple(rule.plain() for rule in settings.rules),
         fast_path=replace(settings.fast_path, messages_topic=topics.messages, routes_topic=topics.routes),
         device_limits=settings.limits,
         limits=settings.record_limits,
@@ -142,6 +142,9 @@ def _read_file(path: Path, origins: Origins) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         origins.add(str(path), "", f"is not a TOML file: {error}")
         return {}
+    if not values:
+        # A full disk or an unfinished save leaves such a file. Its defaults would let every device of this machine in.
+        origins.add(str(path), "", "has no key; write one, or leave --config out for the defaults")
     origins.remember_lines(text)
     return values
 

@@ -12,6 +12,7 @@ import structlog
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.settings import GatewaySettings
 from streaming.config.settings import Settings, gateway_settings
+from streaming.reload.access import lost_access_control
 from streaming.reload.changes import changed_settings, with_reloaded
 
 _log: Final = structlog.get_logger(__name__)
@@ -43,6 +44,9 @@ class GatewayReload:
 
     def _reconfigure(self, new: Settings, apply: Callable[[GatewaySettings], None]) -> None:
         in_force = self._settings
+        if lost := lost_access_control(in_force, new):
+            _log.error("settings_not_taken", problems=lost, action="write them again; if it is meant so, restart the gateway")
+            return
         changed_now = with_reloaded(in_force, new, "gateway")
         if needs_restart := [key for key in changed_settings(changed_now, new) if key.partition(".")[0] in AT_START]:
             _log.warning("settings_need_a_restart", keys=needs_restart, action="until then the old values hold")

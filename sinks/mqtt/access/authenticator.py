@@ -87,7 +87,7 @@ class Authenticator:
         """Applies other ways to log in and other rules to new CONNECTs. If it raises UnusableFile, nothing has changed."""
         login = settings.login
         files = WatchedFiles((login.password_file, login.token_keyfile))
-        users, tokens = _read_users(login), _read_tokens(login)
+        users, tokens = self._read_users(login), _read_tokens(login)
         if not login.password_file:
             self._passwords = None
         elif self._passwords is None or login.password_cache_ms != self._settings.password_cache_ms:
@@ -115,7 +115,7 @@ class Authenticator:
         self._refusals.flush()
         if self._files.changed() or read_files:
             try:
-                self._use(_read_users(self._settings), _read_tokens(self._settings))
+                self._use(self._read_users(self._settings), _read_tokens(self._settings))
             except UnusableFile as error:
                 _log.error("users_not_taken", problem=str(error), action="those before it stay in force")
 
@@ -199,15 +199,17 @@ class Authenticator:
             )
         return result
 
+    def _read_users(self, login: LoginSettings) -> Mapping[str, str]:
+        if not login.password_file:
+            return {}
+        in_force = self._passwords is not None and login.password_file == self._settings.password_file and self._passwords.users
+        return read_password_file(Path(login.password_file), is_reload=bool(in_force))
+
     def _use(self, users: Mapping[str, str], tokens: Tokens | None) -> None:
         self._tokens = tokens
         if self._passwords is not None:
             self._passwords.users = users
             _log.info("users_read", file=self._settings.password_file, users=len(users))
-
-
-def _read_users(login: LoginSettings) -> Mapping[str, str]:
-    return read_password_file(Path(login.password_file)) if login.password_file else {}
 
 
 def _read_tokens(login: LoginSettings) -> Tokens | None:

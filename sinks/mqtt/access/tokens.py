@@ -25,6 +25,7 @@ from sinks.mqtt.access.usernames import is_username
 
 _CLOCK_SKEW_S: Final = 10
 _PARTS: Final = 3
+_TIMES: Final = ("exp", "nbf", "iat")
 
 
 def looks_like_token(password: bytes) -> bool:
@@ -68,10 +69,19 @@ class Tokens:
                     "verify_aud": bool(settings.token_audience),
                 },
             )
+            _check_times(claims)
             valid_s = int(claims["exp"]) + _CLOCK_SKEW_S - self._clock_s()
             return _user_of(claims, settings.token_username_claim, username, valid_ms=max(0, int(valid_s * 1_000)))
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             return LoginRefused(LoginRefusal.TOKEN, f"{type(error).__name__}: {error}")
+
+
+def _check_times(claims: Mapping[str, Any]) -> None:
+    """Raises ValueError for a time that is no number (RFC 7519, section 2: NumericDate), which PyJWT would convert."""
+    for claim in _TIMES:
+        value = claims.get(claim, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{claim} is not a number")
 
 
 def _user_of(claims: Mapping[str, Any], username_claim: str, username: str | None, *, valid_ms: int) -> User:

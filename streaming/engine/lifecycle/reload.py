@@ -45,8 +45,18 @@ def reload(in_force: Settings, new: Settings) -> Reload:
         # The archive creates its tables when it starts; until then these dead letters are in `dead_letters`.
         needs_restart=changed_settings(merged, new) + [f"exchanges table:{name}" for name in sorted(new_tables)],
         # The new session settings beside the engine's old limits.
-        problems=[f"{'.'.join(map(str, path))} {text}" for path, text in contradictions(merged)],
+        problems=[f"{'.'.join(map(str, path))} {text}" for path, text in contradictions(merged)] + _lost_owners(in_force, new),
     )
+
+
+def _lost_owners(in_force: Settings, new: Settings) -> list[str]:
+    """Names policies that would be free of [[permissions]] because a file, perhaps a half-written one, has no owner for them."""
+    owned = {policy.name for policy in in_force.policies if policy.owner}
+    return [
+        f"policies[{number}].owner is gone: {policy.name!r} could write to every exchange; restart the engine if it is meant"
+        for number, policy in enumerate(new.policies)
+        if policy.name in owned and not policy.owner
+    ]
 
 
 class Reloader:

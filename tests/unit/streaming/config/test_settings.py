@@ -53,6 +53,12 @@ def test_the_file_in_conf_has_exactly_the_defaults_of_the_code() -> None:
     assert load_settings() == Settings()
 
 
+@pytest.mark.parametrize("text", ["", " \n", "# nothing else"])
+def test_a_file_without_a_key_is_refused(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    assert complaints(config=file) == [f"{file}: has no key; write one, or leave --config out for the defaults"]
+
+
 def test_the_file_in_conf_explains_every_key() -> None:
     text = conf_file("inflight.toml").read_text(encoding="utf-8")
     assert render_toml(Settings()) in text

@@ -89,6 +89,16 @@ def test_a_wrong_file_is_reported_once_and_the_next_right_file_loaded(watched: W
     assert watched.look() is not None
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# [session]"])
+def test_an_emptied_file_is_reported_once_and_not_loaded(watched: Watched, text: str) -> None:
+    with capture_logs() as logs:
+        watched.write(text)
+        assert [watched.look() for _ in range(4)] == [None] * 4
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("settings_not_taken", "error")
+    assert "has no key" in line["problems"]
+
+
 def test_a_file_that_was_only_touched_is_not_read(watched: Watched) -> None:
     watched.path.touch()
     assert [watched.look() for _ in range(3)] == [None] * 3

@@ -100,3 +100,20 @@ def test_unusable_settings_are_reported_and_loaded_when_usable() -> None:
     gateway.refuses = False
     (said,) = gateway.look(new)
     assert said["keys"] == ["gateway.login.password_file", "limits.max_connections"], "none of it was in force"
+
+
+def test_a_file_without_the_login_that_was_there_waits_for_a_restart() -> None:
+    gateway = Gateway(gateway={"login": {"password_file": "users"}})
+    (said,) = gateway.look({"limits": {"max_connections": 7}})
+    assert (said["event"], said["log_level"]) == ("settings_not_taken", "error")
+    assert said["problems"] == ["gateway.login.password_file is gone: devices could connect without a login"]
+    assert gateway.taken == [], "not even the limit"
+    assert [line["event"] for line in gateway.look({"gateway": {"login": {"password_file": "others"}}})] == ["settings_changed"]
+
+
+def test_a_login_that_could_not_be_used_may_be_removed_again() -> None:
+    gateway = Gateway()
+    gateway.refuses = True
+    gateway.look({"gateway": {"login": {"password_file": "users"}}})
+    gateway.refuses = False
+    assert [line["event"] for line in gateway.look({"limits": {"max_connections": 7}})] == ["settings_changed"]

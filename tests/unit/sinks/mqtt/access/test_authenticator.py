@@ -67,8 +67,12 @@ class Testbed:
         return result.refusal
 
 
+def write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
 def broken(path: Path) -> None:
-    path.write_text("broken", encoding="utf-8")
+    write(path, "broken")
 
 
 def in_a_loop(test: Callable[[], Awaitable[None]]) -> None:
@@ -244,6 +248,21 @@ def test_changed_files_are_read_again_and_broken_ones_ignored(users: Path) -> No
         testbed.authenticator.poll()
         assert await testbed.refused(connect("ada", "ada", b"right")) is LoginRefusal.PASSWORD
         assert isinstance(await testbed.authenticate(connect("ada", "ada", b"new")), Grant)
+
+    in_a_loop(test)
+
+
+@pytest.mark.parametrize("half", ["", "ada:$argon2id$v=19$m=16,t=2,p=1$c29tZXNh"])
+def test_users_stay_when_their_file_is_emptied_or_half_written(users: Path, half: str) -> None:
+    async def test() -> None:
+        testbed = Testbed(password_file=str(users))
+        write(users, half)
+        with capture_logs() as lines:
+            testbed.authenticator.poll(read_files=True)
+        assert [line["event"] for line in lines] == ["users_not_taken"]
+        assert isinstance(await testbed.authenticate(connect("ada", "ada", b"right")), Grant)
+        with pytest.raises(UnusableFile):
+            testbed.authenticator.reconfigure(GatewaySettings(login=LoginSettings(password_file=str(users))))
 
     in_a_loop(test)
 

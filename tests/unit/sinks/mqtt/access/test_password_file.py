@@ -67,3 +67,19 @@ def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
     assert "not UTF-8" in complaint(tmp_path / "users", b"\xff")
     with pytest.raises(UnusableFile, match="No such file"):
         read_password_file(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("cut", [1, 5, len(HASH)])
+def test_a_half_written_file_is_an_error(tmp_path: Path, cut: int) -> None:
+    whole = f"ada:{HASH}\nbob:{HASH}\n"
+    assert "users:2: the last line has no end" in complaint(tmp_path / "users", whole[:-cut])
+
+
+def test_a_file_in_force_is_not_emptied_by_an_unfinished_save(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text("", encoding="utf-8")
+    assert read_password_file(path) == {}
+    with pytest.raises(UnusableFile, match=r"is empty\. `inflight users remove`"):
+        read_password_file(path, is_reload=True)
+    write_password_file(path, {})
+    assert read_password_file(path, is_reload=True) == {}, "the command removes the last user"

@@ -55,6 +55,13 @@ def test_a_token_that_never_ends_is_refused() -> None:
     assert "exp" in refused(token(without="exp"))
 
 
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
+def test_a_time_as_text_is_refused(claim: str) -> None:
+    time_s = NOW_S + 3_600 if claim == "exp" else NOW_S
+    data = json.dumps({"sub": "ada", "exp": NOW_S + 3_600, claim: str(time_s)}).encode()
+    assert f"{claim} is not a number" in refused(jwt.api_jws.encode(data, KEY, algorithm="ES256").encode())
+
+
 def test_a_token_of_another_signer_is_refused() -> None:
     refused(token(key=ec.generate_private_key(ec.SECP256R1())))
 

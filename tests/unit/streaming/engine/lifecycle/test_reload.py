@@ -120,3 +120,14 @@ def test_a_new_table_for_dead_letters_needs_a_restart() -> None:
 def test_a_changed_password_is_named_without_its_value() -> None:
     found = reload(Settings(), Settings(kafka={"sasl_password": "geheim"}))
     assert found.needs_restart == ["kafka.sasl_password"]
+
+
+def test_a_policy_keeps_its_owner_until_a_restart() -> None:
+    owned = {
+        "policies": [{"name": "short", "clients": "a*", "owner": "team"}],
+        "permissions": [{"owner": "team", "read": ["a*"], "write": ["*"]}],
+    }
+    cut_off = {"policies": [{"name": "short", "clients": "a*"}]}
+    (problem,) = reload(Settings(**owned), Settings(**cut_off)).problems
+    assert problem.startswith("policies[0].owner is gone")
+    assert reload(Settings(**owned), Settings(**owned)).problems == []
