@@ -19,31 +19,40 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME")]
 @app.command()
 def add(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
     """Add a user or change a password, which is read from the terminal or from the first line of standard input."""
-    from sinks.mqtt.access.password_file import HASHER, write_password_file
+    from sinks.mqtt.access.password_file import HASHER, edit_password_file
     from sinks.mqtt.access.usernames import WHAT_IS_ALLOWED, is_username
 
     if not is_username(name):
         raise typer.BadParameter(f"a user name has {WHAT_IS_ALLOWED}")
     path = _path(file, config, overrides)
-    users = _users(path)
+    _users(path)  # complains before it asks for a password
     password = _password()
     if not password:
         raise typer.BadParameter("a password has at least one character")
-    is_new = name not in users
-    write_password_file(path, users | {name: HASHER.hash(password)})
-    typer.echo(f"{'added' if is_new else 'changed'} {name} in {path}")
+    hashed, done = HASHER.hash(password), "added"
+
+    def with_user(users: dict[str, str]) -> dict[str, str]:
+        nonlocal done
+        done = "changed" if name in users else "added"
+        return users | {name: hashed}
+
+    edit_password_file(path, with_user)
+    typer.echo(f"{done} {name} in {path}")
 
 
 @app.command()
 def remove(name: Name, file: File = None, config: Config = None, overrides: Overrides = None) -> None:
     """Remove a user. An existing connection continues until it ends; the next login is refused."""
-    from sinks.mqtt.access.password_file import write_password_file
+    from sinks.mqtt.access.password_file import edit_password_file
 
     path = _path(file, config, overrides)
-    users = _users(path)
-    if users.pop(name, None) is None:
-        raise typer.BadParameter(f"{path} has no user {name}")
-    write_password_file(path, users)
+
+    def without_user(users: dict[str, str]) -> dict[str, str]:
+        if name not in users:
+            raise typer.BadParameter(f"{path} has no user {name}")
+        return {other: hashed for other, hashed in users.items() if other != name}
+
+    edit_password_file(path, without_user)
     typer.echo(f"removed {name} from {path}")
 
 

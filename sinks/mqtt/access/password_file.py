@@ -4,9 +4,11 @@ A hash is argon2id in its usual text form (RFC 9106). It has its parameters in i
 """
 
 import contextlib
+import fcntl
 import os
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,8 @@ from sinks.mqtt.access.usernames import WHAT_IS_ALLOWED, is_username
 HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 """19 MiB and two passes, about 20 ms of one core: OWASP's minimum, with little memory."""
 _MAX_HASH_MEMORY_KIB: Final = 1 << 20
+_LOCK_TIMEOUT_S: Final = 10.0
+_LOCK_POLL_S: Final = 0.02
 _NO_USERS: Final = "# no users\n"
 """Distinguishes a file without users from one that an unfinished save has emptied."""
 
@@ -58,13 +62,39 @@ def read_password_file(path: Path, *, is_reload: bool = False) -> dict[str, str]
     return users
 
 
+def edit_password_file(path: Path, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    """Changes the users of a file that other commands and people may edit at the same time.
+
+    1. Lock; 2. read; 3. replace atomically; 4. read again: an editor does not know the lock.
+
+    Args:
+        path: A link stays, and its target is replaced. The file need not exist.
+        change: Returns the new hashes by user name. What it raises leaves the file as it is.
+
+    Raises:
+        UnusableFile: The file cannot be read or written, or it has other content than was written.
+    """
+    target = path.resolve()
+    try:
+        with _locked(target):  # step 1
+            users = change(read_password_file(target) if target.exists() else {})  # step 2
+            write_password_file(target, users)  # step 3
+            if read_password_file(target) != users:  # step 4
+                raise UnusableFile(f"{path} was changed by another program at the same time. See what is in it, and try again.")
+    except OSError as error:
+        raise UnusableFile(
+            f"{path} cannot be written: {error.strerror}. Its directory must exist, and both be writable."
+        ) from error
+
+
 def write_password_file(path: Path, users: Mapping[str, str]) -> None:
-    """Replaces the file atomically. A file that did not exist is readable by its owner only."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    """Replaces the file atomically, with its mode and owner. A file that did not exist is readable by its owner only."""
+    before = path.stat() if path.exists() else None
     descriptor, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), mode)
+            if before is not None:
+                _own_as(before, file.fileno())
             file.writelines(f"{name}:{hashed}\n" for name, hashed in sorted(users.items()))
             if not users:
                 file.write(_NO_USERS)
@@ -75,6 +105,36 @@ def write_password_file(path: Path, users: Mapping[str, str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Locks the directory of the file: the file itself is replaced. Raises UnusableFile after ten seconds."""
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        until_s = time.monotonic() + _LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    raise UnusableFile(
+                        f"{path} is locked by another `inflight users` for {_LOCK_TIMEOUT_S:g} s. Nothing was changed; try again."
+                    ) from None
+                time.sleep(_LOCK_POLL_S)
+        yield
+    finally:
+        os.close(directory)
+
+
+def _own_as(before: os.stat_result, descriptor: int) -> None:
+    """Gives a file mode, owner and group of another one, as far as this user may: the gateway must go on reading it."""
+    for owner in before.st_uid, -1:
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, owner, before.st_gid)
+            break
+    os.fchmod(descriptor, before.st_mode & 0o777)
 
 
 def _is_hash(text: str) -> bool:

@@ -1,12 +1,17 @@
 """sinks.mqtt.access.password_file"""
 
+import fcntl
+import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from sinks.mqtt.access import password_file
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.password_file import HASHER, read_password_file, write_password_file
+from sinks.mqtt.access.password_file import HASHER, edit_password_file, read_password_file, write_password_file
 
 HASH = HASHER.hash("x")
 
@@ -83,3 +88,61 @@ def test_a_file_in_force_is_not_emptied_by_an_unfinished_save(tmp_path: Path) ->
         read_password_file(path, is_reload=True)
     write_password_file(path, {})
     assert read_password_file(path, is_reload=True) == {}, "the command removes the last user"
+
+
+def test_no_change_of_several_at_once_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    write_password_file(path, {"alice": HASH})
+    start = threading.Barrier(17)
+
+    def change(name: str) -> None:
+        start.wait(10)
+        if name == "alice":
+            edit_password_file(path, lambda users: {user: users[user] for user in users if user != "alice"})
+        else:
+            edit_password_file(path, lambda users: users | {name: HASH})
+
+    names = [f"user-{number}" for number in range(16)]
+    with ThreadPoolExecutor(17) as threads:
+        list(threads.map(change, ["alice", *names]))
+    assert sorted(read_password_file(path)) == sorted(names)
+    assert [file.name for file in tmp_path.iterdir()] == ["users"]
+
+
+def test_a_change_by_an_editor_in_the_middle_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "users"
+
+    def write(target: Path, users: dict[str, str]) -> None:
+        write_password_file(target, users)
+        write_password_file(target, {})  # the editor, which knows no lock
+
+    monkeypatch.setattr(password_file, "write_password_file", write)
+    with pytest.raises(UnusableFile, match="changed by another program"):
+        edit_password_file(path, lambda users: users | {"ada": HASH})
+
+
+def test_a_link_stays_and_its_target_changes(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "users", tmp_path / "users"
+    write_password_file(target, {"ada": HASH})
+    target.chmod(0o640)
+    link.symlink_to("there/users")
+    edit_password_file(link, lambda users: users | {"bob": HASH})
+    assert link.is_symlink()
+    assert sorted(read_password_file(target)) == ["ada", "bob"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+def test_a_lock_that_nobody_releases_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(password_file, "_LOCK_TIMEOUT_S", 0.0)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    with pytest.raises(UnusableFile, match="Nothing was changed; try again"):
+        edit_password_file(tmp_path / "users", lambda users: users)
+    os.close(directory)
+    edit_password_file(tmp_path / "users", lambda users: users)
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFile, match=r"missing/users cannot be written: No such file"):
+        edit_password_file(tmp_path / "missing" / "users", lambda users: users)
