@@ -8,7 +8,7 @@ is slow would send what has expired; gateways learn from it what time it is for 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -17,6 +17,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+from sinks.kafka.kafka_python import FailFastClient
 from state.setting import DAY, HOUR
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
@@ -130,6 +131,7 @@ def ensure_topics(settings: Settings) -> TopicReport:
     with _Admin(settings) as admin:
         existing = set(admin.client.list_topics())
         missing = {plan.name: plan for plan in plans if plan.name not in existing}
+        _require_brokers(missing.values(), len(admin.client.describe_cluster()["brokers"]))
         created = tuple(name for name, plan in missing.items() if _create(admin.client, plan))
         if missing:
             admin.client.wait_for_topics(list(missing))
@@ -273,6 +275,18 @@ def _replicas(partition: Mapping[str, Any]) -> list[int]:
     return replicas
 
 
+def _require_brokers(missing: Collection[TopicPlan], brokers: int) -> None:
+    """Raises UnsafeTopics for new topics that want more replicas than there are brokers, which Kafka would refuse."""
+    wanted = max((plan.replication_factor for plan in missing), default=0)
+    if wanted > brokers:
+        raise UnsafeTopics(
+            [
+                f"topics.replication_factor is {wanted}, and {brokers} of the cluster's brokers can be seen: start the others, "
+                f"or set at most {brokers}; -1 = the brokers' default.replication.factor"
+            ]
+        )
+
+
 def _create(client: KafkaAdminClient, plan: TopicPlan) -> bool:
     """True if we created it, False if somebody was quicker."""
     options = {"num_partitions": plan.partitions, "replication_factor": plan.replication_factor, "configs": plan.configs}
@@ -287,7 +301,7 @@ class _Admin:
     """An admin client for a `with` block; what goes wrong with Kafka inside becomes KafkaUnreachable."""
 
     def __init__(self, settings: Settings) -> None:
-        self._options = {"client_id": "inflight-topics", **settings.kafka.client_options()}
+        self._options = {"client_id": "inflight-topics", "kafka_client": FailFastClient, **settings.kafka.client_options()}
         self._servers = settings.kafka.bootstrap_servers
         self.client: KafkaAdminClient
 
@@ -304,8 +318,4 @@ class _Admin:
             raise self._explained(error) from error
 
     def _explained(self, error: KafkaError) -> KafkaUnreachable:
-        return KafkaUnreachable(
-            f"Kafka at {self._servers} does not do what is asked: {type(error).__name__}: {error}. "
-            "Check kafka.bootstrap_servers, that Kafka runs, the login and the certificates in [kafka], and that this user may "
-            "create and describe topics."
-        )
+        return KafkaUnreachable.of(self._servers, error, "and that this user may create and describe topics")

@@ -1,6 +1,8 @@
 """Assembles the commands. Heavy imports (PySpark, Kafka, pydantic) are inside the commands, so that `--help` is quick."""
 
+import logging
 import sys
+from typing import Final
 
 import typer
 
@@ -9,6 +11,8 @@ from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
 from streaming.config.errors import ConfigurationError
+
+_LONGEST_REASON: Final = 300
 
 app = typer.Typer(
     name="inflight",
@@ -36,6 +40,7 @@ app.add_typer(users.app, name="users")
 
 def main() -> None:
     """Runs the command. Exit code 0: done; 1: an error, described on standard error; 2: wrong configuration or usage."""
+    logging.getLogger().addHandler(logging.NullHandler())  # without any, libraries' warnings go to standard error
     try:
         app()
     except InflightError as error:
@@ -44,3 +49,24 @@ def main() -> None:
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except Exception as error:  # noqa: BLE001 - nobody has foreseen it, and a traceback helps no user
+        sys.stderr.write(f"inflight: {explain_unexpected(error)}\n")
+        raise SystemExit(1) from None
+
+
+def explain_unexpected(error: Exception) -> str:
+    """Returns a sentence for people about an error that nobody has foreseen, and what to do. Keeps the traceback in a file."""
+    import tempfile
+    import traceback
+
+    what = str(error).strip().partition("\n")[0][:_LONGEST_REASON]
+    if isinstance(error, OSError) and error.filename is not None:
+        what = f"{error.filename}: {error.strerror}. Check that path and its permissions"
+    else:
+        what = f"{type(error).__name__}: {what}. Nobody has foreseen this"
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="inflight-error-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:  # no room, and nothing that helps
+        return f"{what}."
+    return f"{what}; {file.name} has the details for a report."

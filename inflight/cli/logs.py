@@ -7,6 +7,7 @@ second, with tracebacks.
 import contextlib
 import io
 import logging
+import re
 import sys
 import threading
 import time
@@ -32,12 +33,15 @@ class _StandardError(io.TextIOBase):
 _MAX_PER_SPAN: Final = 3
 _SPAN_S: Final = 10.0
 _MAX_KINDS: Final = 1_000
+_NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
+_ON_SLOW_TASKS: Final = "kafka.net.selector"
+"""kafka-python's event loop. It warns whenever other processes had the processor for a tenth of a second."""
 
 
 class RepeatFilter(logging.Filter):
     """Limits how often a library logs the same kind of message. The next one that passes says how many were suppressed.
 
-    A kind is a logger and a message before its arguments are inserted.
+    A kind is a logger and a message before its arguments are inserted, whatever numbers it has.
 
     Args:
         clock: Seconds, never going back.
@@ -62,7 +66,7 @@ class RepeatFilter(logging.Filter):
         now = self._clock()
         if len(self._kinds) >= _MAX_KINDS:
             self._kinds.clear()
-        kind = self._kinds.setdefault((record.name, str(record.msg)), [now, 0, 0])
+        kind = self._kinds.setdefault((record.name, _NUMBER.sub("#", str(record.msg))), [now, 0, 0])
         if now - kind[0] >= _SPAN_S:
             kind[:2] = now, 0
         if kind[1] >= _MAX_PER_SPAN:
@@ -112,3 +116,4 @@ def configure_logging(*, json: bool = False, process: int | None = None) -> None
     )
     handler.addFilter(RepeatFilter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(_ON_SLOW_TASKS).setLevel(logging.ERROR)

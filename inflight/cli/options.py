@@ -1,11 +1,13 @@
 """Defines options that several commands share, and loads the configuration that they name."""
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
+    from streaming.config.section import KeyPath
     from streaming.config.settings import Settings
     from streaming.reload.configuration_watch import ConfigurationWatch
 
@@ -23,16 +25,29 @@ DataDir: TypeAlias = Annotated[
 JsonLogs: TypeAlias = Annotated[bool, typer.Option("--json-logs", help="Log JSON lines.")]
 
 
-def load(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "Settings":
+def load(
+    config: Path | None,
+    overrides: list[str] | None,
+    data_dir: Path | None = None,
+    *,
+    flags: "Mapping[KeyPath, str] | None" = None,
+    checks: "Callable[[Settings], Iterable[tuple[KeyPath, str]]]" = lambda settings: (),
+) -> "Settings":
     """Returns the settings in force for a command.
 
+    Args:
+        flags: As `load_settings` has it, besides --data-dir.
+        checks: Yields what this machine does not allow (inflight/local/start_checks.py).
+
     Raises:
-        ConfigurationError: The configuration is wrong.
+        ConfigurationError: The configuration is wrong, or a check has found something.
     """
     from streaming.config.settings import load_settings
 
-    extra = [] if data_dir is None else [f"engine.data_dir={data_dir}"]
-    return load_settings(config, [*(overrides or ()), *extra])
+    if data_dir is None:
+        return load_settings(config, overrides or (), flags=flags, checks=checks)
+    written = {("engine", "data_dir"): f"--data-dir {data_dir}", **(flags or {})}
+    return load_settings(config, [*(overrides or ()), f"engine.data_dir={data_dir}"], flags=written, checks=checks)
 
 
 def watch_configuration(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "ConfigurationWatch":

@@ -4,8 +4,9 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,8 +14,12 @@ from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, wat
 
 if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
+    from streaming.config.section import KeyPath
     from streaming.config.settings import Settings
     from streaming.reload.configuration_watch import ConfigurationWatch
+
+_SIGNALLED: Final = 128
+"""The exit status of a process that a signal has ended is this and the signal's number, as shells have it."""
 
 
 def up(
@@ -33,13 +38,15 @@ def up(
     from inflight.local.console_child import serves_console, shown_metrics
     from inflight.local.jars import ensure_jars
     from inflight.local.java import find_java
+    from inflight.local.start_checks import KAFKA_PORT, up_faults
     from inflight.local.supervised_child import READY
     from inflight.local.supervisor import Supervisor, UpOptions
-    from sinks.mqtt.settings import NO_LISTENER
 
-    settings = load(config, overrides, data_dir)
-    if settings.gateway.port == NO_LISTENER and mqtt_port is None:
-        raise typer.BadParameter("`inflight up` has a plain listener, on loopback: give it a gateway.port or --mqtt-port")
+    given = [*(overrides or ()), *([] if mqtt_port is None else [f"gateway.port={mqtt_port}"])]
+    flags: dict[KeyPath, str] = {KAFKA_PORT: f"--kafka-port {kafka_port}"}
+    if mqtt_port is not None:
+        flags["gateway", "port"] = f"--mqtt-port {mqtt_port}"
+    settings = load(config, given, data_dir, flags=flags, checks=partial(up_faults, kafka_port=kafka_port))
     find_java()
     jars = ensure_jars()
     started = time.monotonic()
@@ -71,14 +78,30 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     import threading
 
     from inflight.cli.logs import configure_logging
+    from inflight.local.start_checks import engine_faults
 
     watch = watch_configuration(config, overrides, data_dir)
-    settings = watch.load()
+    settings = load(config, overrides, data_dir, checks=engine_faults)
     configure_logging(json=json_logs)
     stop = threading.Event()
+    is_ready = False
+
+    def interrupt(number: int, _frame: object) -> None:
+        if is_ready:
+            # A thread sets the event, because the handler may interrupt the thread that holds the event's lock.
+            threading.Thread(target=stop.set).start()
+        else:
+            # Spark cannot be stopped while it starts. The JVM ends with its standard input, and the checkpoint survives.
+            os.write(2, b"inflight: interrupted during the start; nothing is lost\n")
+            os._exit(_SIGNALLED + number)
+
+    def ready() -> None:
+        nonlocal is_ready
+        is_ready = True
+        typer.echo(f"ready engine{served}")
+
     for number in signal.SIGINT, signal.SIGTERM:
-        # A thread sets the event, because the handler may interrupt the thread that holds the event's lock.
-        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+        signal.signal(number, interrupt)
     if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
     from inflight.cli.metrics_server import serving_metrics
@@ -101,7 +124,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         run_engine(
             settings,
             jars=None if under_spark_submit() else spark_jars(),
-            on_ready=lambda: typer.echo(f"ready engine{served}"),
+            on_ready=ready,
             stop=stop,
             on_progress=collector.observe,
             on_leases=collector.observe_leases,
@@ -128,11 +151,12 @@ def gateway(
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen
     from inflight.local.gateway_processes import process_count
+    from inflight.local.start_checks import gateway_faults
     from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
 
     watch = watch_configuration(config, overrides)
-    settings = watch.load()
+    settings = load(config, overrides, checks=partial(gateway_faults, is_one_of_several=number is not None))
     configure_logging(json=json_logs, process=number)
     count = process_count(settings)
     try:

@@ -28,6 +28,10 @@ FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 _READY_TIMEOUT_S: Final = 180.0
 _LAST_WORDS_S: Final = 1.0
+_STOP_DURING_START_S: Final = 3.0
+"""What is not ready has no connection to end and no micro-batch to finish."""
+_OWN_ERROR: Final = "\n  inflight: "
+"""Begins the error by which a child of ours ends, in the tail of its log."""
 _LOG_LIMIT_BYTES: Final = 16 << 20
 _LONGEST_LINE_BYTES: Final = 1 << 20
 
@@ -66,6 +70,8 @@ class SupervisedChild:
         self._on_change = on_change
         self._hint = hint
         self._process: asyncio.subprocess.Process | None = None
+        self._is_up = False
+        """True from its ready line to its end."""
         self._failed_starts = 0
         """Counted in a row, with the present start until it is ready."""
 
@@ -110,17 +116,22 @@ class SupervisedChild:
                 self._process.send_signal(number)
 
     async def stop(self, within_s: float) -> None:
-        """Sends SIGTERM, and after `within_s` SIGKILL to it and all that it has started. Call it once `run` is cancelled."""
+        """Sends SIGTERM, and after `within_s` SIGKILL to it and all that it has started. Call it once `run` is cancelled.
+
+        A start is interrupted: the next one recovers, as after any crash.
+        """
         process = self._process
         if process is None or process.returncode is not None:
             return
-        self._say(f"stopping the {self.name}")
+        self._say(f"stopping the {self.name}" if self._is_up else f"interrupting the start of the {self.name}")
         self.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), within_s)
+            await asyncio.wait_for(process.wait(), within_s if self._is_up else min(within_s, _STOP_DURING_START_S))
         except TimeoutError:
-            self._say(f"the {self.name} did not stop within {within_s:g} s and is killed; it recovers at the next start")
+            if self._is_up:
+                self._say(f"the {self.name} did not stop within {within_s:g} s and is killed; it recovers at the next start")
         kill_group(process.pid)
+        await process.wait()  # a process that is not waited for has a watcher that outlives the event loop
 
     async def _run_once(self) -> int:
         """Starts it, waits until it ends, and returns its status."""
@@ -145,7 +156,7 @@ class SupervisedChild:
             reader = asyncio.create_task(self._read_output(process.pid, output, log))
             try:
                 status = await process.wait()
-                self._process = None
+                self._process, self._is_up = None, False
                 # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
                 kill_group(process.pid)
                 await asyncio.wait([reader], timeout=_LAST_WORDS_S)
@@ -167,7 +178,7 @@ class SupervisedChild:
                         log.write(line)
                     continue
                 too_late.cancel()
-                self._failed_starts = 0
+                self._failed_starts, self._is_up = 0, True
                 self.words = dict(word.split("=", 1) for word in words[1:] if "=" in word)
                 if self.ready.is_set():
                     self._on_change()
@@ -178,9 +189,14 @@ class SupervisedChild:
             transport.close()
 
     def _last_words(self) -> str:
+        """Returns the error by which it ended if it has one of ours, else the end of its log."""
         if self._log is None:
             return "Mend what it has said above"
-        return f"The end of {self._log}:\n{tail(self._log)}\nMend what it says there"
+        text = tail(self._log)
+        own = f"\n{text}".rpartition(_OWN_ERROR)[2]
+        if own != f"\n{text}":
+            return f"It says:\n  {own}\nThe rest is in {self._log}. Mend that"
+        return f"The end of {self._log}:\n{text}\nMend what it says there"
 
 
 def child_name(name: str, number: int, several: int) -> str:

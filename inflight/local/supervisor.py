@@ -8,20 +8,19 @@ gateway's devices reconnect, Kafka keeps its port. If the console cannot be star
 """
 
 import asyncio
-import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from inflight.local.child_process import free_port
+from inflight.local.data_directory import locked
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.endpoints import Endpoints
-from inflight.local.errors import ChildProcessFailed, DataDirectoryInUse
+from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars
 from inflight.local.supervised_child import FIRST_PAUSE_S, LONGEST_PAUSE_S, SupervisedChild, until_stopped
 from streaming.config.settings import load_settings
@@ -81,7 +80,7 @@ class Supervisor:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError if something could not be started."""
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        with locked(self._data_dir):  # step 1
+        with locked(self._data_dir, say=self._say):  # step 1
             for number in signal.SIGINT, signal.SIGTERM:
                 loop.add_signal_handler(number, self._stop.set)
             self._logs.mkdir(parents=True, exist_ok=True)
@@ -227,22 +226,3 @@ class Supervisor:
                 self._endpoints().write(self._data_dir)
             except OSError as error:
                 self._say(f"warning: {error}; `inflight status` does not see which processes run until the next one is ready")
-
-
-@contextmanager
-def locked(data_dir: Path) -> Iterator[None]:
-    """Holds DATA_DIR/lock; the kernel releases it when the process ends, however it ends. Raises DataDirectoryInUse."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with (data_dir / "lock").open("a+", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise DataDirectoryInUse(
-                f"{data_dir} is in use by another `inflight up` (process {file.read().strip() or 'unknown'}). "
-                "Stop that one, or give another --data-dir."
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield

@@ -17,6 +17,7 @@ from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
 from inflight.status.measurements import KafkaStatus, LeaseHolder, ProcessStatus, TopicStatus
 from sinks.health import UnmetCondition
+from sinks.kafka.kafka_python import FailFastClient
 from state.errors import UnreadableRecord
 from state.records.leases import Lease, decode_lease
 from streaming.config.settings import Settings
@@ -82,6 +83,7 @@ def probe_kafka(settings: Settings) -> KafkaStatus:
     servers = settings.kafka.bootstrap_servers
     options: dict[str, Any] = {
         "client_id": "inflight-status",
+        "kafka_client": FailFastClient,
         "bootstrap_timeout_ms": 1_000 * _ANSWER_S,
         "request_timeout_ms": 1_000 * _READ_S,
         **settings.kafka.client_options(),

@@ -5,6 +5,8 @@ confirms nor fails what it is given later: it forgets its producer id, and asks 
 replaces it after any failure.
 """
 
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Collection
@@ -12,7 +14,16 @@ from typing import Any, Final
 
 import structlog
 from kafka import ConsumerRebalanceListener, KafkaProducer
-from kafka.errors import IllegalStateError, KafkaTimeoutError
+from kafka.errors import (
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 
 _log: Final = structlog.get_logger(__name__)
 _JOIN_S: Final = 10.0
@@ -58,3 +69,44 @@ def subscribe(
         elif stopping.wait(_METADATA_PAUSE_S):
             return False
     return True
+
+
+class FailFastClient(KafkaNetClient):  # type: ignore[misc]
+    """Ends the start of a client at once when a broker refuses its login or shows another authority's certificate.
+
+    kafka-python itself tries for half a minute, and then says only that it was unable to bootstrap. Give it as `kafka_client`
+    to a client that is made for one question.
+    """
+
+    def __init__(self, **configs: Any) -> None:
+        net = NetworkSelector(**configs)
+        super().__init__(net=net, manager=_FailFastConnections(net, **configs), **configs)
+
+
+class _FailFastConnections(KafkaConnectionManager):  # type: ignore[misc]
+    _refused: Exception | None = None
+    _newest_error: BaseException | None = None
+
+    def update_backoff(self, node_id: Any) -> Any:
+        """Remembers the error of a connection: kafka-python calls this where it handles one."""
+        error = sys.exc_info()[1]
+        if error is not None:
+            self._newest_error = error
+        if isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
+            self._refused = error
+        elif isinstance(error, ssl.SSLCertVerificationError):
+            self._refused = KafkaConnectionError(str(error))
+        return super().update_backoff(node_id)
+
+    def get_connection(self, node_id: Any, **options: Any) -> Any:
+        if self._refused is not None and self.cluster.is_bootstrap(node_id):
+            raise self._refused
+        return super().get_connection(node_id, **options)
+
+    async def _do_bootstrap(self, deadline: float | None) -> Any:
+        try:
+            return await super()._do_bootstrap(deadline)
+        except KafkaTimeoutError as error:
+            if self._newest_error is None:
+                raise
+            raise KafkaTimeoutError(f"{error.args[0]}: {self._newest_error}") from error

@@ -5,21 +5,26 @@ Each error is read by a person, so its text says what was found and ends with wh
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from state.errors import InflightError
+
+_LOGIN_REFUSED: Final = ("SaslAuthenticationFailedError", "UnsupportedSaslMechanismError")
+"""By name, because this module is imported before any client of Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationProblem:
-    """One wrong key or value. where: the file, variable or flag that it comes from; key: dotted; message: what is allowed."""
+    """One wrong key or value. where: the file, variable or flag that it comes from; key: dotted, or a flag without a key;
+    message: what is allowed."""
 
     where: str
     key: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.key}: {self.message}" if self.key else f"{self.where}: {self.message}"
+        is_flag_alone = self.where.startswith(self.key)  # true for no key, too
+        return f"{self.where}: {self.message}" if is_flag_alone else f"{self.where}: {self.key}: {self.message}"
 
 
 class ConfigurationError(InflightError):
@@ -50,9 +55,11 @@ class KafkaUnreachable(InflightError):
     """Kafka does not answer, or refuses; the text says which server and why."""
 
     @classmethod
-    def of(cls, bootstrap_servers: str, error: Exception) -> Self:
-        """Makes the error from the exception of a Kafka client."""
+    def of(cls, bootstrap_servers: str, error: Exception, more: str = "") -> Self:
+        """Makes the error from the exception of a Kafka client. more: what else to check."""
+        what = "refuses the login" if type(error).__name__ in _LOGIN_REFUSED else "does not do what is asked"
+        logins = "the login and the certificates in [kafka]"
         return cls(
-            f"Kafka at {bootstrap_servers} does not do what is asked: {type(error).__name__}: {error}. "
-            "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]."
+            f"Kafka at {bootstrap_servers} {what}: {type(error).__name__}: {error}. "
+            f"Check kafka.bootstrap_servers, that Kafka runs, {f'{logins}, {more}' if more else f'and {logins}'}."
         )

@@ -12,7 +12,7 @@ Layers, each winning over the one before:
 import json
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -30,7 +30,7 @@ from streaming.config.errors import ConfigurationError
 from streaming.config.explain import Contradictions, explain, is_text, may_be_a_secret, resolve_key, unknown_key
 from streaming.config.origins import Origins
 from streaming.config.resources import conf_file
-from streaming.config.section import names_a_secret
+from streaming.config.section import KeyPath, names_a_secret
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
@@ -107,12 +107,20 @@ def _kafka_side(settings: Settings) -> dict[str, Any]:
     }
 
 
-def load_settings(config: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+def load_settings(
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    flags: Mapping[KeyPath, str] | None = None,
+    checks: Callable[[Settings], Iterable[tuple[KeyPath, str]]] = lambda settings: (),
+) -> Settings:
     """Reads and checks the settings in force.
 
     Args:
         config: The file; None = conf/inflight.toml.
         overrides: `key=value`; the last one for a key wins.
+        flags: Other flags as the user wrote them, by the key that each one sets. A flag without a key stands for itself.
+        checks: Yields what this machine does not allow: the key, what is wrong and what to do.
 
     Raises:
         ConfigurationError: Something is wrong; it carries all of it.
@@ -121,12 +129,17 @@ def load_settings(config: Path | None = None, overrides: Sequence[str] = ()) -> 
     origins = Origins(path)
     layers = (_read_file(path, origins), _read_environment(origins), _read_overrides(overrides, origins))
     values: dict[str, Any] = reduce(_merged, layers)
+    for key, flag in (flags or {}).items():
+        origins.remember(key, flag)
     try:
         settings = Settings(**values)
     except ValidationError as error:
         for key, message in explain(Settings, error):
             origins.blame(key, message)
     else:
+        if not origins.problems:
+            for key, message in checks(settings):
+                origins.blame(key, message)
         if not origins.problems:
             return settings
     raise ConfigurationError(origins.problems)

@@ -4,6 +4,7 @@ Tried with PySpark 4.2.0. It uses `SparkContext._gateway`, `SparkContext._ensure
 `pyspark.daemon`. A version without one of them raises AttributeError or ImportError when Spark is started, before any query runs.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Final
@@ -11,9 +12,13 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 """What a call into Spark may raise: Spark refuses what was asked, or the JVM failed or is gone."""
+
+_LOGS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark logs each error of a query as JSON with the stack of the JVM, and raises it too."""
 
 
 def under_spark_submit() -> bool:
@@ -36,6 +41,8 @@ def start_jvm(options: Mapping[str, str], *, stderr: int | None = None) -> None:
 
         gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(conf=conf, gateway=gateway)
+    for name in _LOGS_OF_ERRORS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def end_jvm(timeout_s: float) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
+from sinks.kafka.kafka_python import FailFastClient
 from sinks.kafka.partitioning import partition_of
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import NothingFound
@@ -115,6 +116,7 @@ def reading(settings: "Settings") -> Iterator[KafkaReader]:
         consumer = KafkaConsumer(
             **{
                 "client_id": "inflight-history",
+                "kafka_client": FailFastClient,
                 "bootstrap_timeout_ms": _REQUEST_MS,
                 "request_timeout_ms": _REQUEST_MS,
                 **settings.kafka.client_options(),

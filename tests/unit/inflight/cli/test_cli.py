@@ -276,8 +276,34 @@ def test_a_free_port_is_outside_the_range_of_outgoing_connections() -> None:
     assert is_free(port)
 
 
-def test_up_has_a_plain_listener() -> None:
+def test_up_has_a_plain_listener(main_with: Callable[..., tuple[object, str, str]]) -> None:
     tls = 'listeners=[{"host": "0.0.0.0", "anonymous": true, "tls_certfile": "server.pem"}]'
-    refused = RUNNER.invoke(app, ["up", "--set", "gateway.port=-1", "--set", tls])
-    assert refused.exit_code == 2
-    assert "plain listener" in refused.output
+    code, _, errors = main_with("up", "--set", "gateway.port=-1", "--set", tls)
+    assert code == 2
+    assert "plain listener" in errors
+    assert "server.pem cannot be read" in errors, "everything is said at once"
+
+
+def test_an_error_that_nobody_has_foreseen_is_a_sentence_and_a_file(
+    main_with: Callable[..., tuple[object, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("wires crossed\n  at line 7")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("inflight.cli.administration.load", fail)
+    code, _, said = main_with("config")
+    [details] = tmp_path.glob("inflight-error-*.txt")
+    assert code == 1
+    assert said == (f"inflight: RuntimeError: wires crossed. Nobody has foreseen this; {details} has the details for a report.\n")
+    assert "Traceback" in details.read_text()
+    assert details.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_path_that_fails_is_named(
+    main_with: Callable[..., tuple[object, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "var").touch()
+    assert "inflight: var: File exists. Check that path and its permissions" in main_with("demo")[2]

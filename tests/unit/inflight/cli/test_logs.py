@@ -64,8 +64,27 @@ def test_a_repeated_sentence_of_a_library_is_counted_and_left_out() -> None:
     assert said("%s is away", 8) == "8 is away"
 
 
+def test_a_sentence_with_other_numbers_in_it_is_a_repeated_one() -> None:
+    """kafka-python inserts addresses and times before it logs."""
+    repeat_filter = RepeatFilter(lambda: 0.0)
+    sentences = [f"Task <0x7f{number:x}> ran for {number / 10}s" for number in range(10)]
+    records = [logging.LogRecord("kafka", logging.WARNING, "file", 1, sentence, None, None) for sentence in sentences]
+    assert [repeat_filter.filter(record) for record in records] == [True] * 3 + [False] * 7
+
+
+@processes
+def test_a_busy_machine_does_not_fill_the_log(tmp_path: Path) -> None:
+    """kafka-python warns whenever one of its tasks had to wait for the processor."""
+    code = (
+        "import kafka, logging; from inflight.cli.logs import configure_logging; configure_logging();"
+        "logging.getLogger('kafka.net.selector').warning('Task 1 is blocking the event loop')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == ""
+
+
 def test_the_memory_of_the_repeat_filter_is_bounded() -> None:
     repeat_filter = RepeatFilter(lambda: 0.0)
     for number in range(5_000):
-        assert repeat_filter.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, f"sentence {number}", None, None))
+        sentence = f"sentence {'x' * number}"
+        assert repeat_filter.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, sentence, None, None))
     assert len(repeat_filter._kinds) <= 1_000

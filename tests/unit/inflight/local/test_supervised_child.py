@@ -12,6 +12,7 @@ import pytest
 
 from inflight.local import supervised_child
 from inflight.local.child_process import bound_to_parent
+from inflight.local.errors import ChildProcessFailed
 from inflight.local.supervised_child import SupervisedChild, explain_status, kill_when_stuck
 from tests.support.waiting import DEADLINE_S, until
 
@@ -90,6 +91,51 @@ def test_a_child_is_restarted_although_what_it_started_holds_its_output(tmp_path
 
     asyncio.run(run())
     assert "the engine ended unexpectedly (exit status 3" in said[0]
+
+
+IGNORES_SIGTERM = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(600)
+"""
+
+
+def test_a_start_is_interrupted_without_the_patience_of_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, "-c", IGNORES_SIGTERM])
+    monkeypatch.setattr(supervised_child, "_STOP_DURING_START_S", 0.1)
+    said: list[str] = []
+    child = SupervisedChild("engine", list, say=said.append)
+
+    async def run() -> None:
+        running = asyncio.create_task(child.run())
+        await until(lambda: child.pid is not None, "it is started")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await child.stop(2 * DEADLINE_S)
+
+    started_s = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - started_s < DEADLINE_S
+    assert said == ["interrupting the start of the engine"]
+
+
+FAILS = """
+import sys
+sys.stderr.write("2026-01-01 [info] a line\\n" * 30 + "inflight: the port is taken.\\nChoose another.\\n")
+sys.exit(1)
+"""
+
+
+def test_the_last_words_of_a_child_are_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, "-c", FAILS])
+    log = tmp_path / "engine.log"
+    child = SupervisedChild("engine", list, say=print, log=log)
+    with pytest.raises(ChildProcessFailed) as caught:
+        asyncio.run(child.run())
+    assert str(caught.value) == (
+        "the engine ended (exit status 1) before it was ready. It says:\n  the port is taken.\n  Choose another.\n"
+        f"The rest is in {log}. Mend that and start again; nothing is lost."
+    )
 
 
 def test_metrics_of_a_child_are_served_by_it_or_its_children() -> None:
