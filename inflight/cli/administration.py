@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
+from streaming.terminal import say, write_table
 
 if TYPE_CHECKING:
     from streaming.topics import TopicReport
@@ -40,11 +41,11 @@ def jars(
     if background:
         lower_priority(19)
     found = ensure_jars(progress=not quiet)
-    ensure_class_archives(found, say=lambda text: None if quiet else typer.echo(text, err=True))
+    ensure_class_archives(found, say=lambda text: None if quiet else say(text, err=True))
     if spark:
-        typer.echo(",".join(str(jar) for jar in found.spark))
+        say(",".join(str(jar) for jar in found.spark))
     elif not quiet:
-        typer.echo(f"{len(found.spark) + 1} jars for Spark and {len(found.kafka)} for Kafka in {found.local_fs.parent.parent}")
+        say(f"{len(found.spark) + 1} jars for Spark and {len(found.kafka)} for Kafka in {found.local_fs.parent.parent}")
 
 
 def config(
@@ -55,27 +56,18 @@ def config(
     """Show the configuration in force as TOML, without secrets."""
     from streaming.config.explain import render_toml
 
-    typer.echo(render_toml(load(file, overrides), comments=comments), nl=False)
+    say(render_toml(load(file, overrides), comments=comments).rstrip("\n"))
 
 
 def _print_topics(report: "TopicReport") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from streaming.config.units import format_duration
 
-    table = Table("topic", "partitions", "replicas", "keeps", "largest record")
+    rows = []
     for topic in report.topics:
         compacted = "compact" in topic.configs.get("cleanup.policy", "")
         keeps = "latest per client" if compacted else format_duration(int(topic.configs.get("retention.ms", "-1")))
-        table.add_row(
-            topic.name + (" (new)" if topic.name in report.created else ""),
-            str(topic.partitions),
-            str(topic.replication_factor),
-            keeps,
-            topic.configs.get("max.message.bytes", "?"),
-        )
-    console = Console()
-    console.print(table)
+        name = topic.name + (" (new)" if topic.name in report.created else "")
+        rows.append((name, topic.partitions, topic.replication_factor, keeps, topic.configs.get("max.message.bytes", "?")))
+    write_table(("topic", "partitions", "replicas", "keeps", "largest record"), rows)
     for warning in report.warnings:
-        console.print(f"warning: {warning}", markup=False)
+        say(f"warning: {warning}")

@@ -1,7 +1,6 @@
 """Assembles the commands. Heavy imports (PySpark, Kafka, pydantic) are inside the commands, so that `--help` is quick."""
 
 import logging
-import sys
 from typing import Final
 
 import typer
@@ -11,6 +10,7 @@ from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
 from streaming.config.errors import ConfigurationError
+from streaming.terminal import say
 
 _LONGEST_REASON: Final = 300
 
@@ -44,13 +44,12 @@ def main() -> None:
     try:
         app()
     except InflightError as error:
-        # Without rich: brackets in a message would be read as markup.
-        sys.stderr.write(f"inflight: {error}\n")
+        say(f"inflight: {error}", err=True)
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Exception as error:  # noqa: BLE001 - nobody has foreseen it, and a traceback helps no user
-        sys.stderr.write(f"inflight: {explain_unexpected(error)}\n")
+        say(f"inflight: {explain_unexpected(error)}", err=True)
         raise SystemExit(1) from None
 
 

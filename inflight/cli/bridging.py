@@ -2,9 +2,8 @@
 
 import signal
 
-import typer
-
 from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_for_running_system
+from streaming.terminal import say
 
 
 def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
@@ -33,7 +32,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
     def ready() -> None:
         freeze_startup_heap()
-        typer.echo(f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}")
+        say(f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}")
 
     async def run() -> None:
         stop = asyncio.Event()

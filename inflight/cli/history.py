@@ -3,7 +3,6 @@
 `add_to` registers them. With `--json` each prints one JSON document a line.
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -44,7 +43,8 @@ def trace(
 ) -> None:
     """Show what happened to a message: every transition, dead letter and replay, in order."""
     from streaming.history import trace as life
-    from streaming.history.output import time_of_day, write_json, write_table
+    from streaming.history.times import time_of_day
+    from streaming.terminal import write_json, write_table
 
     settings = load_for_running_system(config, overrides, data_dir)
     with open_source(settings, source, client=client, since=since, max_records=max_records) as opened:
@@ -88,8 +88,10 @@ def dead_letters(
     """List or filter messages that could not be delivered, with the reasons, or show one."""
     from inflight.local.spark_jars import spark_jars
     from streaming.history import dead_letters as letters
-    from streaming.history.output import payload_of, time_of_day, write_json, write_table
+    from streaming.history.output import payload_of
     from streaming.history.session import HistorySession
+    from streaming.history.times import time_of_day
+    from streaming.terminal import is_terminal, write_json, write_table
 
     settings = load_for_running_system(config, overrides, data_dir)
     with (
@@ -102,7 +104,7 @@ def dead_letters(
                 write_json([letter])
                 return
             headers = [(f"header {header['key']}", header["value"]) for header in letter.pop("headers")]
-            letter["payload"] = payload_of(letter)
+            letter["payload"] = payload_of(letter, whole=not is_terminal())
             letter.pop("payload_text")
             write_table(("field", "value"), [*letter.items(), *headers])
             return
@@ -114,9 +116,9 @@ def dead_letters(
         rows = [
             (
                 time_of_day(letter["time"]),
-                letter["dead_letter_id"][:12],
+                letter["dead_letter_id"][:12] if is_terminal() else letter["dead_letter_id"],
                 *(letter[name] for name in ("client_id", "message_id", "reason", "deaths", "topic")),
-                payload_of(letter),
+                payload_of(letter, whole=not is_terminal()),
                 letter["detail"],
             )
             for letter in found
@@ -149,8 +151,8 @@ def replay(
     """
     from inflight.local.spark_jars import spark_jars
     from streaming.history import replay as replaying
-    from streaming.history.output import write_json, write_table
     from streaming.history.session import HistorySession
+    from streaming.terminal import say, write_json, write_table
 
     if where is None and client is None and not every:
         raise typer.BadParameter("choose the dead letters: --where SQL, --client CLIENT, or --all")
@@ -175,9 +177,9 @@ def replay(
         else:
             _send(settings, options, found, count)
     for why, number in count.skipped.items():
-        sys.stderr.write(f"{number} not sent: {why}\n")
+        say(f"{number} not sent: {why}", err=True)
     verb = "would be sent" if dry_run else "sent again"
-    sys.stderr.write(f"{count.matched - sum(count.skipped.values()) if dry_run else count.sent} of {count.matched} {verb}\n")
+    say(f"{count.matched - sum(count.skipped.values()) if dry_run else count.sent} of {count.matched} {verb}", err=True)
     if json and not dry_run:
         write_json(
             [{"matched": count.matched, "sent": count.sent, "skipped": {why.name.lower(): n for why, n in count.skipped.items()}}]
@@ -185,13 +187,13 @@ def replay(
 
 
 def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[ReplayLetter]", count: "ReplayCount") -> None:
-    from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     from streaming.history.replay import send_again
+    from streaming.terminal import console
 
-    console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+    out = console(stderr=True)
+    with Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=out, disable=not out.is_terminal) as bar:
         task = bar.add_task("reading the dead letters", total=None)
 
         def show(now: "ReplayCount") -> None:
@@ -210,8 +212,8 @@ def sql(
 ) -> None:
     """Query the tables and the live sessions with SQL, e.g. "SELECT outcome, count(*) FROM receipts GROUP BY outcome"."""
     from inflight.local.spark_jars import spark_jars
-    from streaming.history.output import write_json, write_table
     from streaming.history.session import HistorySession
+    from streaming.terminal import write_json, write_table
 
     with HistorySession(load(config, overrides, data_dir), spark_jars()) as history:
         history.views(question)
@@ -236,9 +238,10 @@ def report(
     from inflight.local.spark_jars import spark_jars
     from streaming.history.report import write_report
     from streaming.history.session import HistorySession
+    from streaming.terminal import say
 
     with HistorySession(load(config, overrides, data_dir), spark_jars()) as history:
         path = write_report(history, output, hours=hours)
-    typer.echo(str(path))
+    say(str(path))
     if show:
         typer.launch(path.as_uri())

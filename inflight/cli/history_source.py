@@ -1,6 +1,5 @@
 """Defines the options of commands that query the past, and opens the source that they read."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ def open_source(
     from inflight.local.spark_jars import spark_jars
     from streaming.config.units import parse_duration_ms
     from streaming.history.sources.choice import source_of
+    from streaming.terminal import say
 
     try:
         since_ms = None if since is None else int(time.time() * 1_000) - parse_duration_ms(since)
@@ -48,7 +48,8 @@ def open_source(
     with _ReadingBar() as bar:
         source = source_of(settings, where, bounds, jars=spark_jars, on_progress=bar.show)
         yield source
-    sys.stderr.write("".join(f"{line}\n" for line in source.described()))
+    for line in source.described():
+        say(line, err=True)
 
 
 class _ReadingBar:
@@ -59,12 +60,13 @@ class _ReadingBar:
 
     def show(self, done: int, total: int) -> None:
         if self._bar is None:
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            console = Console(stderr=True)
+            from streaming.terminal import console
+
+            out = console(stderr=True)
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+            self._bar = Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
             self._bar.add_task("reading Kafka", total=total)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done)

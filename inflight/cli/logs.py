@@ -16,6 +16,8 @@ from typing import Final, TextIO, cast
 
 import structlog
 
+from sinks.escaping import escaped
+
 
 class _StandardError(io.TextIOBase):
     """Writes to standard error. A failure, as of a file on a full disk, is ignored: logging must not stop the process."""
@@ -36,6 +38,8 @@ _MAX_KINDS: Final = 1_000
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _ON_SLOW_TASKS: Final = "kafka.net.selector"
 """kafka-python's event loop. It warns whenever other processes had the processor for a tenth of a second."""
+_TRACEBACK: Final = "exception"
+"""The field of several lines."""
 
 
 class RepeatFilter(logging.Filter):
@@ -77,6 +81,14 @@ class RepeatFilter(logging.Filter):
         return suppressed
 
 
+def _escape_values(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escapes the texts of an event. Other values are shown by `repr`, which escapes too."""
+    return {
+        escaped(name): escaped(value, keep="\n" if name == _TRACEBACK else "") if isinstance(value, str) else value
+        for name, value in event.items()
+    }
+
+
 def configure_logging(*, json: bool = False, process: int | None = None) -> None:
     """Configures logging. Call it once at the start of a process.
 
@@ -94,11 +106,15 @@ def configure_logging(*, json: bool = False, process: int | None = None) -> None
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    # JSON is ASCII, so it needs no escaping; on a line for people every text is one line.
+    formatted: list[structlog.typing.Processor] = [structlog.processors.format_exc_info]
+    if not json:
+        formatted.append(_escape_values)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
     )
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        processors=[*shared, *formatted, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
@@ -109,7 +125,7 @@ def configure_logging(*, json: bool = False, process: int | None = None) -> None
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                *formatted,
                 renderer,
             ],
         )

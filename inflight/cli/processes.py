@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, watch_configuration
+from streaming.terminal import console, say
 
 if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
@@ -51,11 +51,11 @@ def up(
     jars = ensure_jars()
     started = time.monotonic()
 
-    def say(text: str) -> None:
-        sys.stderr.write(f"[{time.monotonic() - started:6.1f} s] {text}\n")
+    def report(text: str) -> None:
+        say(f"[{time.monotonic() - started:6.1f} s] {text}", err=True)
 
     def announce(endpoints: "Endpoints") -> None:
-        typer.echo(f"{READY} mqtt={endpoints.mqtt} kafka={endpoints.kafka}")
+        say(f"{READY} mqtt={endpoints.mqtt} kafka={endpoints.kafka}")
 
     options = UpOptions(
         data_dir=settings.engine.data_dir,
@@ -67,7 +67,7 @@ def up(
         console=serves_console(settings),
         nice=settings.engine.nice,
     )
-    asyncio.run(Supervisor(options, jars, say=say, announce=announce).run())
+    asyncio.run(Supervisor(options, jars, say=report, announce=announce).run())
 
 
 def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
@@ -98,7 +98,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
-        typer.echo(f"ready engine{served}")
+        say(f"ready engine{served}")
 
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, interrupt)
@@ -202,7 +202,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
 
     def ready(host: str, port: int) -> None:
         freeze_startup_heap()
-        typer.echo(f"ready mqtt={host}:{port}{served}")
+        say(f"ready mqtt={host}:{port}{served}")
 
     async def run() -> None:
         stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -239,7 +239,7 @@ def _run_gateway_processes(settings: "Settings", count: int, arguments: list[str
 
     def announce(mqtt: str, metrics: Sequence[str]) -> None:
         served = f" metrics={','.join(metrics)}" if metrics else ""
-        typer.echo(f"{READY} mqtt={mqtt}{served}")
+        say(f"{READY} mqtt={mqtt}{served}")
 
     async def run() -> None:
         await GatewayProcesses(gateway_settings(settings), count, arguments, say=log.warning, announce=announce).run()
@@ -262,8 +262,6 @@ def demo(
     """Watch it work: misbehaving devices, an engine that is killed, and a count of what arrived."""
     import tempfile
 
-    from rich.console import Console
-
     from inflight.demo.run import run_demo
     from inflight.local.class_data_sharing import has_class_archives, make_class_archives_later
     from inflight.local.jars import ensure_jars
@@ -272,9 +270,8 @@ def demo(
         Path("var").mkdir(exist_ok=True)
         data_dir = Path(tempfile.mkdtemp(prefix="demo-", dir="var"))
     jars = ensure_jars()
-    console = Console(stderr=True)
-    code = run_demo(data_dir, console)
+    code = run_demo(data_dir, console(stderr=True))
     if not has_class_archives(jars):
         make_class_archives_later(data_dir / "class-archives.log")
-        console.print("In the background Java prepares later starts, so that they are faster (half a minute, once).")
+        say("In the background Java prepares later starts, so that they are faster (half a minute, once).", err=True)
     raise SystemExit(code)

@@ -5,13 +5,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from inflight import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult
 from state.errors import InflightError
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
+from streaming.terminal import console
 
 _SHOWN_FAILURES: Final = 3
 _ATTEMPTS_SHARE: Final = 3
@@ -123,7 +123,7 @@ def _progress(shown: bool, total: int) -> Iterator[Any]:
     columns = (
         TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[remarks]}")
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=console(stderr=True)) as progress:
         task = progress.add_task("sending", total=total, remarks="")
 
         def show(outcome: SendResult | SendFailed | InvalidMessage) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
+from streaming.terminal import say
 
 
 def send(
@@ -73,7 +74,7 @@ def send(
     many = lines or count > 1
     messages = list(_numbered(payloads, message_id, common, many=many))
     output = send_messages(settings, messages, attempts=attempts, timeout_ms=timeout_ms, show_progress=many)
-    typer.echo(output)
+    say(output)
 
 
 def _numbered(payloads: list[bytes], message_id: str | None, common: dict[str, Any], *, many: bool) -> Iterator[dict[str, Any]]:

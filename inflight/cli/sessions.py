@@ -41,8 +41,9 @@ def sessions(
             raise typer.BadParameter(f"write the options after {context.invoked_subcommand}")
         return
     from inflight.local.spark_jars import spark_jars
-    from streaming.history.output import time_of_day, write_json, write_table
     from streaming.history.session import HistorySession
+    from streaming.history.times import time_of_day
+    from streaming.terminal import write_json, write_table
 
     with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
         rows = history.where(history.sessions(), where).orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
@@ -81,21 +82,22 @@ def purge(
     from state.events import SessionPurged
     from streaming.history.requests import purgeable_clients
     from streaming.history.session import HistorySession
+    from streaming.terminal import say
 
     settings = load_for_running_system(config, overrides, data_dir)
     with HistorySession(settings, spark_jars(), brief=True) as history:
         clients = list(purgeable_clients(history, where))
     if not clients:
-        typer.echo("no session of an offline client matches", err=True)
+        say("no session of an offline client matches", err=True)
         return
     for client_id in clients[:_EXAMPLES]:
-        typer.echo(client_id)
+        say(client_id)
     if len(clients) > _EXAMPLES:
-        typer.echo(f"and {len(clients) - _EXAMPLES:,} more")
+        say(f"and {len(clients) - _EXAMPLES:,} more")
     if not yes:
         typer.confirm(f"End {len(clients):,} sessions?", abort=True, err=True)
     count = _send(settings, clients, SessionPurged())
-    typer.echo(f"{count} requested; sessions whose clients have connected meanwhile are kept", err=True)
+    say(f"{count} requested; sessions whose clients have connected meanwhile are kept", err=True)
 
 
 @app.command()
@@ -138,10 +140,11 @@ def repartition(
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.ownership.repartition import repartition as repartition_sessions
     from streaming.spark_internals.jvm import under_spark_submit
+    from streaming.terminal import say
 
     settings = load(config, overrides, data_dir)
     repartition_sessions(settings, state_partitions, jars=None if under_spark_submit() else spark_jars())
-    typer.echo(f"now set engine.state_partitions = {state_partitions}, and start the engine")
+    say(f"now set engine.state_partitions = {state_partitions}, and start the engine")
 
 
 def _send_to_quarantined(
@@ -152,6 +155,8 @@ def _send_to_quarantined(
     config: "Path | None",
     overrides: list[str] | None,
 ) -> None:
+    from streaming.terminal import say
+
     if bool(clients) == every:
         raise typer.BadParameter("choose the clients: CLIENT..., or --all")
     settings = load_for_running_system(config, overrides, data_dir)
@@ -164,7 +169,7 @@ def _send_to_quarantined(
         with HistorySession(settings, spark_jars(), brief=True) as history:
             chosen = quarantined_clients(history)
     count = _send(settings, chosen, request)
-    typer.echo(f"{count} requested; `inflight sessions --where quarantined` shows the remaining ones", err=True)
+    say(f"{count} requested; `inflight sessions --where quarantined` shows the remaining ones", err=True)
 
 
 def _send(settings: "Settings", clients: "Iterable[str]", request: "SessionRequest") -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from inflight.cli.options import Config, Overrides, load
+from streaming.terminal import say
 
 app = typer.Typer(help="Users and passwords of devices: the file gateway.login.password_file.", no_args_is_help=True)
 
@@ -37,7 +38,7 @@ def add(name: Name, file: File = None, config: Config = None, overrides: Overrid
         return users | {name: hashed}
 
     edit_password_file(path, with_user)
-    typer.echo(f"{done} {name} in {path}")
+    say(f"{done} {name} in {path}")
 
 
 @app.command()
@@ -53,14 +54,14 @@ def remove(name: Name, file: File = None, config: Config = None, overrides: Over
         return {other: hashed for other, hashed in users.items() if other != name}
 
     edit_password_file(path, without_user)
-    typer.echo(f"removed {name} from {path}")
+    say(f"removed {name} from {path}")
 
 
 @app.command("list")
 def list_users(file: File = None, config: Config = None, overrides: Overrides = None) -> None:
     """List the user names, one a line."""
     for name in sorted(_users(_path(file, config, overrides))):
-        typer.echo(name)
+        say(name)
 
 
 def _path(file: Path | None, config: Path | None, overrides: list[str] | None) -> Path:

@@ -1,14 +1,16 @@
-"""Renders templates. Jinja escapes all values: devices and backends choose ids and topics."""
+"""Renders templates. Jinja escapes all values, after sinks/escaping.py: devices and backends choose ids and topics."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from inflight.status.formatting import format_age
+from sinks.escaping import escaped
+from streaming.history.times import iso_utc, time_of_day
 
 LIVE_MS: Final = 2_000
 """Refresh interval of a page with live values."""
@@ -29,8 +31,9 @@ class Pages:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            finalize=_printable,
         )
-        self._environment.filters |= {"age": format_age, "cut": cut, "count": count, "at_ms": at_ms, "utc": utc}
+        self._environment.filters |= {"age": format_age, "cut": cut, "count": count, "at_ms": at_ms, "utc": utc, "exact": exact}
         self._common = common
 
     def page(
@@ -47,7 +50,7 @@ class Pages:
 
 def cut(value: object, most: int = _MAX_CELL) -> str:
     """Returns one line for a table cell, cut to `most` characters; empty for None."""
-    text = "" if value is None else " ".join(str(value).split())
+    text = "" if value is None else escaped(str(value))
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -56,14 +59,21 @@ def count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def utc(time: datetime | str | None) -> str:
-    """Returns `2026-11-21 10:00:00.123`, in UTC without saying so. A text must be ISO 8601."""
-    if time is None:
-        return ""
-    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return moment.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+def exact(value: object) -> Markup:
+    """Returns a value for a field that a browser sends back: only HTML is escaped in it."""
+    return escape(value)
+
+
+def utc(iso: str | None) -> str:
+    """Returns `2026-11-21 10:00:00.123` for ISO 8601 in UTC, without saying so."""
+    return time_of_day(iso)
 
 
 def at_ms(milliseconds: int | None) -> str:
     """Returns the same for milliseconds since 1970."""
-    return "" if milliseconds is None else utc(datetime.fromtimestamp(milliseconds / 1_000, UTC))
+    return "" if milliseconds is None else time_of_day(iso_utc(milliseconds))
+
+
+def _printable(value: object) -> object:
+    """Escapes the text of every expression of a template, except lines and what is HTML already."""
+    return value if isinstance(value, Markup) else escaped(str(value), keep="\n")

@@ -6,12 +6,12 @@ from pathlib import Path
 from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from inflight.demo.backend import Reader
 from inflight.demo.devices import Device, Manners
 from inflight.demo.scoreboard import Plan, Score, score
 from streaming.engine.progress import last_progress
+from streaming.terminal import plain
 
 
 def live_view(devices: Iterable[Device], plan: Plan, reader: Reader, data_dir: Path, *, phase: str) -> Group:
@@ -36,7 +36,7 @@ def live_view(devices: Iterable[Device], plan: Plan, reader: Reader, data_dir: P
     batch = last_progress(data_dir)
     if batch is not None:
         lines.append(f"engine: micro-batch {batch.batch_id}, {batch.duration_ms} ms, {batch.rows} records")
-    return Group(table, Text("\n".join(lines), style="dim"))
+    return Group(table, plain("\n".join(lines), "dim"))
 
 
 def result_table(groups: Mapping[Manners, Score], total: Score) -> Table:

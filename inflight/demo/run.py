@@ -8,10 +8,8 @@
 """
 
 import contextlib
-import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +24,7 @@ from inflight.demo.display import live_view, result_table
 from inflight.demo.paho_device import wait_until_connected
 from inflight.demo.scoreboard import Plan, by_manners, score
 from inflight.demo.up import UpProcess
+from streaming.terminal import write_json
 
 RETRY_INTERVAL: Final = "3s"
 MESSAGES_PER_DEVICE: Final = 50
@@ -43,7 +42,7 @@ def run_demo(data_dir: Path, console: Console) -> int:
     started = time.monotonic()
     plan, devices = _cast()
     console.print(
-        f"[bold]Inflight demo[/bold]: {len(devices)} devices, {plan.total():,} messages, one engine killed on the way. "
+        f"Inflight demo: {len(devices)} devices, {plan.total():,} messages, one engine killed on the way. "
         f"retry_interval is {RETRY_INTERVAL} here (30 s by default), so that you need not wait."
     )
     options = ("--set", f"retry_interval={RETRY_INTERVAL}")
@@ -149,5 +148,5 @@ def _verdict(devices: list[Device], plan: Plan, reader: Reader, *, kills: int, s
         "engine_kills": kills,
         "seconds": round(seconds, 1),
     }
-    sys.stdout.write(json.dumps(result) + "\n")
+    write_json([result])
     return 0 if not (total.lost or total.qos2_duplicates or uplink_lost or uplink_duplicates) and kills else 1

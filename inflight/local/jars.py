@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -29,13 +28,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from inflight.local.child_process import bound_to_parent
 from inflight.local.errors import JarsNotFetched
 from inflight.local.java import find_java
 from streaming.config.resources import cache_directory, conf_file
+from streaming.terminal import console, say
 
 CLASS_PATHS: Final = ("spark", "kafka")
 _LIST: Final = "jars.txt"
@@ -157,7 +156,7 @@ def _locked(path: Path, *, progress: bool) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if progress:
-                print("another process is fetching the jars, waiting for it", file=sys.stderr)  # noqa: T201
+                say("another process is fetching the jars, waiting for it", err=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield  # closing the file releases the lock, even if this process is killed
 
@@ -207,12 +206,12 @@ def _run_ivys(commands: Sequence[Sequence[str]], total: int, *, progress: bool) 
         JarsNotFetched: One of them failed; the text has their last lines.
     """
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
-    console = Console(stderr=True, quiet=not progress)
+    out = console(stderr=True, quiet=not progress)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
         fetching = bar.add_task("fetching jars", total=total)
-        if not console.is_terminal:
-            console.print(f"fetching {total} jars (70 MB, once) …")
+        if not out.is_terminal:
+            out.print(f"fetching {total} jars (70 MB, once) …")
         reading, writing = os.pipe()
         processes = [
             subprocess.Popen(bound_to_parent(command), stdin=subprocess.DEVNULL, stdout=writing, stderr=writing)

@@ -9,13 +9,13 @@ The order is time, then the session's own order within a micro-batch.
 """
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from state.commands import Transition
 from state.records.record import position
 from streaming.history.errors import NothingFound
 from streaming.history.sources.source import MessageRows, Row, Source
+from streaming.history.times import iso_utc
 
 DEAD_LETTER: Final = "dead letter"
 SUBMITTED: Final = "submitted"
@@ -25,9 +25,12 @@ _FINISHED: Final = Transition.FINISHED.value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """A thing that happened to the message. packet_id, outcome: None = does not apply. attempt: 0 = does not apply."""
+    """A thing that happened to the message.
 
-    time: datetime
+    time_ms: Since 1970; a record may name any time. packet_id, outcome: None = does not apply. attempt: 0 = does not apply.
+    """
+
+    time_ms: int
     client_id: str
     step: str
     attempt: int = 0
@@ -37,7 +40,8 @@ class TraceStep:
     detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"time": self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        document = asdict(self)
+        return {"time": iso_utc(document.pop("time_ms")), **document}
 
 
 def trace(source: Source, message_id: str) -> list[TraceStep]:
@@ -68,8 +72,8 @@ def in_order(rows: MessageRows) -> list[TraceStep]:
 def ledger_step(row: Row) -> TraceStep:
     """Returns the step that a row of the ledger says."""
     return TraceStep(
-        # deltalake gives times with their zone, Spark naive ones in the zone of this process: `astimezone` is right for both.
-        time=row["time"].astimezone(UTC),
+        # deltalake gives times with their zone, Spark naive ones in the zone of this process: `timestamp` is right for both.
+        time_ms=round(row["time"].timestamp() * 1_000),
         client_id=row["client_id"],
         step=row["transition"],
         attempt=row["attempt"],
@@ -82,19 +86,18 @@ def ledger_step(row: Row) -> TraceStep:
 
 def _submitted_step(row: Row) -> TraceStep:
     at = position(row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
-    return TraceStep(time=_to_time(row["time_ms"]), client_id=row["client_id"], step=SUBMITTED, detail=f"record {at}")
+    return TraceStep(time_ms=row["time_ms"], client_id=row["client_id"], step=SUBMITTED, detail=f"record {at}")
 
 
 def _letter_step(row: Row) -> TraceStep:
     times = "the first time" if row["deaths"] <= 1 else f"{row['deaths']} deaths by now"
     detail = f"{row['dead_letter_id']} in {row['kafka_topic']}, {times}"
-    died = _to_time(row["died_ms"])
-    return TraceStep(time=died, client_id=row["client_id"], step=DEAD_LETTER, outcome=row["reason"], detail=detail)
+    return TraceStep(time_ms=row["died_ms"], client_id=row["client_id"], step=DEAD_LETTER, outcome=row["reason"], detail=detail)
 
 
 def _receipt_step(row: Row) -> TraceStep:
     return TraceStep(
-        time=_to_time(row["outcome_ms"]),
+        time_ms=row["outcome_ms"],
         client_id=row["client_id"],
         step=RECEIPT,
         attempt=row["attempts"],
@@ -106,7 +109,3 @@ def _receipt_step(row: Row) -> TraceStep:
 
 def _position(row: Row) -> tuple[int, int]:
     return row["kafka_partition"], row["kafka_offset"]
-
-
-def _to_time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1_000, UTC)

@@ -149,6 +149,51 @@ def reach(arrows: dict[str, set[str]], starts: set[str]) -> set[str]:
     return seen
 
 
+PRINTS = re.compile(r"""(?<![.\w])print\( | typer\.(?:echo|secho) | sys\.(?:stdout|stderr)\.write""", re.VERBOSE)
+READS_MARKUP = re.compile(
+    r"""\b(?:Console|Text)\( | \b(?:Live|Progress)\((?!.*console=) | rich\.markup | from_markup""", re.VERBOSE
+)
+"""What prints with a console of its own, which would read markup and emoji codes, or text that is not escaped."""
+
+
+def prints(text: str) -> bool:
+    """Returns True for a module that prints text without streaming/terminal.py."""
+    return PRINTS.search(text) is not None or ("from rich" in text and READS_MARKUP.search(text) is not None)
+
+
+PRINTING = {
+    "streaming/terminal.py": "the one place that prints: it escapes, and reads neither markup nor emoji codes",
+    "inflight/cli/logs.py": "writes lines that it has escaped",
+    "inflight/local/set_up.py": "installs the packages, so it has none; shows what pip says",
+    "inflight/local/child_process.py": "a child before its program starts; shows the name of the program",
+    "inflight/producer/producer.py": "an example in a docstring",
+    "streaming/engine/operator/session_operator.py": "a Python worker of Spark; escapes",
+    "streaming/spark_internals/lean_worker.py": "a Python worker of Spark; shows our own text",
+}
+"""Files that print, with the reason."""
+
+
+def test_text_from_outside_is_printed_by_one_module() -> None:
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    found = {str(path.relative_to(ROOT)) for path in paths if prints(path.read_text(encoding="utf-8"))}
+    assert found == set(PRINTING)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print(client_id)",
+        "typer.echo(name)",
+        "sys.stderr.write(text)",
+        "console = Console()",
+        "cell = Text(name)",
+        "with Live() as x:",
+    ],
+)
+def test_a_print_elsewhere_would_be_found(line: str) -> None:
+    assert prints(f"from rich.text import Text\n    {line}\n")
+
+
 DOOR_TO_SPARK = ROOT / "streaming" / "spark_internals"
 PRIVATE_PARTS_OF_SPARK = re.compile(
     r"""\b_(?:jvm|jsq|jdf|jsc|jc|jconf|jwrite|jreader|jsparkSession|jvm_view)\b | \b_sc\._ | SparkContext\._

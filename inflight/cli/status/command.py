@@ -10,6 +10,7 @@ import typer
 
 from inflight.cli.history import Json
 from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
+from streaming.terminal import console, write_json
 
 if TYPE_CHECKING:
     from inflight.status.findings import Finding
@@ -32,15 +33,13 @@ def status(
     overrides: Overrides = None,
 ) -> None:
     """Show what runs, what waits, what is wrong and what to do. Exit code 1 if something is critical."""
-    from rich.console import Console
-
     from inflight.cli.status.screen import screen
     from inflight.status.findings import Severity, findings
     from inflight.status.measurements import rates
     from inflight.status.observer import Observer
 
     observer = Observer(load_for_running_system(config, overrides, data_dir), more_metrics or ())
-    with Console(stderr=True).status("measuring", spinner="dots"):
+    with console(stderr=True).status("measuring", spinner="dots"):
         now = before = observer.probe_kafka()
         began_s = time.monotonic()
         if not quick:
@@ -53,7 +52,7 @@ def status(
     if json:
         _write_json(seen, found)
     else:
-        Console().print(screen(seen, found, rates(before, now)))
+        console().print(screen(seen, found, rates(before, now)))
     if any(finding.severity is Severity.CRITICAL for finding in found):
         raise typer.Exit(1)
 
@@ -80,7 +79,7 @@ def top(
     with Observer(load_for_running_system(config, overrides, data_dir), more_metrics or ()) as observer:
         if not quick:
             observer.start_reading_sessions(sessions_interval)
-        with Live(auto_refresh=False, screen=True) as live, _interrupts() as wait_interrupted:
+        with Live(auto_refresh=False, screen=True, console=console()) as live, _interrupts() as wait_interrupted:
             before = observer.probe_kafka()
             while not wait_interrupted(interval):
                 now = observer.probe_kafka()
@@ -127,4 +126,4 @@ def _write_json(seen: "Measurements", found: "list[Finding]") -> None:
         "hangs": msgspec.to_builtins(seen.hangs),
         "findings": [{"severity": one.severity.name.lower(), "what": one.what, "action": one.action} for one in found],
     }
-    typer.echo(msgspec.json.encode(document).decode())
+    write_json([msgspec.to_builtins(document)])

@@ -7,6 +7,7 @@ import typer
 
 from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_for_running_system
 from inflight.cli.status.command import MoreMetrics
+from streaming.terminal import say
 
 
 def console(
@@ -45,4 +46,4 @@ def console(
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     with Live(Observer(settings, more_metrics or ())) as live, QueryWorker() as worker:
         app = console_app(settings, live, worker, StoredHistory(settings))
-        serve(app, section.host, section.port, on_ready=lambda address: typer.echo(f"{READY} console={address}"))
+        serve(app, section.host, section.port, on_ready=lambda address: say(f"{READY} console={address}"))

@@ -5,12 +5,12 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from inflight.status.findings import Finding, Severity
 from inflight.status.formatting import format_age
 from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals
 from inflight.status.running import ProcessState, running
+from streaming.terminal import plain
 
 _STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _COLOURS: Final = {ProcessState.WORKS: "green", ProcessState.NOT_READY: "yellow", ProcessState.AWAY: "red"}
@@ -33,11 +33,11 @@ def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, flo
 
 def _verdict(found: Sequence[Finding]) -> RenderableType:
     if not found:
-        return Text("nothing is wrong that can be seen from here", style="green")
-    text = Text()
+        return plain("nothing is wrong that can be seen from here", "green")
+    text = plain("")
     for finding in found:
-        text.append(f"{finding.severity.name.lower()}: {finding.what}\n", style=_STYLES[finding.severity])
-        text.append(f"    → {finding.action}\n")
+        text.append(plain(f"{finding.severity.name.lower()}: {finding.what}\n", _STYLES[finding.severity]))
+        text.append(plain(f"    → {finding.action}\n"))
     text.rstrip()
     return text
 
@@ -45,7 +45,7 @@ def _verdict(found: Sequence[Finding]) -> RenderableType:
 def _processes(seen: Measurements) -> Table:
     table = _table("process", "state", "details", title="Processes")
     for process in running(seen):
-        table.add_row(Text(process.name), Text(process.state, _COLOURS[process.state]), Text(process.summary))
+        table.add_row(plain(process.name), plain(process.state, _COLOURS[process.state]), plain(process.summary))
     return table
 
 
@@ -70,7 +70,7 @@ def _worst(seen: SessionTotals) -> Table:
     table = _table("client", "connected", "in flight", "queued", "bytes", "oldest", title="Longest queues", numbers=4)
     for client in seen.worst:
         table.add_row(
-            Text(client.client_id),
+            plain(client.client_id),
             "yes" if client.connected else "no",
             f"{client.inflight:,}",
             f"{client.queued:,}",
@@ -86,7 +86,7 @@ def _table(*columns: str, title: str, numbers: int = 0) -> Table:
     Args:
         numbers: Number of right-aligned columns at the end.
     """
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    table = Table(title=plain(title, "bold"), title_justify="left", header_style="dim", box=None, pad_edge=False)
     for index, name in enumerate(columns):
         table.add_column(name, justify="right" if index >= len(columns) - numbers else "left", overflow="fold")
     return table

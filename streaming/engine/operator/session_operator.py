@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql.streaming.state import GroupState
 
+from sinks.escaping import escaped
 from state.commands import Command
 from state.dead_letters.quarantine import (
     EventFromLog,
@@ -106,7 +107,7 @@ class SessionOperator:
                 raise  # not this client's fault
             except Exception as error:  # noqa: BLE001 - the dead letter carries the reason
                 quarantine = new_quarantine(error, state, now_ms)
-                sys.stderr.write(f"inflight: client {client_id!r} is quarantined: {quarantine.error}\n")
+                sys.stderr.write(escaped(f"inflight: client {client_id!r} is quarantined: {quarantine.error}\n", keep="\n"))
                 settings = self._settings_of(client_id)
                 output += self._records(begin(quarantine, client_id=client_id, settings=settings), client_id, now_ms)
         if quarantine is not None:

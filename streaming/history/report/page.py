@@ -1,10 +1,11 @@
 """Makes the page: one file without references to others, so it can be mailed, archived and opened without a network."""
 
-from html import escape
+from html import escape as escape_html
 from importlib.resources import files
 from string import Template
 from typing import Final
 
+from sinks.escaping import escaped
 from streaming.history.report.measures import Report
 from streaming.history.report.plots import plot
 
@@ -26,7 +27,7 @@ def render(report: Report) -> str:
         dead_letters=_plot("dead_letters", report, sum(report.dead_letters.values())),
         worst=_plot("worst", report, len(report.worst)),
         worst_rows="\n".join(
-            f"<tr><td>{escape(client.client_id)}</td><td>{client.dead_letters:,}</td><td>{client.resends:,}</td>"
+            f"<tr><td>{_shown(client.client_id)}</td><td>{client.dead_letters:,}</td><td>{client.resends:,}</td>"
             f"<td>{client.delivered:,}</td><td>{_seconds(client.latency_p99_ms)}</td></tr>"
             for client in report.worst
         ),
@@ -47,7 +48,11 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _fact(name: str, value: str) -> str:
-    return f'<div class="fact" data-fact="{escape(name)}"><dd>{escape(value)}</dd><dt>{escape(name)}</dt></div>'
+    return f'<div class="fact" data-fact="{_shown(name)}"><dd>{_shown(value)}</dd><dt>{_shown(name)}</dt></div>'
+
+
+def _shown(text: str) -> str:
+    return escape_html(escaped(text))
 
 
 def _plot(name: str, report: Report, something: object) -> str:

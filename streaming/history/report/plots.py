@@ -12,6 +12,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from sinks.escaping import escaped
 from streaming.history.report.measures import Report
 
 BLUE: Final = "#0072B2"
@@ -90,8 +91,9 @@ def _depth(axes: Axes, report: Report) -> None:
 
 
 def _dead_letters(axes: Axes, report: Report) -> None:
-    names = list(report.dead_letters)[::-1]
-    values = [report.dead_letters[name] for name in names]
+    reasons = list(report.dead_letters)[::-1]
+    names = [_short(reason) for reason in reasons]
+    values = [report.dead_letters[reason] for reason in reasons]
     bars = axes.barh(names, values, color=VERMILLION, height=0.6)
     axes.bar_label(bars, labels=[f"{value:,}" for value in values], padding=4)
     _counts_to_the_right(axes)
@@ -164,5 +166,6 @@ def _counts_to_the_right(axes: Axes) -> None:
 
 
 def _short(text: str, limit: int = 28) -> str:
+    text = escaped(text)
     # Matplotlib takes a pair of dollar signs for mathematics.
     return (text if len(text) <= limit else f"{text[: limit - 1]}…").replace("$", r"\$")

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
+
+from streaming.history.times import iso_utc, time_of_day
 
 
 class CutReason(StrEnum):
@@ -79,5 +80,5 @@ def described(ranges: list[OffsetRange]) -> str:
     if back_to_ms is None:
         return f"{records}, {CutReason.NOTHING}"
     why = sorted({one.cut for one in ranges if one.complete_since_ms is not None})
-    when = datetime.fromtimestamp(back_to_ms / 1_000, UTC)
-    return f"{records}, back to {when:%Y-%m-%d %H:%M:%S} UTC ({'; '.join(why)})"
+    when = time_of_day(iso_utc(back_to_ms)).rpartition(".")[0]
+    return f"{records}, back to {when} UTC ({'; '.join(why)})"

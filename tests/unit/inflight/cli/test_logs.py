@@ -88,3 +88,28 @@ def test_the_memory_of_the_repeat_filter_is_bounded() -> None:
         sentence = f"sentence {'x' * number}"
         assert repeat_filter.filter(logging.LogRecord("foreign", logging.ERROR, "file", 1, sentence, None, None))
     assert len(repeat_filter._kinds) <= 1_000
+
+
+@processes
+def test_a_text_from_outside_stays_on_its_line(tmp_path: Path) -> None:
+    program = """
+import logging
+import structlog
+from inflight.cli.logs import configure_logging
+
+configure_logging()
+outside = "x\\x1b]0;owned\\x07\\u202e\\nforged"
+structlog.get_logger().info("ours", client_id=outside, ids=[outside], raw=outside.encode())
+logging.getLogger("foreign").warning("theirs %s", outside)
+try:
+    raise ValueError(outside)
+except ValueError:
+    structlog.get_logger().exception("failed")
+"""
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run([sys.executable, "-c", program], stderr=log, timeout=DEADLINE_S, check=True)
+    text = (tmp_path / "log").read_text()
+    assert all(character.isprintable() or character == "\n" for character in text)
+    ours, theirs, *_ = text.splitlines()
+    assert ours.count(r"\u202e\nforged") == 2
+    assert r"theirs x\x1b]0;owned\x07\u202e\nforged" in theirs

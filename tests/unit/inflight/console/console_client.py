@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +136,8 @@ class FakeHistory:
         return len(plan.planned)
 
     def _step(self) -> TraceStep:
-        at = datetime(2026, 11, 21, 10, tzinfo=UTC)
-        return TraceStep(time=at, client_id=self.id, step="resent", attempt=2, packet_id=77, reason_code=0x87, detail=self.id)
+        step = TraceStep(time_ms=1_795_255_200_000, client_id=self.id, step="resent", attempt=2, packet_id=77, reason_code=0x87)
+        return replace(step, detail=self.id)
 
     def _letter(self) -> dict[str, Any]:
         texts = dict.fromkeys(("client_id", "message_id", "topic", "payload", "detail"), self.id)

@@ -65,6 +65,18 @@ def test_what_devices_and_backends_choose_is_text(path: str, query: dict[str, st
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
+def test_a_page_shows_what_is_not_printable_as_escapes(path: str, query: dict[str, str], tmp_path: Path) -> None:
+    hostile = "pump\x1b]0;owned\x07 a\u202eb\u2028c  d"
+    text = ConsoleDriver(tmp_path, FakeHistory(hostile)).get(path, **query)
+    assert r"pump\x1b]0;owned\x07 a\u202eb\u2028c  d" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_a_search_field_keeps_what_was_searched_for(tmp_path: Path) -> None:
+    assert 'value="a\u202e&lt;"' in ConsoleDriver(tmp_path, FakeHistory()).get("/trace", id="a\u202e<")
+
+
+@pytest.mark.parametrize(("path", "query"), PAGES)
 def test_a_page_shows_why_there_is_no_answer(path: str, query: dict[str, str], tmp_path: Path) -> None:
     history = FakeHistory()
     history.problem = NothingFound(f"no {SCRIPT} in Kafka:\nlook elsewhere")

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from streaming.history.sources.source import MessageRows
 from streaming.history.trace import in_order
 
@@ -50,3 +52,12 @@ def test_a_trace_begins_with_the_record_and_omits_a_redundant_receipt() -> None:
     assert (open_[2].outcome, open_[2].attempt) == ("delivered", 2)
     ended = in_order(MessageRows(ledger=[ledger_row("finished", T0 + 5)], receipts=[receipt, receipt | {"client_id": "d"}]))
     assert [(step.step, step.client_id) for step in ended] == [("finished", "c"), ("receipt", "d")]
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "shown"), [((1 << 63) - 1, "+292278994-08-17T07:12:55.807Z"), (-1, "1969-12-31T23:59:59.999Z")]
+)
+def test_a_step_of_any_time_is_shown(time_ms: int, shown: str) -> None:
+    submitted = {"client_id": "c", "time_ms": time_ms, "kafka_topic": "messages", "kafka_partition": 0, "kafka_offset": 0}
+    steps = in_order(MessageRows(ledger=[ledger_row("accepted")], submitted=[submitted]))
+    assert shown in [step.as_json()["time"] for step in steps]
